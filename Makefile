@@ -1,0 +1,39 @@
+# Two commands matter: `make demo` and `make test`. Both build on `make venv`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made
+
+.PHONY: venv demo test test-slow check format clean
+
+venv: $(STAMP)
+
+# PyTorch comes first: where a CPU build is at hand it is taken, and nothing later replaces it.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -qq -c constraints.txt torch numpy
+	$(BIN)/python -m pip install -qq -c constraints.txt -e ".[all]" --group dev
+	@touch $(STAMP)
+
+demo: venv
+	$(BIN)/python samples/demo.py
+
+test: venv check
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-slow: venv
+	$(BIN)/python -m pytest -q -m slow
+
+check: venv
+	$(BIN)/ruff format --check src tests benchmarks samples
+	$(BIN)/ruff check src tests benchmarks samples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv
+	$(BIN)/ruff format src tests benchmarks samples
+	$(BIN)/ruff check --fix src tests benchmarks samples
+
+clean:
+	rm -rf $(VENV) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist

@@ -1,0 +1,1 @@
+"""Parse, call, show; no logic of its own."""

@@ -1,0 +1,107 @@
+"""Options that several verbs share, and how a command chooses between table and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cuepoint.corpus import Corpus
+
+
+def add_corpus(parser: argparse.ArgumentParser) -> None:
+    """The corpus a command works on."""
+    parser.add_argument(
+        "--corpus",
+        metavar="DIR",
+        default=os.environ.get("CUEPOINT_CORPUS"),
+        help="folder of the corpus, or s3://bucket/prefix (default: $CUEPOINT_CORPUS)",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Table or JSON."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="JSON, as also when the output is piped")
+    group.add_argument(
+        "--table", action="store_true", help="the table for people, also when the output is piped"
+    )
+
+
+def corpus_name(options: argparse.Namespace) -> str:
+    """The corpus that was named, or an error that says how to name one."""
+    if not options.corpus:
+        raise UsageError("which corpus? Give --corpus DIR or set CUEPOINT_CORPUS")
+    return str(options.corpus)
+
+
+def open_corpus(options: argparse.Namespace) -> Corpus:
+    """An existing corpus."""
+    from cuepoint.corpus import Corpus
+
+    return Corpus(corpus_name(options), create=False)
+
+
+def wants_json(options: argparse.Namespace) -> bool:
+    """JSON when it is asked for or when a program reads."""
+    return bool(options.json) or not (options.table or sys.stdout.isatty())
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output; text that is no valid Unicode is escaped."""
+    # What an output cannot encode must be escaped as JSON does it, or the document is none.
+    in_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=in_ascii, indent=2 if sys.stdout.isatty() else None)
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines for people on standard output."""
+    for line in lines:
+        print(for_terminal(line))
+
+
+def for_terminal(text: str) -> str:
+    """Text on one line that cannot command a terminal: names of files and subtitles come from anywhere.
+
+    >>> for_terminal("two\\nlines \\x1b[31mred")
+    'two\\\\nlines \\\\x1b[31mred'
+    """
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(
+        repr(letter)[1:-1] if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
+        for letter in shown
+    )
+
+
+def encode_anything() -> None:
+    """Let output that a terminal's encoding lacks be escaped; an answer is worth more than its accents."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Where tables go; None is standard output.
+
+    A pipe that is closed early is left to `main`, for rich would exit with the code of "no match".
+    """
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        """A console that does not end the program."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipeConsole(file=stream, highlight=False)

@@ -1,0 +1,159 @@
+"""`cuepoint search`: a sentence in, ranked moments out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cuepoint.cli.options import (
+    add_corpus,
+    add_format,
+    console,
+    for_terminal,
+    open_corpus,
+    print_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cuepoint.search import SearchResult
+    from cuepoint.types import ScoredMoment
+
+_EPILOG = """\
+examples:
+  cuepoint search "a red flower opens" --corpus my.corpus -k 3
+  cuepoint search "quarterly numbers" --within meeting.mp4 --min-confidence 0.9
+  cuepoint search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
+  cuepoint search "budget" --after 2024-01-01 --json | jq '.moments[0]'"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "search",
+        help="ranked moments for a sentence",
+        description="Answer a sentence with ranked moments: video, start-end, confidence, and what matched.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("query", metavar="QUERY", help="what to look for, in your own words")
+    add_corpus(parser)
+    parser.add_argument("-k", type=int, default=10, metavar="N", help="at most so many moments (default 10)")
+    parser.add_argument(
+        "--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)"
+    )
+    parser.add_argument(
+        "--stream", action="append", default=[], metavar="NAME", help="only by this stream: subtitle, vision"
+    )
+    parser.add_argument(
+        "--min-confidence", type=float, default=0.0, metavar="C", help="leave out what is less sure (0 to 1)"
+    )
+    parser.add_argument("--after", metavar="DATE", help="videos recorded at or after this date")
+    parser.add_argument("--before", metavar="DATE", help="videos recorded before this date")
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="videos whose metadata fit; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
+    )
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search and show; 0 with moments, 1 without."""
+    result = open_corpus(options).search(
+        options.query,
+        k=options.k,
+        within=options.within,
+        streams=options.stream,
+        min_confidence=options.min_confidence,
+        after=options.after,
+        before=options.before,
+        where=options.where,
+    )
+    if wants_json(options):
+        print_json(result.to_json())
+    else:
+        _show(result)
+    return 1 if result.answer == "no_match" else 0
+
+
+# Of an answer that is none, the closest few are still worth a look.
+_CLOSEST = 3
+_HEADS = ("#", "video", "start - end", "sure")
+
+
+def _show(result: SearchResult) -> None:
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from cuepoint.confidence import NO_MATCH_BELOW
+
+    table = console()
+    shown = result.moments
+    if result.answer == "match":
+        # What chance reaches as well only buries what stands out.
+        shown = tuple(m for m in shown if m.confidence is None or m.confidence >= NO_MATCH_BELOW)
+    elif result.answer == "no_match":
+        shown = shown[:_CLOSEST]
+        table.print("No match in this corpus." + (" The closest are:" if shown else ""), style="bold")
+    elif result.answer == "unsure":
+        table.print("Not sure: unrelated sentences find about as much. The best are:", style="bold")
+    rows = [_cells(result, rank, found) for rank, found in enumerate(shown, 1)]
+    widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    if rows:
+        table.print(Text(_line(_HEADS, widths), style="dim"), soft_wrap=True)
+    for row, found in zip(rows, shown, strict=True):
+        line = Text(_line(row, widths))
+        name_at = widths[0] + 2
+        span_at = name_at + len(row[1]) + widths[1] - cell_len(row[1]) + 2
+        line.stylize("bold", name_at, name_at + len(row[1]))
+        line.stylize(f"link {result.link(found)}", span_at, span_at + len(row[2]))
+        table.print(line, soft_wrap=True)
+        table.print(Padding(Text.assemble(*_evidence(found)), (0, 0, 0, widths[0] + 2)))
+    if result.answer == "match" and len(shown) < len(result.moments):
+        hidden = len(result.moments) - len(shown)
+        table.print(
+            f"and {hidden} more that unrelated sentences find as easily (--json lists them)", style="dim"
+        )
+    for note in result.notes:
+        table.print(Text(for_terminal(f"note: {note}"), style="dim"))
+
+
+def _cells(result: SearchResult, rank: int, found: ScoredMoment) -> tuple[str, ...]:
+    from cuepoint.times import format_time
+
+    moment = found.moment
+    span = f"{format_time(moment.start)} - {format_time(moment.end)}"
+    return str(rank), for_terminal(result.name(found)), span, _percent(found.confidence)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    from rich.cells import cell_len
+
+    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def _percent(confidence: float | None) -> str:
+    if confidence is None:
+        return "?"
+    # Nothing is certain; chance is measured with a few hundred sentences.
+    return ">99 %" if confidence > 0.99 else f"{100 * confidence:.0f} %"
+
+
+def _evidence(found: ScoredMoment) -> list[tuple[str, str]]:
+    """Which streams matched, and the line or the instant that did."""
+    from cuepoint.times import format_time
+
+    parts: list[tuple[str, str]] = []
+    for name, piece in found.evidence.items():
+        line = for_terminal(piece.text) or f"the picture at {format_time(piece.start)}"
+        line = line if len(line) <= 200 else line[:199].rstrip() + "…"
+        parts += [(f"{name} ", "cyan"), (line + "  ", "")]
+    return parts

@@ -1,0 +1,93 @@
+"""How likely is it that an unrelated sentence would have scored this high? The honest half of an answer.
+
+A raw score says little: on one corpus nonsense reaches what on another only the truth does. So a bank of
+sentences about all sorts of things (`background.py`) is asked of the corpus itself, and their best scores
+say what chance reaches there. The confidence of a moment is the share of such sentences that stay below
+its score.
+
+The share is read off a Gumbel distribution, the law of the largest of many scores, fitted to the
+quartiles: a handful of bank sentences that the corpus does answer cannot spoil quartiles, while they
+would cap an empirical share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cuepoint.types import Answer
+
+FEWEST_SCORES = 30
+"""With fewer background scores than this nothing is said of confidence."""
+
+MATCH_AT = 0.95
+NO_MATCH_BELOW = 0.75
+
+_EULER_LOG2 = math.log(math.log(2.0))
+_QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What unrelated sentences score best on one corpus in one stream: a Gumbel's place and scale."""
+
+    place: float
+    scale: float
+
+    def confidence(self, score: float) -> float:
+        """Share of unrelated sentences whose best score stays below `score`, in [0, 1]."""
+        height = (score - self.place) / self.scale
+        return math.exp(-math.exp(-max(-30.0, min(height, 700.0))))
+
+    def surprise(self, score: float) -> float:
+        """`score` in units that are alike in all streams: -log of the share that chance reaches it.
+
+        Rises with the score without a bound, so it orders moments of different streams.
+        """
+        height = (score - self.place) / self.scale
+        # -log(1 - exp(-exp(-h))): for large h this is h to machine precision.
+        if height > 30:
+            return height
+        return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the corpus's description."""
+        return {"place": self.place, "scale": self.scale}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Chance:
+        """Back from the corpus's description."""
+        return cls(float(value["place"]), float(value["scale"]))
+
+
+def fit_chance(scores: Sequence[float]) -> Chance | None:
+    """A Gumbel distribution through the quartiles of `scores`; None for fewer than `FEWEST_SCORES`.
+
+    With quartiles q1, q2, q3: scale = (q3 - q1) / (ln ln 4 - ln ln 4/3), place = q2 + scale ln ln 2.
+
+    >>> chance = fit_chance([i / 100 for i in range(100)])
+    >>> round(chance.confidence(0.495), 2)
+    0.5
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < FEWEST_SCORES:
+        return None
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    scale = max(float(high - low) / _QUARTILE_SPAN, 1e-6 * max(1.0, abs(float(middle))))
+    return Chance(float(middle) + scale * _EULER_LOG2, scale)
+
+
+def answer_for(confidence: float | None, *, found: bool) -> Answer:
+    """The answer in one word, from the confidence of the best moment; "unsure" while there is none."""
+    if not found:
+        return "no_match"
+    if confidence is None:
+        return "unsure"
+    if confidence >= MATCH_AT:
+        return "match"
+    return "no_match" if confidence < NO_MATCH_BELOW else "unsure"

@@ -1,0 +1,376 @@
+"""A corpus of one's own videos: put files in, ask for moments. What the command line and programs call."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from cuepoint.index.filters import Filter, make_filter
+from cuepoint.index.records import VideoRecord
+from cuepoint.index.settings import DEFAULT_CLIP_SECONDS, Settings, read_metadata_file
+from cuepoint.index.store import Store
+from cuepoint.index.transcripts import Speech, Transcripts
+from cuepoint.index.workers import available_cores
+from cuepoint.shelf import LETTERS, Shelf
+from cuepoint.times import parse_moment
+from cuepoint.types import Moment, UsageError, Video
+
+if TYPE_CHECKING:
+    from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
+    from cuepoint.index.build import Encoders
+    from cuepoint.index.lock import Holder
+    from cuepoint.index.plan import Plan
+    from cuepoint.index.progress import Progress, Summary
+    from cuepoint.search import Searcher, SearchResult
+    from cuepoint.shown import Shown, Stats
+    from cuepoint.why import Why
+
+_MOST_PROCESSES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be put in: files and folders, how, and with which encoders."""
+
+    paths: tuple[Path, ...]
+    settings: Settings
+    encoders: Encoders
+    retry: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Corpus:
+    """Videos on disk that can be searched.
+
+    `location` is a folder or an object store's URI such as "s3://bucket/prefix". It is made if it is not
+    there, unless `create` is false: then a place without a corpus is an error. `encoders` are objects to
+    use for streams that were made with them; all others are opened by the name that the corpus keeps.
+
+    >>> corpus = Corpus("my.corpus")                       # doctest: +SKIP
+    >>> corpus.add("videos/")                              # doctest: +SKIP
+    >>> corpus.search("a red flower opens", k=10).moments  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        encoders: Iterable[TextEncoder] = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.location = os.fspath(location)
+        self._store = Store.open(self.location, create=create, storage_options=storage_options)
+        self._shelf = Shelf(self._store, encoders)
+        self._transcripts = Transcripts(self.location, storage_options)
+        self._searcher: Searcher | None = None
+        self._asked: tuple[Any, Any] = (None, None)
+
+    # Putting in ----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        *paths: str | os.PathLike[str],
+        vision: str | ImageEncoder | None = None,
+        text: str | TextEncoder | None = None,
+        retry: bool = False,
+        processes: int | None = None,
+        wait: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+        **settings: Any,
+    ) -> Summary:
+        """Index files and folders; what came of it.
+
+        `vision` and `text` are encoders, by name, folder or as objects. `settings` are those of
+        `index.settings.Settings`: clip_seconds, shots, transcribe, metadata, metadata_file.
+        Raises CorpusBusy while another indexer works here, unless `wait`.
+        """
+        with self.writing(wait=wait):
+            request = self.request(paths, vision=vision, text=text, retry=retry, **settings)
+            return self.run(self.plan(request), request, processes=processes, progress=progress)
+
+    @contextlib.contextmanager
+    def writing(
+        self, *, wait: bool = False, on_wait: Callable[[Holder | None], None] | None = None
+    ) -> Iterator[None]:
+        """Be the one who may write: a plan made in here still fits the corpus when it is run.
+
+        Raises CorpusBusy, saying who is at work, or waits; then `on_wait` is told who is waited for.
+        """
+        with self._store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
+            yield
+
+    def request(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        vision: str | ImageEncoder | None = None,
+        text: str | TextEncoder | None = None,
+        clip_seconds: float | None = None,
+        shots: bool = False,
+        transcribe: str | None = None,
+        metadata: Mapping[str, Any] = MappingProxyType({}),
+        metadata_file: str | os.PathLike[str] | None = None,
+        retry: bool = False,
+    ) -> Request:
+        """What is asked for, with its encoders opened; errors in it come before anything is read."""
+        from cuepoint.index.build import Encoders
+
+        settings = Settings(
+            clip_seconds=self._shelf.clip_seconds(clip_seconds),
+            shots=shots,
+            transcribe=_speech_model(transcribe),
+            metadata=dict(metadata),
+            metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
+        )
+        notes: list[str] = []
+        encoders = Encoders(self._shelf.text(text, notes), self._shelf.vision(vision, notes))
+        found = tuple(Path(os.fspath(path)) for path in paths)
+        if retry and not found:
+            found = tuple(Path(r.path) for r in self._store.videos() if r.state == "failed")
+        return Request(found, settings, encoders, retry, tuple(notes))
+
+    def plan(self, request: Request) -> Plan:
+        """What an index run would do; nothing is written."""
+        from cuepoint.index.plan import Wanted, make_plan
+        from cuepoint.index.reading import PictureSettings
+        from cuepoint.video.files import find_files
+
+        vision, text, settings = request.encoders.vision, request.encoders.text, request.settings
+        seconds = settings.clip_seconds or DEFAULT_CLIP_SECONDS
+        wanted = Wanted(
+            words=text.fingerprint if text else LETTERS,
+            pictures=PictureSettings(seconds, vision.image_size) if vision else None,
+            vision=vision.fingerprint if vision else "",
+            shots=settings.shots,
+            transcribe=settings.transcribe or "",
+        )
+        self._store.refresh()
+        findings = find_files(request.paths)
+        return make_plan(
+            findings, self._store.videos(), settings, wanted, retry=request.retry, notes=request.notes
+        )
+
+    def run(
+        self,
+        plan: Plan,
+        request: Request,
+        *,
+        processes: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Summary:
+        """Carry out a plan, made inside `writing` if another indexer may be at work.
+
+        `processes` read (default: one a core, at most 8). Raises CorpusBusy, DiskFull, and before anything
+        is read SpeechUnavailableError.
+        """
+        from cuepoint.index.build import build
+
+        if processes is not None and processes < 1:
+            raise UsageError(f"{processes} reader processes: give 1 or more")
+        speech = self._speech(plan)
+        with self.writing():
+            self._shelf.declare(*_made_with(request, plan))
+            summary = build(
+                self._store,
+                plan,
+                request.encoders,
+                speech,
+                processes=processes or min(available_cores(), _MOST_PROCESSES),
+                progress=progress,
+            )
+            self._finish_run(summary)
+        summary.notes.extend(plan.notes)
+        summary.searchable = sum(stream.clips for stream in self._store.stats().streams.values())
+        return summary
+
+    def _speech(self, plan: Plan) -> Speech:
+        """Speech recognition as the plan wants it; what is missing for it is told before the run."""
+        from cuepoint.video import speech
+
+        model = plan.wanted.transcribe
+        if model and any(work.task.words and work.task.kind == "media" for work in plan.work):
+            speech.check_available(model)
+        return Speech(self._transcripts, model, speech.transcribe)
+
+    def _finish_run(self, summary: Summary) -> None:
+        """Upkeep and calibration: what is due, unless the run was told to stop."""
+        if summary.interrupted:
+            return
+        try:
+            self._store.optimize()
+            self._transcripts.tidy()
+            self._calibrate()
+        except KeyboardInterrupt:
+            # Both are made up for at the end of the next run.
+            summary.interrupted = True
+
+    def remove(self, *videos: str, wait: bool = False) -> list[Video]:
+        """Take videos out by id, file name or path; the files are left alone. Returns what was taken out."""
+        with self.writing(wait=wait):
+            records = {record.video_id: record for record in map(self.resolve, videos)}
+            self._store.remove_videos(list(records))
+            self._transcripts.forget([record.content_hash for record in records.values()])
+        return [_video(record) for record in records.values()]
+
+    # Asking --------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        within: str | Sequence[str] = (),
+        streams: str | Sequence[str] = (),
+        min_confidence: float = 0.0,
+        after: str | datetime | None = None,
+        before: str | datetime | None = None,
+        where: str | Sequence[str] = (),
+    ) -> SearchResult:
+        """At most `k` moments for a sentence, best first, and whether there is an answer at all.
+
+        `within` are videos by id, file name or path; `streams` leaves only these; `after` (included) and
+        `before` (excluded) are dates of recording; `where` are conditions such as "camera=drone*".
+        """
+        self._store.refresh()
+        chosen = self._filter(_listed(within), after, before, _listed(where))
+        return self.searcher().search(
+            query, k=k, filter=chosen, streams=_listed(streams), min_confidence=min_confidence
+        )
+
+    def why(self, query: str, moment: str | Moment, k: int = 10) -> Why:
+        """Why a known moment is, or is not, among the first `k` answers to a query."""
+        from cuepoint.why import explain
+
+        self._store.refresh()
+        return explain(self.searcher(), query, self._moment(moment), k)
+
+    def searcher(self) -> Searcher:
+        """The way of a query on this corpus, with its encoders loaded."""
+        from cuepoint import calibration
+        from cuepoint.search import Searcher
+
+        streams = self._store.streams
+        if not streams:
+            raise UsageError(
+                f"{self.location} is empty; put something in with `cuepoint index PATH… --corpus`"
+            )
+        known = calibration.load(self._store)
+        if self._searcher is None or self._asked != (streams, known):
+            self._searcher = Searcher(self._store, self._shelf.for_queries(), known.scales, known.chances)
+            self._asked = (streams, known)
+        return self._searcher
+
+    # Looking -------------------------------------------------------------------------------------
+
+    def videos(self) -> list[Video]:
+        """All videos, by id; files that could not be read are not among them."""
+        self._store.refresh()
+        return [_video(record) for record in self._store.videos() if record.streams]
+
+    def resolve(self, name: str) -> VideoRecord:
+        """The ledger row of a video by its id, path, file name, or file name without its ending.
+
+        Raises UsageError for a name that fits none, or several (it lists them).
+        """
+        records = self._store.videos()
+        path = str(Path(name).absolute())
+        tests: tuple[Callable[[VideoRecord], bool], ...] = (
+            lambda r: r.video_id == name,
+            lambda r: r.path in (name, path),
+            lambda r: Path(r.path).name == name,
+            lambda r: Path(r.path).stem == name,
+        )
+        for test in tests:
+            fitting = [record for record in records if test(record)]
+            if len(fitting) == 1:
+                return fitting[0]
+            if fitting:
+                ids = ", ".join(record.video_id for record in fitting[:5])
+                raise UsageError(
+                    f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id"
+                )
+        raise UsageError(f"{self.location} has no video {name!r}; `cuepoint show` lists them")
+
+    def show(self, what: str) -> Shown:
+        """What is known of a video, or of a moment given as VIDEO@START-END."""
+        from cuepoint.shown import show
+
+        self._store.refresh()
+        try:
+            return show(self._store, self.resolve(what), None)
+        except UsageError:
+            if "@" not in what:
+                raise
+        moment = self._moment(what)
+        record = self._store.video(moment.video_id)
+        assert record is not None
+        return show(self._store, record, moment)
+
+    def stats(self) -> Stats:
+        """Numbers of the corpus."""
+        from cuepoint import calibration
+        from cuepoint.shown import Stats
+
+        self._store.refresh()
+        return Stats.of(self.location, self._store, calibration.load(self._store).chances)
+
+    def check_streams(self) -> list[tuple[str, str, str, str]]:
+        """For each stream: name, what made it, what is wrong with searching it ("": nothing), the remedy."""
+        return self._shelf.check()
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _filter(
+        self,
+        within: Sequence[str],
+        after: str | datetime | None,
+        before: str | datetime | None,
+        where: Sequence[str],
+    ) -> Filter:
+        return make_filter([self.resolve(video).video_id for video in within], after, before, where)
+
+    def _moment(self, moment: str | Moment) -> Moment:
+        if isinstance(moment, Moment):
+            return replace(moment, video_id=self.resolve(moment.video_id).video_id)
+        video, start, end = parse_moment(moment)
+        return Moment(self.resolve(video).video_id, start, end)
+
+    def _calibrate(self) -> None:
+        """Ask the corpus unrelated sentences, if it has changed much since that was last done."""
+        from cuepoint import calibration
+
+        if calibration.is_due(self._store, calibration.load(self._store)):
+            calibration.measure(self._store, self._shelf.for_queries())
+
+
+def _video(record: VideoRecord) -> Video:
+    return Video(record.video_id, record.duration, record.path, dict(record.metadata))
+
+
+def _made_with(request: Request, plan: Plan) -> tuple[TextEncoder | None, ImageEncoder | None, float]:
+    """What a run's streams are made with: encoders, and how long a picture clip is."""
+    pictures = plan.wanted.pictures
+    seconds = pictures.clip_seconds if pictures else DEFAULT_CLIP_SECONDS
+    return request.encoders.text, request.encoders.vision if pictures else None, seconds
+
+
+def _speech_model(name: str | None) -> str | None:
+    """The name of a speech model, a folder by its whole path; SpeechUnavailableError where none can run."""
+    if name is None:
+        return None
+    from cuepoint.video.speech import SpeechUnavailableError, why_unavailable
+
+    if (reason := why_unavailable(name)) is not None:
+        raise SpeechUnavailableError(reason)
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,0 +1,1 @@
+"""A corpus on disk and the search of its nearest neighbours."""

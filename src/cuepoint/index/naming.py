@@ -1,0 +1,53 @@
+"""What a video is called in a corpus, and how its name is printed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path
+
+
+def video_id_for(path: Path, content_hash_hex: str, taken: Collection[str] = ()) -> str:
+    """The id of a new video: its file's name and eight digits of its content's hash.
+
+    The name is for people; the digits keep two videos of one name apart wherever they lie. An id is kept
+    when the content changes, so the id of what a file once held may be `taken`: then a number is added.
+
+    >>> video_id_for(Path("My holiday?.mp4"), "00ff" * 8)
+    'My_holiday-00ff00ff'
+    >>> video_id_for(Path("a.mp4"), "00ff" * 8, {"a-00ff00ff"})
+    'a-00ff00ff-2'
+    """
+    wanted = f"{_name(path)}-{content_hash_hex[:8]}"
+    chosen, number = wanted, 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{wanted}-{number}"
+    return chosen
+
+
+def failed_id_for(path: Path) -> str:
+    """The ledger key of a file that could not be read: it has no content to be named by."""
+    digest = hashlib.blake2b(unambiguous(path).encode(), digest_size=16).hexdigest()
+    return f"{_name(path)}-failed-{digest[:8]}"
+
+
+def _name(path: Path) -> str:
+    stem = unicodedata.normalize("NFC", unambiguous(path.stem))
+    return re.sub(r"[^\w.-]+", "_", stem).strip("_.-")[:60] or "video"
+
+
+def spoken_name(path: Path) -> str:
+    """A file's name as words, for want of a title.
+
+    >>> spoken_name(Path("My_summer-holiday.2.mp4"))
+    'My summer holiday 2'
+    """
+    return " ".join(re.sub(r"[_.-]", " ", unambiguous(path.stem)).split())
+
+
+def unambiguous(path: Path | str) -> str:
+    """A whole path as valid Unicode, whatever its bytes are: for programs, which must find the file by it."""
+    return str(path).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""One file per system that finds moments; the folder is the registry."""

@@ -1,0 +1,297 @@
+"""Which files under some paths are to be indexed: recordings with their subtitles, transcripts alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+# Pictures, mostly with sound; then sound only.
+MEDIA_SUFFIXES = frozenset(
+    "." + name
+    for name in re.split(
+        r"\s+",
+        "3g2 3gp asf av1 avi divx dv f4v flv gxf h264 h265 hevc 264 265 ivf m1v m2ts m2v m4v mj2 mjpeg mjpg "
+        "mkv mod mov mp4 mpe mpeg mpg mts mxf nut obu ogm ogv qt rm rmvb tod ts vob webm wmv wtv y4m "
+        "aac ac3 aif aiff amr ape au caf dts eac3 flac m4a m4b mka mp2 mp3 oga ogg opus spx wav wma wv",
+    )
+)
+TRANSCRIPT_SUFFIXES = frozenset((".srt", ".vtt", ".ass", ".ssa", ".sbv"))
+# TypeScript took these names too; a transport stream starts with its sync byte.
+_AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
+_TRANSPORT_SYNC = 0x47
+
+_BLOCK_BYTES = 1 << 20
+# A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or what players write beside it.
+_SIDECAR_MARK = re.compile(
+    r"[a-z]{2,3}([-_][a-z0-9]{2,8}){0,3}|forced|foreign|default|sdh|captions?|auto|asr|orig(inal)?|"
+    r"english|french|german|spanish|portuguese|italian|dutch|russian|chinese|japanese|korean|arabic|hindi",
+    re.IGNORECASE,
+)
+_MOST_MARKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file to be indexed: a recording with its sidecar subtitles, or a transcript that stands alone.
+
+    `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970.
+    """
+
+    path: Path
+    kind: Literal["media", "transcript"]
+    sidecars: tuple[Path, ...]
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found, sorted by path.
+
+    `problems` are (path, what is wrong and what to do) where something asked for was not reached;
+    `notes` are (path, why) where something was left out and nothing is lost by it.
+    """
+
+    files: tuple[FoundFile, ...]
+    problems: tuple[tuple[Path, str], ...]
+    notes: tuple[tuple[Path, str], ...] = ()
+
+
+def find_files(paths: Sequence[Path]) -> Findings:
+    """Recordings and transcripts at and under `paths`, each file once, however often it is reached.
+
+    Folders are searched to the bottom; hidden files and folders (a leading dot) are left out, links are
+    followed once. A subtitle file belongs to the recording of the same stem in its folder, with or
+    without a language (`talk.srt`, `talk.pt-BR.vtt`); others stand alone. A file given by name is taken
+    whatever its suffix. Nothing raises: what cannot be reached is a problem, and the rest goes on.
+    """
+    walk = _Walk()
+    for path in paths:
+        walk.take(Path(path))
+    return walk.findings()
+
+
+def content_hash(path: Path) -> str:
+    """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError."""
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """One name of a file: where it is, whether by way of a link, and what the file system says."""
+
+    path: Path
+    is_link: bool
+    is_explicit: bool
+    status: os.stat_result
+
+    @property
+    def preference(self) -> tuple[bool, bool, bytes]:
+        """Of several names for one file, the least is kept: no link, asked for by name, first."""
+        return self.is_link, not self.is_explicit, os.fsencode(self.path)
+
+
+@dataclass
+class _Walk:
+    """The state of one search."""
+
+    problems: dict[Path, str] = field(default_factory=dict)
+    notes: dict[Path, str] = field(default_factory=dict)
+    _media: dict[str, _Candidate] = field(default_factory=dict)
+    _transcripts: dict[str, _Candidate] = field(default_factory=dict)
+    _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
+
+    def take(self, given: Path) -> None:
+        """One path that the caller gave."""
+        try:
+            path = _tidy(given)
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            self.problems[given] = _reason(given, error)
+            return
+        if stat.S_ISDIR(status.st_mode):
+            self._walk_folder(path, status)
+        elif not stat.S_ISREG(status.st_mode):
+            self.problems[path] = f"{printable(path)}: neither a file nor a folder; give a file or a folder"
+        else:
+            self._note_file(_Candidate(path, path.is_symlink(), True, status))
+
+    def findings(self) -> Findings:
+        """All that was found, with subtitles given to their recordings."""
+        media = sorted(self._media.values(), key=lambda one: os.fsencode(one.path))
+        beside = {one.path.parent: _subtitles_in(one.path.parent) for one in media}
+        stems = {(one.path.parent, one.path.stem) for one in media}
+        files, owned = [], set[str]()
+        for one in media:
+            sidecars = _sidecars_of(one.path, beside[one.path.parent], stems)
+            owned.update(os.path.realpath(sidecar) for sidecar in sidecars)
+            files.append(_found(one, "media", sidecars))
+        for real, one in self._transcripts.items():
+            if real not in owned:
+                files.append(_found(one, "transcript", ()))
+        return Findings(
+            tuple(sorted(files, key=lambda file: os.fsencode(file.path))),
+            tuple(sorted(self.problems.items(), key=lambda entry: os.fsencode(entry[0]))),
+            tuple(sorted(self.notes.items(), key=lambda entry: os.fsencode(entry[0]))),
+        )
+
+    def _walk_folder(self, top: Path, status: os.stat_result) -> None:
+        """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
+        waiting, linked = [(top, status)], list[tuple[Path, os.stat_result]]()
+        while waiting or linked:
+            # Links come last, so that a folder is known by its own name where it has one in here.
+            folder, status = waiting.pop() if waiting else linked.pop(0)
+            key = (status.st_dev, status.st_ino)
+            if key in self._folders:
+                self._note_loop(folder, self._folders[key])
+                continue
+            self._folders[key] = folder
+            try:
+                with os.scandir(folder) as entries:
+                    names = sorted((entry for entry in entries), key=lambda entry: os.fsencode(entry.name))
+            except OSError as error:
+                self.problems[folder] = _reason(folder, error)
+                continue
+            for entry in reversed(names):
+                if (below := self._entry(entry)) is not None:
+                    (linked if entry.is_symlink() else waiting).append((Path(entry.path), below))
+
+    def _entry(self, entry: os.DirEntry[str]) -> os.stat_result | None:
+        """Take in a file of a folder; give back the status of a folder to be searched."""
+        path = Path(entry.path)
+        if entry.name.startswith("."):
+            return None
+        try:
+            status = entry.stat()
+        except OSError as error:
+            if entry.is_symlink() and error.errno == errno.ELOOP:
+                self.notes[path] = f"{printable(path)}: a link that leads back to itself; left out"
+            elif _kind(path) is not None:
+                self.problems[path] = _reason(path, error)
+            return None
+        if stat.S_ISDIR(status.st_mode):
+            return status
+        if stat.S_ISREG(status.st_mode) and _kind(path) is not None:
+            self._note_file(_Candidate(path, entry.is_symlink(), False, status))
+        return None
+
+    def _note_file(self, candidate: _Candidate) -> None:
+        kind = _kind(candidate.path) or "media"
+        kept = self._transcripts if kind == "transcript" else self._media
+        if not os.access(candidate.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+            self.problems[candidate.path] = _reason(candidate.path, PermissionError(errno.EACCES, ""))
+            return
+        if not candidate.is_explicit and _is_source_code(candidate.path):
+            return
+        real = os.path.realpath(candidate.path)
+        if real not in kept or candidate.preference < kept[real].preference:
+            kept[real] = candidate
+
+    def _note_loop(self, folder: Path, known: Path) -> None:
+        """A folder met again: a note if the way to it leads through itself, else only another path to it."""
+        above, real = os.path.realpath(folder.parent), os.path.realpath(known)
+        if folder.is_symlink() and os.path.commonpath([above, real]) == real:
+            self.notes[folder] = (
+                f"{printable(folder)}: a link back to {printable(Path(real))}, above it; not followed"
+            )
+
+
+def _tidy(path: Path) -> Path:
+    """The absolute path without `..`, if it is still the same file; links keep their own name."""
+    absolute = path.absolute()
+    tidied = Path(os.path.normpath(absolute))
+    if ".." in absolute.parts and not (tidied.exists() and tidied.samefile(absolute)):
+        return absolute.resolve()
+    return tidied
+
+
+def _kind(path: Path) -> Literal["media", "transcript"] | None:
+    suffix = path.suffix.lower()
+    if suffix in MEDIA_SUFFIXES:
+        return "media"
+    return "transcript" if suffix in TRANSCRIPT_SUFFIXES else None
+
+
+def _is_source_code(path: Path) -> bool:
+    """Whether a `.ts` is TypeScript: a transport stream has its sync byte first, or after four bytes."""
+    if path.suffix.lower() not in _AMBIGUOUS_SUFFIXES:
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(5)
+    except OSError:
+        return False  # it will be named as unreadable when it is its turn
+    return _TRANSPORT_SYNC not in (head[:1] + head[4:5])
+
+
+def _subtitles_in(folder: Path) -> list[Path]:
+    """The subtitle files that can be read in a folder; hidden ones are left out."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".")
+                and Path(entry.name).suffix.lower() in TRANSCRIPT_SUFFIXES
+                and entry.is_file()
+            ]
+    except OSError:  # a file may be readable in a folder that cannot be listed
+        return []
+    return [folder / name for name in sorted(names, key=os.fsencode)]
+
+
+def _sidecars_of(media: Path, subtitles: list[Path], stems: set[tuple[Path, str]]) -> tuple[Path, ...]:
+    """The subtitle files of a recording: the same stem first, then those with a language."""
+    own = [subtitle for subtitle in subtitles if subtitle.stem == media.stem]
+    for subtitle in subtitles:
+        stem, marks = subtitle.stem, 0
+        while stem != media.stem and marks < _MOST_MARKS and (media.parent, stem) not in stems:
+            stem, dot, mark = stem.rpartition(".")
+            if not dot or not _SIDECAR_MARK.fullmatch(mark):
+                break
+            marks += 1
+        if marks and stem == media.stem:
+            own.append(subtitle)
+    return tuple(own)
+
+
+def _found(one: _Candidate, kind: Literal["media", "transcript"], sidecars: tuple[Path, ...]) -> FoundFile:
+    return FoundFile(one.path, kind, sidecars, one.status.st_size, one.status.st_mtime_ns)
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """What is wrong with a path and what to do about it."""
+    name, number = printable(path), getattr(error, "errno", None)
+    if number == errno.ENAMETOOLONG:
+        return f"{name}: the name is too long ({len(os.fsencode(path))} bytes); shorten or rename it"
+    if number in (errno.EACCES, errno.EPERM):
+        return f"{name}: no permission to read it; allow it with `chmod -R u+rX` or run as its owner"
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        if path.is_symlink():
+            return f"{name}: a link to a file that is not there; mend or delete the link"
+        return f"{name}: there is no such file or folder; check the path"
+    if number == errno.ELOOP:
+        return f"{name}: a link that leads back to itself; mend or delete the link"
+    return f"{name}: cannot be read ({error}); check the path"
+
+
+def printable(path: Path) -> str:
+    """A path for a message: what a terminal cannot show is escaped, and the middle of a long one left out.
+
+    >>> printable(Path("two\\nlines.mp4"))
+    'two\\\\nlines.mp4'
+    """
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text if len(text) <= 200 else f"{text[:120]}…{text[-60:]}"

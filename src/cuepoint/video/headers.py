@@ -1,0 +1,122 @@
+"""What a container's own headers say and FFmpeg does not pass on: missing bytes, missing index, rotation.
+
+Containers state how long their parts are. A download or a copy that broke off leaves a file whose
+parts reach beyond its end, which players hide: they show the beginning and stop without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+_MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
+# So many boxes of one level are a long fragmented stream: it is not worth walking to its end.
+_MOST_BOXES = 100_000
+
+
+def missing_bytes(path: Path) -> int:
+    """Bytes that the container claims beyond the end of the file; 0 where it is whole or does not say.
+
+    MP4/MOV (ISO 14496-12 boxes), Matroska/WebM (the EBML size of the segment) and AVI/WAV (RIFF) say;
+    all others give 0. Raises OSError if the file cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(16)
+        if head[4:8] in _MP4_FIRST_BOXES:
+            return max(0, max(last for _, _, last in _boxes(file, 0, size)) - size)
+        if head[:4] == _EBML:
+            return max(0, _segment_end(file) - size)
+        if head[:4] == b"RIFF":
+            return max(0, int.from_bytes(head[4:8], "little") + 8 - size) if head[4:8] != b"\xff" * 4 else 0
+    return 0
+
+
+def lacks_index(path: Path) -> bool:
+    """Whether this is an MP4/MOV without its index (`moov`), which recorders write last."""
+    with path.open("rb") as file:
+        if file.read(8)[4:] not in _MP4_FIRST_BOXES:
+            return False
+        return all(kind != b"moov" for kind, _, _ in _boxes(file, 0, path.stat().st_size))
+
+
+def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
+    """Track number → display matrix (nine integers, row by row) of an MP4/MOV; empty for other files.
+
+    Source: the track header `tkhd`, ISO 14496-12, 8.3.2.
+    """
+    size = path.stat().st_size
+    matrices: dict[int, tuple[int, ...]] = {}
+    with path.open("rb") as file:
+        if file.read(8)[4:] not in _MP4_FIRST_BOXES:
+            return {}
+        for _, start, end in _inside(file, (b"moov", b"trak", b"tkhd"), 0, size):
+            file.seek(start)
+            body = file.read(min(end - start, 96))
+            long = body[:1] == b"\x01"
+            if len(body) >= (88 if long else 76):
+                (number,) = struct.unpack_from(">I", body, 20 if long else 12)
+                matrices[number] = struct.unpack_from(">9i", body, 52 if long else 40)
+    return matrices
+
+
+def _inside(
+    file: BinaryIO, kinds: tuple[bytes, ...], start: int, end: int
+) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes at the end of a path of kinds: (kind, first byte, one past the last) of their contents."""
+    for kind, first, last in _boxes(file, start, end):
+        if kind != kinds[0]:
+            continue
+        if len(kinds) == 1:
+            yield kind, first, last
+        else:
+            yield from _inside(file, kinds[1:], first, min(last, end))
+
+
+def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes between two places of a file: (kind, first byte, one past the last) of their contents.
+
+    The last one may claim to reach beyond `end`; a box of length 0 reaches to it.
+    """
+    position = start
+    for _ in range(_MOST_BOXES):
+        file.seek(position)
+        header = file.read(16)
+        if position + 8 > end or len(header) < 8:
+            return
+        length, kind, before = int.from_bytes(header[:4], "big"), header[4:8], 8
+        if length == 1:
+            length, before = int.from_bytes(header[8:16], "big"), 16
+        elif length == 0:
+            length = end - position
+        if length < before:
+            return  # no box: whatever follows claims nothing
+        yield kind, position + before, position + length
+        position += length
+
+
+def _segment_end(file: BinaryIO) -> int:
+    """Where a Matroska segment says that it ends; 0 where it does not say."""
+    file.seek(4)
+    header_size = _vint(file)
+    if header_size is None:
+        return 0
+    file.seek(header_size, os.SEEK_CUR)
+    if file.read(4) != _SEGMENT:
+        return 0
+    segment_size = _vint(file)
+    return 0 if segment_size is None else file.tell() + segment_size
+
+
+def _vint(file: BinaryIO) -> int | None:
+    """An EBML variable-length size (RFC 8794, 4); None where it is unknown."""
+    first = file.read(1)
+    if not first or not first[0]:
+        return None
+    length = 9 - first[0].bit_length()
+    value = int.from_bytes(bytes([first[0] & (0xFF >> length)]) + file.read(length - 1), "big")
+    return None if value == (1 << 7 * length) - 1 else value

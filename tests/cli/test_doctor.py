@@ -1,0 +1,100 @@
+"""`cuepoint doctor` and `cuepoint doctor why`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cuepoint = Callable[..., Any]
+
+
+def test_the_state_of_the_installation(bare: Cuepoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    done = bare("doctor")
+    assert done.code == 0
+    report = done.json
+    assert report["healthy"] is True
+    names = [finding["name"] for finding in report["findings"]]
+    assert {"this machine", "lancedb", "av", "onnxruntime"} <= set(names)
+    assert any("minilm" in name for name in names)
+    for finding in report["findings"]:
+        assert set(finding) == {"name", "well", "needed", "seen", "remedy"}
+        assert finding["seen"]
+
+
+def test_what_is_amiss_stands_with_its_remedy(bare: Cuepoint) -> None:
+    lines = bare("doctor", "--table").out.splitlines()
+    for line in lines:
+        assert line.startswith(("      ok  ", " PROBLEM  ", " without  ", "          -> "))
+
+
+def test_the_state_of_a_corpus(cuepoint: Cuepoint, bare: Cuepoint, tmp_path: Path) -> None:
+    done = cuepoint("doctor")
+    assert done.code == 0
+    names = [finding["name"] for finding in done.json["findings"]]
+    assert "stream subtitle" in names
+    missing = bare("doctor", "--corpus", str(tmp_path / "none"))
+    assert missing.code == 2
+    assert missing.json["healthy"] is False
+
+
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_why_a_moment_was_found(cuepoint: Cuepoint, form: str) -> None:
+    done = cuepoint("doctor", "why", "crown jewels", "friday.mp4@0:04-0:06", form)
+    assert done.code == 0
+    if form == "--json":
+        why = done.json
+        assert set(why) == {"query", "moment", "found", "rank", "localized", "streams", "lost_to"}
+        assert (why["found"], why["rank"], why["lost_to"]) == (True, 1, [])
+        assert why["moment"] == {"video_id": "friday-f6459d1a", "start": 4.0, "end": 6.0}
+        (stream,) = why["streams"]
+        assert set(stream) == {
+            "stream",
+            "clips_in_moment",
+            "clip_rank",
+            "video_rank",
+            "score",
+            "best_score_in_other_videos",
+            "localized",
+        }
+    else:
+        assert "found: rank 1" in done.out
+
+
+def test_why_a_moment_was_not_found_is_exit_code_one(cuepoint: Cuepoint) -> None:
+    done = cuepoint("doctor", "why", "the space telescope", "really?.vtt@0-4", "-k", "2")
+    assert done.code == 1
+    assert done.json["found"] is False
+    assert 0 < len(done.json["lost_to"]) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["", "friday@4-6"], "say in a few words"),
+        (["crown", "friday"], "VIDEO@START-END"),
+        (["crown", "friday@6-4"], "start < end"),
+        (["crown", "nowhere@4-6"], "cuepoint show"),
+        (["crown", "twin@1-2"], "give the id"),
+        (["crown", "friday@4-6", "-k", "0"], "1 to 1000"),
+    ],
+)
+def test_why_refuses_what_search_refuses(cuepoint: Cuepoint, arguments: list[str], told: str) -> None:
+    done = cuepoint("doctor", "why", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+
+
+@pytest.mark.parametrize("query", ["\udcff", "crown " * 10_000, "🦁", "\x00"])
+def test_why_takes_every_question_that_search_takes(cuepoint: Cuepoint, query: str) -> None:
+    assert cuepoint("doctor", "why", "--table", "--", query, "friday@4-6").code in (0, 1)
+
+
+def test_the_corpus_may_stand_before_or_after_why(bare: Cuepoint, corpus: Path) -> None:
+    arguments = ["crown jewels", "friday@4-6"]
+    before = bare("doctor", "--corpus", str(corpus), "why", *arguments)
+    after = bare("doctor", "why", *arguments, "--corpus", str(corpus))
+    assert before.json == after.json

@@ -1,0 +1,130 @@
+"""What all commands share: help, exit codes, and how they behave on pipes, terminals and Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuepoint import Corpus
+from cuepoint import __version__ as version
+
+Cuepoint = Callable[..., Any]
+VERBS = ("index", "search", "show", "stats", "remove", "doctor")
+PROGRAM = (sys.executable, "-m", "cuepoint")
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "doctor why"])
+def test_every_verb_has_a_help_page_with_an_explanation_of_each_option(bare: Cuepoint, verb: str) -> None:
+    done = bare(*verb.split(), "--help")
+    assert done.code == 0
+    assert done.out.startswith(f"usage: cuepoint {verb}")
+    assert done.err == ""
+    assert "--corpus" in done.out
+
+
+def test_the_help_page_names_all_verbs_and_exit_codes(bare: Cuepoint) -> None:
+    done = bare("--help")
+    assert done.code == 0
+    for verb in VERBS:
+        assert f"\n    {verb} " in done.out
+    assert "exit codes" in done.out
+
+
+def test_version(bare: Cuepoint) -> None:
+    assert bare("--version").out == f"cuepoint {version}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["search"], ["index"], ["remove"], ["doctor", "why"]])
+def test_wrong_use_is_exit_code_two_and_says_what_is_missing(bare: Cuepoint, arguments: list[str]) -> None:
+    done = bare(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from cuepoint.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'pyarrow', 'lancedb', 'torch', 'av', 'rich', 'onnxruntime', 'pysubs2'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert "usage: cuepoint" in done.stdout
+
+
+def test_with_debug_an_error_shows_where_it_comes_from(corpus: Path) -> None:
+    from cuepoint.cli.main import main
+    from cuepoint.types import UsageError
+
+    with pytest.raises(UsageError):
+        main(["--debug", "search", "", "--corpus", str(corpus)])
+
+
+@pytest.mark.parametrize("form", ["--table", "--json"])
+def test_a_pipe_that_is_closed_early_is_no_error(corpus: Path, form: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [*PROGRAM, "search", "crown jewels", "--corpus", str(corpus), form]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["index", "--help"], ["search", "the volcano erupted", "--json"]])
+def test_an_output_without_unicode_gets_escapes(corpus: Path, arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "CUEPOINT_CORPUS": str(corpus)}
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, env=environment, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert done.stdout.isascii()
+    if "--json" in arguments:
+        assert len(json.loads(done.stdout)["moments"]) == 10
+
+
+def test_on_a_terminal_there_is_a_table_with_links(corpus: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    environment.pop("NO_COLOR", None)
+    command = [*PROGRAM, "search", "crown jewels", "-k", "1", "--corpus", str(corpus)]
+    with subprocess.Popen(command, stdout=theirs, env=environment) as running:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal whose other side has ended
+            while block := os.read(ours, 4096):
+                shown += block
+    os.close(ours)
+    assert running.returncode == 0
+    text = shown.decode()
+    assert "friday.mp4" in text
+    assert '"query"' not in text
+    assert "\x1b]8;" in text
+    assert "friday.mp4#t=4.300,6.000" in text
+
+
+def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -> None:
+    command = [*PROGRAM, "index", str(samples), "--corpus", str(corpus), "--wait"]
+    # While this process writes, the other one waits, and can be stopped at a known place.
+    with (
+        Corpus(corpus).writing(),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting,
+    ):
+        assert waiting.stderr is not None
+        assert "waiting for another indexer" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err

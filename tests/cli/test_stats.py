@@ -1,0 +1,31 @@
+"""`cuepoint stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Cuepoint = Callable[..., Any]
+
+
+def test_numbers_for_programs(cuepoint: Cuepoint, corpus: Path) -> None:
+    done = cuepoint("stats")
+    stats = done.json
+    assert done.code == 0
+    assert set(stats) == {"corpus", "videos", "hours", "bytes", "streams", "failed", "indexed_at"}
+    assert stats["corpus"] == str(corpus)
+    assert stats["videos"] == len(cuepoint("show").json)
+    assert 0 < stats["hours"] < 1
+    held = sum(path.stat().st_size for path in corpus.rglob("*"))
+    assert 0.9 * held < stats["bytes"] < 1.1 * held
+    words = stats["streams"]["subtitle"]
+    assert set(words) == {"encoder", "clips", "vector_index", "calibrated"}
+    assert words["encoder"] == "minilm"
+    assert words["clips"] > 15
+
+
+def test_lines_for_people(cuepoint: Cuepoint) -> None:
+    out = cuepoint("stats", "--table").out
+    assert "videos" in out and "hours" in out and "MB on disk" in out
+    assert "subtitle" in out and "minilm" in out

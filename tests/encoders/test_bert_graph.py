@@ -1,0 +1,35 @@
+"""The hand-written graph is valid ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuepoint.encoders._bert_graph import BertShape, Pooling, bert_graph
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_the_bytes_parse_and_pass_the_checker(pooling: Pooling) -> None:
+    onnx = pytest.importorskip("onnx")
+    shape = BertShape(width=8, layers=1, heads=2, epsilon=1e-12, activation="none", pooling=pooling)
+    model = onnx.load_model_from_string(bert_graph(shape, {"embeddings.word_embeddings.weight": (300, 8)}))
+    assert {entry.domain: entry.version for entry in model.opset_import} == {"": 20, "com.microsoft": 1}
+    assert [value.name for value in model.graph.input] == ["ids", "lengths"]
+    assert [
+        size.dim_param or size.dim_value for size in model.graph.output[0].type.tensor_type.shape.dim
+    ] == ["B", 8]
+    (words,) = [tensor for tensor in model.graph.initializer if tensor.name.startswith("embeddings")]
+    assert list(words.dims) == [300, 8]
+    epsilon = [a.f for node in model.graph.node for a in node.attribute if a.name == "epsilon"]
+    assert epsilon == pytest.approx([1e-12] * 3)
+    for node in model.graph.node:
+        if not node.domain:
+            onnx.checker.check_node(node, _context(onnx))
+
+
+def _context(onnx: Any) -> Any:
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = 9
+    context.opset_imports = {"": 20, "com.microsoft": 1}
+    return context

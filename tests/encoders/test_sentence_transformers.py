@@ -1,0 +1,47 @@
+"""sentence-transformers models by path."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuepoint.encoders import EncoderUnavailable, encode_passages, open_text_encoder
+
+pytest.importorskip("sentence_transformers")
+
+
+def test_prompts_of_the_model_are_used(bert_folder: Callable[..., Path]) -> None:
+    plain = open_text_encoder(f"sentence-transformers:{bert_folder('max')}")
+    asking = open_text_encoder(str(bert_folder("max", prompts={"query": "query: ", "document": "passage: "})))
+    np.testing.assert_allclose(asking.encode_text(["dogs"]), plain.encode_text(["query: dogs"]), atol=1e-6)
+    np.testing.assert_allclose(
+        encode_passages(asking, ["dogs"]), plain.encode_text(["passage: dogs"]), atol=1e-6
+    )
+    assert asking.fingerprint != plain.fingerprint
+
+
+def test_copies_in_two_folders_have_one_fingerprint(bert_folder: Callable[..., Path], tmp_path: Path) -> None:
+    folder = bert_folder("max")
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    assert (
+        open_text_encoder(str(folder)).fingerprint
+        == open_text_encoder(str(tmp_path / "elsewhere")).fingerprint
+    )
+
+
+def test_pickled_weights_are_refused(bert_folder: Callable[..., Path]) -> None:
+    folder = bert_folder("max")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(EncoderUnavailable, match="can run code"):
+        open_text_encoder(f"sentence-transformers:{folder}")
+
+
+def test_both_ways_to_run_a_bert_agree(bert_folder: Callable[..., Path]) -> None:
+    folder = bert_folder("mean")
+    texts = ["two dogs run along the beach", "a pan", ""]
+    expected = open_text_encoder(f"sentence-transformers:{folder}").encode_text(texts)
+    np.testing.assert_allclose(open_text_encoder(f"onnx:{folder}").encode_text(texts), expected, atol=2e-6)

@@ -1,0 +1,41 @@
+"""Pictures from the command line: real model classes with random weights, from folder to ranked moments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cuepoint import Corpus
+from cuepoint.cli.main import main
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["clip_folder", "siglip_folder"])
+def test_a_real_model_class_searches_pictures_from_the_command_line(
+    family: str,
+    request: pytest.FixtureRequest,
+    samples: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = str(request.getfixturevalue(family))
+    place = str(tmp_path / "seen.corpus")
+    video = str(samples / "friday.mp4")
+    assert main(["index", video, "--corpus", place, "--vision", model, "--processes", "1", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert not summary["failed"]
+    assert not any("pictures are not searched" in note for note in summary["notes"])
+
+    main(["search", "a woman in a top hat", "--corpus", place, "--stream", "vision", "--json"])
+    found = json.loads(capsys.readouterr().out)["moments"]
+    assert found
+    assert all(set(moment["evidence"]) == {"vision"} for moment in found)
+
+    # Random weights mean nothing, but the corpus remembers which they were and refuses others.
+    other = str(request.getfixturevalue("siglip_folder" if family == "clip_folder" else "clip_folder"))
+    assert main(["index", video, "--corpus", place, "--vision", other]) == 2
+    told = capsys.readouterr().err
+    assert "vision" in told and "was made with" in told
+    assert Corpus(place).plan(Corpus(place).request([video])).unchanged == 1

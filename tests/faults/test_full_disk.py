@@ -1,0 +1,33 @@
+"""A disk that runs full while a corpus is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cuepoint.index.store import Store
+
+
+def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(
+    tmp_path: Path, small_disk: Path, program: Any, write_talks: Any
+) -> None:
+    videos, place = tmp_path / "videos", small_disk / "corpus"
+    write_talks(videos, 70, 4)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"\0" * 2_800_000)
+    full = program("index", videos, "--corpus", place, "--json")
+    assert full.code == 2, (full.out, full.err)
+    assert "disk is full" in full.err
+    assert "run the same command again" in full.err
+    assert "Traceback" not in full.err
+    before = Store.open(place)
+    finished = {record.video_id for record in before.videos() if record.content_hash}
+    counts = before.clip_counts("subtitle") if "subtitle" in before.streams else {}
+    assert finished <= counts.keys()
+    ballast.unlink()
+    done = program("index", videos, "--corpus", place, "--json")
+    assert done.code == 0, done.err
+    assert done.json["unchanged"] == len(finished)
+    after = Store.open(place)
+    assert sum(bool(record.content_hash) for record in after.videos()) == 70
+    assert set(after.clip_counts("subtitle").values()) == {4}

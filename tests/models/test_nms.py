@@ -1,0 +1,103 @@
+"""Non-maximum suppression: what survives, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from cuepoint.models._parts.nms import suppress, total_order
+from cuepoint.types import UsageError
+
+Spans = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Spans:
+    """Groups, starts, ends and scores on small grids, so that ties and equal spans are common."""
+    rows = draw(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(1, 8), st.integers(-3, 3)),
+            max_size=25,
+        )
+    )
+    group = np.array([row[0] for row in rows], dtype=np.int64)
+    start = np.array([row[1] for row in rows], dtype=np.float64)
+    length = np.array([row[2] for row in rows], dtype=np.float64)
+    return group, start, start + length, np.array([row[3] for row in rows], dtype=np.float64)
+
+
+def iou(start: NDArray[np.float64], end: NDArray[np.float64], i: int, j: int) -> float:
+    """Intersection over union of two spans, written out."""
+    shared = max(0.0, min(end[i], end[j]) - max(start[i], start[j]))
+    return float(shared / (end[i] - start[i] + end[j] - start[j] - shared))
+
+
+def one_by_one(
+    group: NDArray[np.int64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    score: NDArray[np.float64],
+    threshold: float,
+    limit: int,
+) -> list[int]:
+    """The textbook loop: take the best, drop what overlaps it, go on."""
+    kept: list[int] = []
+    for i in sorted(range(len(score)), key=lambda i: (-score[i], group[i], start[i], end[i])):
+        rivals = [j for j in kept if group[j] == group[i]]
+        if len(rivals) < limit and all(iou(start, end, i, j) <= threshold for j in rivals):
+            kept.append(i)
+    return kept
+
+
+@given(spans(), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 5))
+def test_all_groups_together_give_what_one_span_at_a_time_gives(
+    rows: Spans, threshold: float, limit: int
+) -> None:
+    assert suppress(*rows, threshold, limit).tolist() == one_by_one(*rows, threshold, limit)
+
+
+@given(spans(), st.sampled_from([0.0, 0.3, 0.7]), st.permutations(range(25)))
+def test_the_survivors_do_not_depend_on_the_order_of_arrival(
+    rows: Spans, threshold: float, order: list[int]
+) -> None:
+    group, start, end, score = rows
+    shuffled = np.array(order, dtype=np.int64)[: len(score)].argsort()
+    straight = suppress(group, start, end, score, threshold, 3)
+    again = suppress(group[shuffled], start[shuffled], end[shuffled], score[shuffled], threshold, 3)
+    moved = shuffled[again]
+    for column in rows:
+        assert column[straight].tolist() == column[moved].tolist()
+
+
+def test_no_survivors_overlap_when_none_may() -> None:
+    group = np.zeros(3, dtype=np.int64)
+    start, end = np.array([0.0, 4.0, 5.0]), np.array([5.0, 8.0, 9.0])
+    assert suppress(group, start, end, np.array([3.0, 2.0, 1.0]), 0.0, 5).tolist() == [0, 2]
+
+
+def test_nothing_goes_in_and_nothing_comes_out() -> None:
+    nothing = np.zeros(0)
+    assert len(suppress(np.zeros(0, dtype=np.int64), nothing, nothing, nothing, 0.5, 3)) == 0
+
+
+def test_equal_scores_are_ordered_by_group_then_start_then_end() -> None:
+    order = total_order(
+        np.zeros(4), np.array([1, 0, 0, 0]), np.array([0.0, 2.0, 1.0, 1.0]), np.array([9.0, 9.0, 5.0, 4.0])
+    )
+    assert order.tolist() == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("threshold", "limit"), [(-0.1, 1), (1.1, 1), (float("nan"), 1), (0.5, 0)])
+def test_impossible_settings_are_refused(threshold: float, limit: int) -> None:
+    one = np.ones(1)
+    with pytest.raises(UsageError):
+        suppress(np.zeros(1, dtype=np.int64), 0 * one, one, one, threshold, limit)
+
+
+def test_a_score_that_is_nan_is_refused() -> None:
+    one = np.ones(1)
+    with pytest.raises(UsageError, match="NaN"):
+        suppress(np.zeros(1, dtype=np.int64), 0 * one, one, one * np.nan, 0.5, 1)

@@ -1,0 +1,231 @@
+"""What the pages say is so: commands parse and run, names exist, everything public is explained."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import doctest
+import importlib
+import importlib.metadata
+import io
+import pkgutil
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cuepoint
+from cuepoint.cli.main import build_parser, main
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "cuepoint"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+MODULES = sorted(
+    "cuepoint" + ".".join(("", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in SOURCE.rglob("*.py")
+)
+
+
+def _commands(page: Path) -> list[str]:
+    """Every `cuepoint …` line of a page's console blocks, and every command in its running text."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.S)
+    typed = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ cuepoint ")]
+    return typed + re.findall(r"`(cuepoint [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
+def _words(command: str) -> list[str]:
+    words = shlex.split(command, comments=True)
+    return words[1 : words.index("|")] if "|" in words else words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_the_pages_parses(page: Path) -> None:
+    for command in _commands(page):
+        words = _words(command)
+        if words[-1] in ("--help", "--version") or words in (
+            ["search"],
+            ["show"],
+            ["index"],
+            ["doctor", "why"],
+        ):
+            continue  # named, not run
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said):
+                options = build_parser().parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{page.name}: {command!r}: {said.getvalue()}")
+        assert options.verb in {"index", "search", "show", "stats", "remove", "doctor"}
+
+
+def test_the_pages_have_commands_to_check() -> None:
+    assert len(_commands(ROOT / "README.md")) >= 5
+    assert len(_commands(ROOT / "docs" / "tutorial.md")) >= 8
+
+
+def test_the_tutorial_runs_on_the_sample_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for command in _commands(ROOT / "docs" / "tutorial.md") + _commands(ROOT / "README.md"):
+        words = _words(command)
+        texts = " ".join(words)
+        if "--vision" in words or not (
+            "samples/videos" in texts or "friday.mp4" in texts or words[:1] == ["stats"]
+        ):
+            continue  # asks for files or models that the reader brings
+        if "--corpus" not in words:
+            words += ["--corpus", "my.corpus"]
+        code = main(words)
+        said = capsys.readouterr()
+        assert code == 0, f"{command}: {said.out}{said.err}"
+        ran.append(words[0])
+    assert {"index", "show", "doctor"} <= set(ran)
+    assert main(["search", "the space telescope in the cleanroom", "--corpus", "my.corpus"]) == 0
+
+
+def _parsers(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb, below in action.choices.items():
+                yield from _parsers(below, f"{name} {verb}".strip())
+
+
+@pytest.mark.parametrize(
+    ("name", "parser"), list(_parsers(build_parser())), ids=lambda value: str(value)[:20]
+)
+def test_every_verb_and_option_is_documented(name: str, parser: argparse.ArgumentParser) -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert parser.description
+    for verb in name.split():
+        assert re.search(rf"`[^`]*\b{verb}\b", pages), f"no page names {verb}"
+    help_page = parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            continue
+        shown = action.option_strings[-1:] or [str(action.metavar)]
+        documented = action.help not in (None, argparse.SUPPRESS) or action.metavar in ("QUERY",)
+        assert documented or shown[0] in pages, f"{name} {shown[0]}: neither help nor page"
+        assert shown[0] in help_page
+
+
+def test_names_on_the_architecture_page_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([\w/]+\.py)\b", text)) | set(re.findall(r"`([\w]+/)`", text))
+    assert len(names) >= 15
+    inside = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*")}
+    for name in names:
+        bare = name.rstrip("/")
+        assert any(path == bare or path.endswith(f"/{bare}") for path in inside), name
+    for where, what in re.findall(r"`([\w/]+\.py): ([\w.]+)`", text):
+        owner = next(path for path in SOURCE.rglob("*.py") if path.as_posix().endswith(f"/{where}"))
+        assert what.split(".")[-1] in owner.read_text(encoding="utf-8"), f"{where}: {what}"
+
+
+def test_the_architecture_page_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for path in SOURCE.iterdir():
+        if path.suffix == ".py" and not path.name.startswith("__"):
+            assert f"{path.stem}" in text, path.name
+        if path.is_dir() and path.name not in ("__pycache__", "features"):
+            assert f"`{path.name}/`" in text, path.name
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_everything_public_is_explained(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "the module"
+    for node in _public(tree.body):
+        assert ast.get_docstring(node), f"{node.name}, line {node.lineno}"
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _public(body: list[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _public(node.body)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    if name.endswith("__main__"):
+        pytest.skip("running it is the command itself")
+    result = doctest.testmod(importlib.import_module(name), report=True)
+    assert result.failed == 0
+
+
+def test_there_are_examples_to_run() -> None:
+    finder = doctest.DocTestFinder()
+    modules = [importlib.import_module(name) for name in MODULES if not name.endswith("__main__")]
+    assert sum(len(test.examples) for module in modules for test in finder.find(module)) >= 30
+
+
+def test_every_module_is_importable_by_its_package() -> None:
+    found = {module.name for module in pkgutil.walk_packages(cuepoint.__path__, "cuepoint.")}
+    assert {name for name in MODULES if name != "cuepoint"} <= found
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+
+
+def test_no_tracked_file_names_a_machine_or_a_package_mirror() -> None:
+    # Written apart, so that this file does not name them.
+    home, work = "/ho" + "me/", "/wo" + "rk/"
+    machine = re.compile(
+        rf"(?<![\w.~*]){work}(?:main|shared)|/ro" + rf"ot/|{home}(?!user\b)\w+/|/Us" + r"ers/\w+/"
+    )
+    mirror = re.compile("--(extra-)?index-" + "url|PIP_" + "INDEX|arti" + "factory|pypi-" + "proxy")
+    for path in _tracked():
+        if not path.is_file() or path.suffix in {".mp4", ".webm", ".mp3", ".png"}:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern in (machine, mirror):
+            found = pattern.search(text)
+            assert found is None, f"{path.relative_to(ROOT)}: {found and found.group()}"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert importlib.metadata.version("cuepoint") == cuepoint.__version__
+
+
+def test_the_change_log_has_a_place_for_what_is_not_released() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = re.search(r"^## Unreleased\n(.*?)(?=^## |\Z)", text, flags=re.S | re.M)
+    assert section and "- " in section.group(1)
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_waits_for_a_number(page: Path) -> None:
+    assert not re.findall(r"@@\w+@@", page.read_text(encoding="utf-8"))
+
+
+def test_everything_the_package_offers_can_be_had() -> None:
+    for name in cuepoint.__all__:
+        assert getattr(cuepoint, name) is not None

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuepoint.types import Moment, ScoredMoment, UsageError, Video
+
+
+def spans() -> st.SearchStrategy[Moment]:
+    times = st.floats(0, 1e5, allow_nan=False)
+    return (
+        st.tuples(st.sampled_from(["a", "b"]), times, times)
+        .filter(lambda t: t[1] < t[2])
+        .map(lambda t: Moment(*t))
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (math.nan, 1.0), (0.0, math.nan)]
+)
+def test_a_moment_refuses_a_span_that_is_no_span(start: float, end: float) -> None:
+    with pytest.raises(UsageError, match="holiday"):
+        Moment("holiday", start, end)
+
+
+@given(spans(), spans())
+def test_iou_is_symmetric_bounded_and_one_only_for_the_same_span(a: Moment, b: Moment) -> None:
+    assert a.iou(b) == pytest.approx(b.iou(a))
+    assert 0 <= a.iou(b) <= 1
+    assert a.iou(a) == 1
+    if a.video_id != b.video_id:
+        assert a.iou(b) == 0
+
+
+def test_touching_spans_share_nothing_because_spans_are_half_open() -> None:
+    assert Moment("a", 0, 5).iou(Moment("a", 5, 9)) == 0
+
+
+def test_order_is_score_first_then_the_moment() -> None:
+    found = [
+        ScoredMoment(Moment("b", 0, 1), 0.5),
+        ScoredMoment(Moment("a", 3, 4), 0.5),
+        ScoredMoment(Moment("a", 0, 1), -2.0),
+        ScoredMoment(Moment("c", 0, 1), 0.9),
+    ]
+    ordered = sorted(found, key=lambda m: m.sort_key)
+    assert [m.moment.video_id for m in ordered] == ["c", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("duration", [-1.0, math.nan, math.inf])
+def test_a_video_refuses_a_duration_that_is_no_length_of_time(duration: float) -> None:
+    with pytest.raises(UsageError, match="duration"):
+        Video("v", duration)

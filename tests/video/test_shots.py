@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cuepoint.video.frames import Frame, sample_frames
+from cuepoint.video.shots import ShotFinder
+
+GENERATOR = np.random.default_rng(3)
+
+
+def scene(seed: int) -> NDArray[np.float64]:
+    """A picture of coarse coloured patches."""
+    return np.random.default_rng(seed).uniform(0, 255, (9, 16, 3)).repeat(8, axis=0).repeat(8, axis=1)
+
+
+def borders(pictures: list[NDArray[np.float64]], rate: int = 10) -> list[float]:
+    finder = ShotFinder()
+    for number, picture in enumerate(pictures):
+        noisy = np.clip(picture + GENERATOR.normal(0, 3, picture.shape), 0, 255).astype(np.uint8)
+        finder.add(Frame(Fraction(number, rate), noisy))
+    return finder.borders()
+
+
+def of_file(path: Path, rate: float) -> list[float]:
+    finder = ShotFinder()
+    for frame in sample_frames(path, rate, size=112):
+        finder.add(frame)
+    return finder.borders()
+
+
+@pytest.mark.parametrize("rate", [8, 10, 25])
+def test_the_cuts_of_a_city_film_are_found(real_video: Path, rate: float) -> None:
+    found = of_file(real_video / "bikes_vfr_vp9.webm", rate)
+    assert found == pytest.approx([1.2, 3.2, 5.6, 7.5, 9.8], abs=0.11)
+
+
+@pytest.mark.parametrize("rate", [4, 8, 25])
+def test_a_cross_fade_and_a_cut_are_found(samples: Path, rate: float) -> None:
+    fade, cut = of_file(samples / "nasa_13013.mp4", rate)
+    assert 5.2 <= fade <= 5.8
+    assert cut == pytest.approx(8.1, abs=1 / rate)
+
+
+@pytest.mark.parametrize("rate", [2, 4, 10])
+@pytest.mark.parametrize(
+    "name", ["flower.webm", "frog.webm", "bottle-detection.mp4", "car-detection.mp4", "friday.mp4"]
+)
+def test_one_shot_has_no_borders(samples: Path, name: str, rate: float) -> None:
+    assert of_file(samples / name, rate) == []
+
+
+def test_a_camera_that_swings_does_not_cut(samples: Path) -> None:
+    assert of_file(samples / "man_green_wall.mp4", 10) == []
+
+
+def test_a_cut_is_at_the_first_frame_of_the_new_shot() -> None:
+    assert borders([scene(1)] * 17 + [scene(2)] * 20 + [scene(3)] * 9) == [1.7, 3.7]
+
+
+def test_a_fade_is_at_its_middle() -> None:
+    fade = [scene(1) * (1 - share) + scene(2) * share for share in np.linspace(0, 1, 9)]
+    (border,) = borders([scene(1)] * 20 + fade + [scene(2)] * 20)
+    assert border == pytest.approx(2.4, abs=0.11)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_flash_is_no_cut(length: int) -> None:
+    flash = np.full_like(scene(1), 250)
+    found = borders([scene(1)] * 20 + [flash] * length + [scene(1)] * 20)
+    assert found == [] if length == 1 else len(found) <= 2
+
+
+def test_stillness_noise_and_one_frame_have_no_borders() -> None:
+    assert borders([scene(1)] * 40) == borders([scene(1)]) == borders([]) == []
+
+
+def test_frames_may_be_added_after_asking() -> None:
+    finder = ShotFinder()
+    for number in range(30):
+        finder.add(Frame(Fraction(number, 10), scene(number // 10).astype(np.uint8)))
+        finder.borders()
+    assert finder.borders() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 400), (5, 7), (1080, 1920)])
+def test_pictures_of_any_size_are_taken(shape: tuple[int, int]) -> None:
+    finder = ShotFinder()
+    for number in range(20):
+        finder.add(Frame(Fraction(number, 10), np.full((*shape, 3), 240 * (number >= 10), np.uint8)))
+    assert finder.borders() == [1.0]
