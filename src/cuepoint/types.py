@@ -41,10 +41,14 @@ class Video:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A sentence and the id under which judgements of its answers are filed."""
+    """A sentence and the id under which judgements of its answers are filed.
+
+    `metadata` is what its data set says of it besides: the kind of sentence, saliency scores.
+    """
 
     id: str
     text: str
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,0 +1,99 @@
+"""Files of judgements and of answers; one file per format, and the folder is the registry.
+
+Every module here that declares a `NAME` is a format (see `protocol.Format`); a new format is a new file and
+nothing else. What a format can do is told by the functions it has. The content decides which format a file
+is in, unless the caller says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cuepoint.formats.columns import Annotations, RunSource
+from cuepoint.formats.opened import Opening, look_into
+from cuepoint.types import UsageError
+
+__all__ = [
+    "format_names",
+    "open_run",
+    "read_annotations",
+    "write_annotations",
+    "write_run",
+]
+
+_NO_FORMAT = {"columns", "opened", "protocol"}
+
+
+@cache
+def _formats() -> tuple[Any, ...]:
+    """The modules of this folder that declare a format, in the order in which they are asked.
+
+    `Any` because a format has only those of the four functions that it can honour.
+    """
+    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FORMAT]
+    return tuple(sorted(modules, key=lambda module: (module.ORDER, module.NAME)))
+
+
+def format_names(way: str) -> tuple[str, ...]:
+    """Names of the formats that have a way: `read_annotations`, `open_run`, `write_annotations`, `write_run`."""
+    return tuple(module.NAME for module in _formats() if hasattr(module, way))
+
+
+def read_annotations(path: str | Path, format: str | None = None) -> Annotations:
+    """Videos, queries and judgements of a file, in any known format.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    annotations: Annotations = _module_for(path, "read_annotations", format).read_annotations(Path(path))
+    return annotations
+
+
+def open_run(path: str | Path, format: str | None = None) -> RunSource:
+    """A run that is read block by block as it is asked for.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    source: RunSource = _module_for(path, "open_run", format).open_run(Path(path))
+    return source
+
+
+def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
+    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails."""
+    _named(format, "write_annotations").write_annotations(annotations, Path(path))
+
+
+def write_run(
+    source: RunSource, path: str | Path, format: str, annotations: Annotations | None = None
+) -> None:
+    """Write a run; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    `annotations` are the queries it answers: some formats carry their text or their order.
+    """
+    _named(format, "write_run").write_run(source, Path(path), annotations)
+
+
+def _named(name: str, way: str) -> Any:
+    for module in _formats():
+        if name == module.NAME and hasattr(module, way):
+            return module
+    raise UsageError(
+        f"format {name!r} cannot do that ({way.replace('_', ' ')}); known: {', '.join(format_names(way))}"
+    )
+
+
+def _module_for(path: str | Path, way: str, name: str | None) -> Any:
+    if name is not None:
+        return _named(name, way)
+    opening: Opening = look_into(Path(path))
+    for module in _formats():
+        if hasattr(module, way) and module.recognises(opening):
+            return module
+    raise UsageError(
+        f"{path}: {opening.describe()} is in no format known for this; "
+        f"name it with --format, one of {', '.join(format_names(way))}"
+    )

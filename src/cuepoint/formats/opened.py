@@ -1,0 +1,171 @@
+"""Files opened and written: gzip anywhere, one-line errors, nothing half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, cast
+
+from cuepoint.types import CuepointError
+
+_GZIP = b"\x1f\x8b"
+_HEAD_BYTES = 65_536
+
+
+class FormatError(CuepointError):
+    """A file that is not what it should be; one line names file, line, field, value and what is accepted."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        problem: str,
+        *,
+        line: int | None = None,
+        field: str | None = None,
+        value: Any = None,
+        accepted: str = "",
+    ) -> None:
+        where = f"{path}" + (f", line {line}" if line is not None else "")
+        what = f"{field}: " if field else ""
+        shown = "" if value is None else f" {_short(value)}"
+        remedy = f"; accepted: {accepted}" if accepted else ""
+        super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The beginning of a file: enough to tell in which format it is."""
+
+    path: Path
+    head: bytes
+    whole: bool
+    """Whether `head` is all there is."""
+
+    @property
+    def suffix(self) -> str:
+        """The file's suffix in lower case, .gz set aside: ".jsonl"."""
+        name = self.path.name.lower()
+        return Path(name.removesuffix(".gz")).suffix
+
+    @cached_property
+    def first_line(self) -> str:
+        """The first line that is not blank, "" where there is none."""
+        for line in self.head.decode("utf-8", "replace").lstrip("\ufeff").splitlines():
+            if line.strip():
+                return line.strip()
+        return ""
+
+    @cached_property
+    def first_record(self) -> dict[str, Any] | None:
+        """The first line as a JSON object; None where it is none."""
+        try:
+            record = json.loads(self.first_line)
+        except (ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    @property
+    def is_json_document(self) -> bool:
+        """Whether it begins like one JSON value that goes on over the line, or is one line without an end in sight."""
+        return self.first_line[:1] in ("{", "[")
+
+    def describe(self) -> str:
+        """The beginning, for an error message."""
+        return (
+            "an empty file"
+            if not self.head.strip()
+            else f"a file that begins with {_short(self.first_line[:60])}"
+        )
+
+
+def look_into(path: Path) -> Opening:
+    """The beginning of a file, unpacked. Raises FormatError for what cannot be read."""
+    with opened(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+        whole = len(head) < _HEAD_BYTES
+    return Opening(path, head, whole)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where it is gzip, whatever its name says.
+
+    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
+    also while it is read.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            if packed:
+                with gzip.open(raw, "rb") as stream:
+                    yield cast(IO[bytes], stream)
+            else:
+                yield raw
+    except EOFError:
+        raise FormatError(
+            path, "the gzip file is cut off: it ends before its end mark; fetch it again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(path, f"the gzip file is damaged ({error}); fetch it again") from None
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if path.name.endswith(".gz"):
+                # No name and no time in the header: the same content makes the same bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+                    yield cast(IO[bytes], stream)
+            else:
+                yield raw
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(aside).chmod(0o666 & ~mask)
+        Path(aside).replace(path)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """The one JSON value of a file. Raises FormatError with the line where it stops being JSON."""
+    with opened(path) as stream:
+        data = stream.read()
+    try:
+        return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: _no_number(path, name))
+    except UnicodeDecodeError as error:
+        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            path, f"is not JSON ({error.msg}, column {error.colno})", line=error.lineno
+        ) from None
+    except RecursionError:
+        raise FormatError(path, "is nested too deeply to be read") from None
+
+
+def _no_number(path: Path, name: str) -> float:
+    raise FormatError(path, "holds", value=name, accepted="finite numbers")

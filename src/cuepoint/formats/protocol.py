@@ -1,0 +1,35 @@
+"""What a module of this folder offers to be a format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from cuepoint.formats.columns import Annotations, RunSource
+from cuepoint.formats.opened import Opening
+
+
+class Format(Protocol):
+    """A format of files. Of the four functions it has those that it can honour; absence says that it cannot."""
+
+    NAME: str
+    """As `--format` takes it."""
+    ORDER: int
+    """When it is asked whether it recognises a file: lower is earlier; the less particular come later."""
+    SUMMARY: str
+    """One line for people."""
+
+    def recognises(self, opening: Opening) -> bool:
+        """Whether a file that begins like this is in this format."""
+
+    def read_annotations(self, path: Path) -> Annotations:
+        """Videos, queries and judgements."""
+
+    def open_run(self, path: Path) -> RunSource:
+        """A run, read as it is asked for."""
+
+    def write_annotations(self, annotations: Annotations, path: Path) -> None:
+        """Write judgements."""
+
+    def write_run(self, source: RunSource, path: Path, annotations: Annotations | None) -> None:
+        """Write a run."""
