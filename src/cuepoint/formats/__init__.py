@@ -40,7 +40,7 @@ def _formats() -> tuple[Any, ...]:
 
 
 def format_names(way: str) -> tuple[str, ...]:
-    """Names of the formats that have a way: `read_annotations`, `open_run`, `write_annotations`, `write_run`."""
+    """Names of the formats that have a way, one of the four functions below."""
     return tuple(module.NAME for module in _formats() if hasattr(module, way))
 
 

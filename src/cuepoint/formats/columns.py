@@ -1,4 +1,4 @@
-"""What was judged and what was answered, as columns: what readers of files hand over and evaluation works on."""
+"""What was judged and what was answered, as columns: between the readers of files and evaluation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Annotations:
 
     Judgement i says that [start[i], end[i]) seconds of `videos[video[i]]` answer `queries[query[i]]` to the
     grade `relevance[i]`. The five columns are (N,), sorted by query and within a query as the file has them.
-    A judgement without a usable moment has start == end: it says that the video is right, and no span can hit it.
+    A judgement without a usable moment has start == end: the video is right, and no span can hit it.
 
     `pools` are the videos to search for a query, where the data set says so (MVMR). `counts` says how often
     each rule for odd data applied (see `Collector`).
@@ -80,9 +80,9 @@ class Collector:
     """Gathers annotations as a file is read, and keeps the rules for odd data in one place.
 
     - A moment that ends after its video is cut there, where the video's duration is known and `cut` is
-      true; with `cut` false its times stay as they are (a released evaluation compares with the raw times).
+      true; with `cut` false its times stay as they are (a released evaluation may compare with raw times).
     - A moment that starts before 0 starts at 0.
-    - A moment that is empty or reversed (also after cutting) keeps its video and loses its span: start == end.
+    - A moment that is empty or reversed (also after cutting) keeps its video and loses its span.
     - A query id that comes a second time with another text is left out; the first one stays.
     - A judgement that repeats one of the same query, word for word, is left out.
 
@@ -292,7 +292,7 @@ def best_first(block: RunBlock) -> RunBlock:
 
 
 def moments_of(source: RunSource, task: Task = "VCMR") -> Iterator[tuple[str, list[ScoredMoment]]]:
-    """(query id, scored moments) one query at a time, for what looks at single answers; spans without length left out."""
+    """(query id, scored moments), one query at a time; spans without length are left out."""
     for block in source.blocks(task):
         video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
         for number, query_id in enumerate(block.query_ids):

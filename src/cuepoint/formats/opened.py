@@ -79,7 +79,7 @@ class Opening:
 
     @property
     def is_json_document(self) -> bool:
-        """Whether it begins like one JSON value that goes on over the line, or is one line without an end in sight."""
+        """Whether it begins like a JSON object or list."""
         return self.first_line[:1] in ("{", "[")
 
     def describe(self) -> str:

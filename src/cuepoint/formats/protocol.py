@@ -10,7 +10,7 @@ from cuepoint.formats.opened import Opening
 
 
 class Format(Protocol):
-    """A format of files. Of the four functions it has those that it can honour; absence says that it cannot."""
+    """A format of files. It has those of the four functions that it can honour."""
 
     NAME: str
     """As `--format` takes it."""
