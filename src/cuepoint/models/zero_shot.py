@@ -11,7 +11,7 @@ an array step; no result depends on which other videos are in the batch.
    `curve - height` are candidates (`_parts/segments.py`). Half-way between the mean inside and the
    mean outside is where the most likely borders of a box in white noise lie.
 4. A candidate weighs `mean * clips ** evidence_exponent`; 0.5 would be the likelihood ratio in white
-   noise. The heaviest survive non-maximum suppression in seconds (`_parts/nms.py`).
+   noise. The heaviest survive non-maximum suppression in seconds (`overlap.py`).
 5. The score that orders moments of all videos is `mean * seconds ** extent_exponent`, with the mean
    counted from the background of the query.
 
@@ -26,8 +26,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuepoint.models._parts.nms import suppress, total_order
 from cuepoint.models._parts.segments import maximal_segments
+from cuepoint.overlap import suppress, total_order
 from cuepoint.types import UsageError
 
 Floats = NDArray[np.float64]

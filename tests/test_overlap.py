@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.models._parts.nms import suppress, total_order
+from cuepoint.overlap import suppress, total_order
 from cuepoint.types import UsageError
 
 Spans = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
