@@ -1,0 +1,1 @@
+"""One self-contained page that shows where a run fails, and what changed between two runs."""

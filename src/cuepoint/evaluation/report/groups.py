@@ -1,0 +1,141 @@
+"""Kinds of queries: by the length, place and number of their moments, by their words, by their type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuepoint.evaluation.report.diagnosis import Positives
+from cuepoint.formats.columns import Annotations
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+SECONDS: Final = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)
+WORDS: Final = (0, 6, 11, 16, 21)
+POSITIVES: Final = (1, 2, 3, 4, 6, 11, 21)
+FIFTHS: Final = ("first fifth", "second fifth", "third fifth", "fourth fifth", "last fifth")
+MOST_LABELS: Final = 12
+"""A grouping with more labels than this shows the most frequent ones and puts the others together."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Queries told apart by one property: `members` (Q,) are positions in `labels`."""
+
+    title: str
+    what: str
+    """What a label stands for, as it is said within a sentence: "moments of {label}"."""
+    labels: tuple[str, ...]
+    members: Indices
+
+    def counts(self) -> Indices:
+        """(G,) queries of each label."""
+        return np.bincount(self.members, minlength=len(self.labels)).astype(np.int64)
+
+    def means(self, values: NDArray[Any]) -> Floats:
+        """(G,) mean of a value per query over the queries of each label."""
+        sums = np.bincount(self.members, weights=values, minlength=len(self.labels))
+        return sums / np.maximum(self.counts(), 1)
+
+    def table(self, classes: Indices, width: int) -> Indices:
+        """(G, `width`) how many queries of each label are of each class."""
+        cells = np.bincount(self.members * width + classes, minlength=len(self.labels) * width)
+        return cells.reshape(len(self.labels), width).astype(np.int64)
+
+
+def groupings(
+    annotations: Annotations, positives: Positives, given: Mapping[str, Sequence[str]]
+) -> tuple[Grouping, ...]:
+    """Every way in which the queries are told apart, labels that no query has left out.
+
+    `given` are labels of the queries by the data set's own properties, such as their type.
+    """
+    texts = {query.id: query.text for query in annotations.queries}
+    words = np.array([len(texts.get(name, "").split()) for name in positives.query_ids], np.int64)
+    return (
+        *(by_label(name, labels) for name, labels in given.items()),
+        by_moment_length(positives),
+        by_query_length(words),
+        by_position(annotations, positives),
+        by_positives(positives),
+    )
+
+
+def by_moment_length(positives: Positives) -> Grouping:
+    """By the length of the most relevant positive, in seconds."""
+    rows = positives.firsts
+    length = np.append(positives.end - positives.start, 0.0)[rows]
+    labels = (*_seconds_names(), "no usable moment")
+    members = np.searchsorted(np.array(SECONDS), length, "right") - 1
+    return _shown(
+        "Moment length", "moments of {}", labels, np.where((rows < 0) | (length <= 0), len(SECONDS), members)
+    )
+
+
+def by_query_length(words: Indices) -> Grouping:
+    """By the number of words of a query, told apart by blanks."""
+    names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), "21 words up")
+    members = np.searchsorted(np.array(WORDS), words, "right") - 1
+    return _shown("Query length", "queries of {}", (*names, "no text"), np.where(words == 0, 5, members))
+
+
+def by_position(annotations: Annotations, positives: Positives) -> Grouping:
+    """By where the middle of the most relevant positive lies in its video."""
+    rows = positives.firsts
+    durations = [np.nan if video.duration is None else video.duration for video in annotations.videos]
+    of_video = np.append(np.array(durations, np.float64), np.nan)
+    duration = of_video[np.append(positives.video, -1)[rows]]
+    middle = np.append((positives.start + positives.end) / 2, np.nan)[rows]
+    known = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
+    share = np.divide(middle, duration, out=np.zeros(len(rows)), where=known)
+    members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
+    return _shown(
+        "Position in the video",
+        "moments in the {} of the video",
+        (*FIFTHS, "duration unknown"),
+        np.where(known, members, len(FIFTHS)),
+    )
+
+
+def by_positives(positives: Positives) -> Grouping:
+    """By the number of positives of a query."""
+    edges = pairwise(POSITIVES)
+    names = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in edges]
+    labels = ("none", *names, f"{POSITIVES[-1]} up")
+    members = np.searchsorted(np.array(POSITIVES), positives.counts, "right")
+    return _shown("Positives of the query", "queries with {} positives", labels, members)
+
+
+def by_label(name: str, labels: Sequence[str]) -> Grouping:
+    """By labels that the data set gives, in the order of their names."""
+    found, members, counts = np.unique(
+        np.array(labels, dtype=np.str_), return_inverse=True, return_counts=True
+    )
+    names = tuple(str(label) or "none" for label in found)
+    members = members.reshape(-1).astype(np.int64)
+    if len(names) > MOST_LABELS:
+        kept = np.sort(np.argsort(-counts, kind="stable")[: MOST_LABELS - 1])
+        place = np.full(len(names), len(kept), np.int64)
+        place[kept] = np.arange(len(kept))
+        names = (*(names[at] for at in kept), "all others")
+        members = place[members]
+    return _shown(f"Query {name}", f"queries of {name} {{}}", names, members)
+
+
+def _seconds_names() -> tuple[str, ...]:
+    between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
+    return (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s up")
+
+
+def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:
+    """The grouping without the labels that no query has."""
+    used = np.unique(members)
+    return Grouping(
+        title, what, tuple(labels[at] for at in used), np.searchsorted(used, members).astype(np.int64)
+    )
