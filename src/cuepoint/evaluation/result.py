@@ -20,8 +20,9 @@ class Evaluation:
     """The numbers of one run under one protocol.
 
     `values` is (Q, M): unrounded, fractions in [0, 1], one row per query that counts and one column per
-    metric. A query that the run does not answer has zeros (under an `-as-released` protocol that drops such
-    queries it has no row). `groups` gives labels of the queries, (Q,) each, such as their type.
+    metric, NaN where a metric does not apply to a query (it has no moment of that length). A query that the
+    run does not answer has zeros (under an `-as-released` protocol that drops such queries it has no row).
+    `groups` gives labels of the queries, (Q,) each, such as their type.
     """
 
     protocol: str
@@ -44,8 +45,8 @@ class Evaluation:
     """Sentences a reader of the numbers must know."""
 
     def means(self) -> dict[str, float]:
-        """Metric -> mean over the queries, unrounded."""
-        return dict(zip(self.metrics, self.values.mean(axis=0).tolist(), strict=True))
+        """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none."""
+        return dict(zip(self.metrics, _means(self.values).tolist(), strict=True))
 
     def column(self, metric: str) -> Floats:
         """(Q,) values of a metric. Raises UsageError for one that was not evaluated."""
@@ -57,9 +58,7 @@ class Evaluation:
         """Label -> metric -> mean over the queries with that label; labels in the order of their names."""
         labels = self.groups[group]
         return {
-            str(label): dict(
-                zip(self.metrics, self.values[labels == label].mean(axis=0).tolist(), strict=True)
-            )
+            str(label): dict(zip(self.metrics, _means(self.values[labels == label]).tolist(), strict=True))
             for label in np.unique(labels)
         }
 
@@ -73,7 +72,22 @@ class Evaluation:
             "unknown_queries": self.unknown_queries,
             "unknown_videos": self.unknown_videos,
             "left_out": dict(self.left_out),
-            "metrics": self.means(),
-            "by": {group: self.means_by(group) for group in self.groups},
+            "metrics": _without_nan(self.means()),
+            "by": {
+                group: {label: _without_nan(means) for label, means in self.means_by(group).items()}
+                for group in self.groups
+            },
             "notes": list(self.notes),
         }
+
+
+def _means(values: Floats) -> Floats:
+    applies = ~np.isnan(values)
+    total = np.where(applies, values, 0.0).sum(axis=0)
+    count = applies.sum(axis=0)
+    means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return means
+
+
+def _without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}

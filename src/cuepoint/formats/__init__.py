@@ -44,12 +44,19 @@ def format_names(way: str) -> tuple[str, ...]:
     return tuple(module.NAME for module in _formats() if hasattr(module, way))
 
 
-def read_annotations(path: str | Path, format: str | None = None) -> Annotations:
+def read_annotations(
+    path: str | Path, format: str | None = None, *, as_released: bool = False
+) -> Annotations:
     """Videos, queries and judgements of a file, in any known format.
+
+    With `as_released` a format whose released reader has a fault reads as that one does (such a format
+    has a function `read_annotations_as_released`); the others read as ever.
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
-    annotations: Annotations = _module_for(path, "read_annotations", format).read_annotations(Path(path))
+    module = _module_for(path, "read_annotations", format)
+    read = getattr(module, "read_annotations_as_released", None) if as_released else None
+    annotations: Annotations = (read or module.read_annotations)(Path(path))
     return annotations
 
 

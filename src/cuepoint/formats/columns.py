@@ -217,10 +217,13 @@ class RunBlock:
 class RunSource(Protocol):
     """A run that can be read block by block, more than once; nothing is read before it is asked for."""
 
-    name: str
-    """What to call it in tables and errors: the file's path."""
-    tasks: tuple[Task, ...]
-    """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
+    @property
+    def name(self) -> str:
+        """What to call it in tables and errors: the file's path."""
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list. No query comes twice; rows of a query lie best first."""
