@@ -84,7 +84,8 @@ class Collector:
     - A moment that starts before 0 starts at 0.
     - A moment that is empty or reversed (also after cutting) keeps its video and loses its span.
     - A query id that comes a second time with another text is left out; the first one stays.
-    - A judgement that repeats one of the same query, word for word, is left out.
+    - A judgement that repeats one of the same query, word for word, is left out; with `repeats` true it
+      stays (a released evaluation may count each).
 
     Every rule that applied is counted, logged once by `annotations`, and kept in `Annotations.counts`.
     """
@@ -96,9 +97,10 @@ class Collector:
     REPEATED_QUERY = "query ids come twice"
     REPEATED_JUDGEMENT = "judgements come twice"
 
-    def __init__(self, name: str, *, cut: bool = True) -> None:
+    def __init__(self, name: str, *, cut: bool = True, repeats: bool = False) -> None:
         self.name = name
         self._cut = cut
+        self._repeats = repeats
         self._videos: dict[str, Video] = {}
         self._queries: dict[str, Query] = {}
         self._video_codes: dict[str, int] = {}
@@ -112,7 +114,7 @@ class Collector:
         """Note that a rule for odd data applied."""
         self._counts[what] = self._counts.get(what, 0) + times
 
-    def add_video(self, video_id: str, duration: float | None = None, **metadata: Any) -> None:
+    def add_video(self, /, video_id: str, duration: float | None = None, **metadata: Any) -> None:
         """A video of the collection; saying it again with a duration or more metadata completes it."""
         known = self._videos.get(video_id)
         if known is not None:
@@ -123,7 +125,7 @@ class Collector:
         self._video_codes.setdefault(video_id, len(self._video_codes))
         self._videos[video_id] = Video(video_id, duration, metadata=MappingProxyType(metadata))
 
-    def add_query(self, query_id: str, text: str = "", **metadata: Any) -> bool:
+    def add_query(self, /, query_id: str, text: str = "", **metadata: Any) -> bool:
         """A query; False when its id is taken by another text, and then its judgements must not be added."""
         known = self._queries.get(query_id)
         if known is None:
@@ -145,7 +147,8 @@ class Collector:
         row = (self._query_codes[query_id], self._video_codes[video_id], start, end, relevance)
         if row in self._seen:
             self.count(self.REPEATED_JUDGEMENT)
-            return
+            if not self._repeats:
+                return
         self._seen.add(row)
         self._rows.append(row)
 

@@ -1,0 +1,119 @@
+"""MVMR pool files: a moment of its own video, moments of other videos that fit too, and a pool to search.
+
+`{video: {"duration", "timestamps": [[start, end], ...], "sentences": [...], "pos_moments": [[[video,
+its sentence, [start, end]], ...], ...], "retrieval_pool": [[video, ...], ...]}}`, entry i of each list for
+sentence i. A row of `pos_moments` may have a fourth value, a similarity, which is passed over. Files made
+from TACoS have `fps` and `num_frames` in place of `duration`, and all their times are frame numbers.
+
+There is no released format of answers; a run for these files is in one of the other formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from cuepoint.formats._beginning import first_entry, first_object
+from cuepoint.formats._records import Record
+from cuepoint.formats.columns import Annotations, Collector
+from cuepoint.formats.opened import FormatError, Opening, read_json
+
+NAME = "mvmr"
+ORDER = 30
+SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
+
+_ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
+
+
+def holds(opening: Opening) -> Literal["annotations"] | None:
+    """Judgements where the first video has pools or positive moments of other videos."""
+    entry = first_entry(first_object(opening))
+    known = {"pos_moments", "retrieval_pool"}
+    return "annotations" if isinstance(entry, dict) and known & entry.keys() else None
+
+
+def recognises(opening: Opening) -> bool:
+    """Whether the first video has pools or positive moments of other videos."""
+    return holds(opening) is not None
+
+
+def read_annotations(path: Path, as_released: bool = False) -> Annotations:
+    """Queries `video#i` with their own moment first, then those of other videos, and the pools. Seconds.
+
+    Frame numbers become seconds with the rate of the video in which a moment lies. With `as_released`
+    `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
+    the frame numbers of the TACoS file for seconds.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise FormatError(path, "is no object:", value=value, accepted=_ACCEPTED)
+    if not value:
+        raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
+    document = Record(path, value)
+    videos = {document.as_id("video", key): document.record(key, entry) for key, entry in value.items()}
+    collector = Collector(str(path), cut=not as_released)
+    rates = {video_id: _rate(video) for video_id, video in videos.items()}
+    for video_id, video in videos.items():
+        collector.add_video(video_id, _duration(video))
+    for video_id, video in videos.items():
+        _read_video(collector, video_id, video, rates, as_released)
+    return collector.annotations()
+
+
+def _rate(video: Record) -> float:
+    """Frames a second where times are frames, else 1."""
+    if not video.has("fps"):
+        return 1.0
+    rate = video.number("fps", 0)
+    if rate == 0:
+        raise video.wrong("fps", "is 0", accepted="frames a second, more than 0")
+    return rate
+
+
+def _duration(video: Record) -> float | None:
+    if video.has("duration"):
+        return video.number("duration", 0)
+    return video.number("num_frames", 0) / _rate(video) if video.has("num_frames") else None
+
+
+def _read_video(
+    collector: Collector, video_id: str, video: Record, rates: dict[str, float], as_released: bool
+) -> None:
+    sentences = video.array("sentences")
+    lists = [_list(video, key, len(sentences)) for key in ("timestamps", "pos_moments", "retrieval_pool")]
+    duration = _duration(video)
+    for number, (sentence, times, positives, pool) in enumerate(zip(sentences, *lists, strict=True)):
+        query_id = f"{video_id}#{number}"
+        collector.add_query(query_id, video.as_text(f"sentences[{number}]", sentence).strip())
+        start, end = (t / rates[video_id] for t in video.as_times(f"timestamps[{number}]", times))
+        if as_released and duration is not None:
+            end = min(end, duration)  # the released program cuts a sentence's own moment, and no other
+        collector.judge(query_id, video_id, start, end)
+        for other_id, begin, finish in _positives(video, f"pos_moments[{number}]", positives):
+            rate = 1.0 if as_released else rates.get(other_id, rates[video_id])
+            collector.judge(query_id, other_id, begin / rate, finish / rate)
+        if pool is not None:
+            key = f"retrieval_pool[{number}]"
+            ids = video.as_array(key, pool, "a list of video ids")
+            collector.set_pool(query_id, [video.as_id(f"{key}[{i}]", v) for i, v in enumerate(ids)])
+
+
+def _list(video: Record, key: str, length: int) -> list[Any]:
+    if key != "timestamps" and not video.has(key):
+        return [None] * length
+    values = video.array(key)
+    if len(values) != length:
+        problem = f"has {len(values)} entries and sentences has {length}"
+        raise video.wrong(key, problem, accepted="an entry a sentence")
+    return values
+
+
+def _positives(video: Record, key: str, rows: Any) -> Iterator[tuple[str, float, float]]:
+    accepted = "[video, sentence, [start, end]]"
+    for number, row in enumerate(video.as_array(key, rows or [])):
+        place = f"{key}[{number}]"
+        if len(video.as_array(place, row, accepted)) not in (3, 4):
+            raise video.wrong(place, "does not have three values:", row, accepted)
+        start, end = video.as_times(f"{place}[2]", row[2])
+        yield video.as_id(f"{place}[0]", row[0]), start, end

@@ -1,0 +1,219 @@
+"""TVR: annotation lines, and submissions with their lists VCMR, SVMR and VR.
+
+Annotations: `{"vid_name", "duration", "ts": [start, end], "desc", "type", "desc_id"}` a line; the test split
+has no `ts`. A submission: `{"video2idx": {name: index}, "VCMR": [{"desc_id", "desc", "predictions":
+[[index, start, end, score], ...]}, ...], "SVMR": ..., "VR": ...}`. The order of a list counts and its scores
+do not (so does the released evaluation); lists are kept whole, a protocol cuts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cuepoint.formats._beginning import first_object
+from cuepoint.formats._blocks import BlockBuilder, Row, refuse_empty
+from cuepoint.formats._records import Record, records_of
+from cuepoint.formats.columns import (
+    Annotations,
+    Collector,
+    Floats,
+    Indices,
+    MemoryRun,
+    RunBlock,
+    RunSource,
+    Task,
+)
+from cuepoint.formats.opened import FormatError, Opening, opened, read_json
+from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from cuepoint.formats._submission import Answer
+
+NAME = "tvr"
+ORDER = 20
+SUMMARY = "TVR annotation lines, and submissions (video2idx, VCMR, SVMR, VR)"
+
+TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+
+_SUBMISSION = "video2idx and at least one of VCMR, SVMR, VR"
+_BLOCK_QUERIES = 2_500
+
+
+def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+    """What a file has, by its first keys."""
+    keys = first_object(opening).keys()
+    if "desc_id" in keys and "desc" in keys:
+        return "annotations"
+    return "run" if keys & {"video2idx", *TASKS} else None
+
+
+def recognises(opening: Opening) -> bool:
+    """Whether it begins like TVR annotations or a submission."""
+    return holds(opening) is not None
+
+
+def read_annotations(path: Path) -> Annotations:
+    """Queries with one moment each; `type` (v, t or vt) is in their metadata.
+
+    Times are taken as they stand, for the released evaluation compares raw times. A line without `ts` gives
+    a query without judgement; its video, where it is named, is the query's pool.
+    """
+    collector = Collector(str(path), cut=False)
+    lines = 0
+    for record in records_of(path):
+        _read_line(collector, record)
+        lines += 1
+    if not lines:
+        raise FormatError(path, "holds no annotations", accepted="lines with desc_id, desc, vid_name, ts")
+    return collector.annotations()
+
+
+def _read_line(collector: Collector, record: Record) -> None:
+    if "video2idx" in record.fields:
+        raise record.wrong("video2idx", "is in a submission, not in annotations", accepted="desc_id, desc")
+    query_id = record.id("desc_id")
+    kind = {"type": record.text("type")} if record.has("type") else {}
+    if not collector.add_query(query_id, record.text("desc"), **kind):
+        return
+    if record.has("vid_name") or record.has("ts"):
+        video_id = record.id("vid_name")
+        duration = record.number("duration", 0) if record.has("duration") else None
+        collector.add_video(video_id, duration)
+        if record.has("ts"):
+            collector.judge(query_id, video_id, *record.as_times("ts", record.fields["ts"]))
+        else:
+            collector.set_pool(query_id, (video_id,))
+
+
+def open_run(path: Path) -> RunSource:
+    """A submission. Its outline is read at once, the rows of a list as they are asked for.
+
+    Spans without length are accepted (nothing hits with them); rows of VR have no times.
+    """
+    from cuepoint.formats._submission import outline
+
+    with opened(path) as stream:
+        data = stream.read()
+    submission = outline(data)
+    if submission is None:
+        return _with_care(path)
+    return Submission(path, str(path), *submission)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A submission whose rows are still the bytes of the file."""
+
+    path: Path
+    name: str
+    videos: dict[int, str]
+    """index -> name"""
+    lists: dict[Task, list[Answer]]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lists it holds."""
+        return tuple(self.lists)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list, in the order of the file."""
+        from cuepoint.formats._submission import rows_of
+
+        if task not in self.lists:
+            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
+        answers = self.lists[task]
+        for first in range(0, len(answers), _BLOCK_QUERIES):
+            chosen = answers[first : first + _BLOCK_QUERIES]
+            read = rows_of(chosen)
+            block = read and _block(tuple(str(a.desc_id) for a in chosen), *read, self.videos, task)
+            if not block:
+                yield from _with_care(self.path).lists[task][first // _BLOCK_QUERIES :]
+                return
+            yield block
+
+
+def _block(
+    query_ids: tuple[str, ...], counts: Indices, rows: Floats, videos: dict[int, str], task: Task
+) -> RunBlock | None:
+    """The block of (N, 4) rows; None where a row is not as it must be."""
+    known = np.array(sorted(videos), np.float64)
+    index, start, end, score = (np.ascontiguousarray(rows[:, column]) for column in range(4))
+    video = np.minimum(np.searchsorted(known, index), len(known) - 1)
+    if len(rows) and not (known[video] == index).all():
+        return None
+    if task == "VR":
+        start = end = np.full(len(rows), np.nan)
+    elif not ((start >= 0) & (start <= end)).all():
+        return None
+    return RunBlock(
+        query_ids=query_ids,
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        video_ids=tuple(videos[number] for number in sorted(videos)),
+        video=video.astype(np.int32),
+        start=start,
+        end=end,
+        score=score,
+    )
+
+
+def _with_care(path: Path) -> MemoryRun:
+    """The same by Python's own JSON reader; says what is wrong where something is."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise FormatError(path, "is no object:", value=value, accepted=_SUBMISSION)
+    document = Record(path, value)
+    videos = _indices(document)
+    lists = {task: _list_with_care(document, task, videos) for task in TASKS if document.has(task)}
+    refuse_empty(path, any(lists.values()))
+    return MemoryRun(str(path), {task: blocks for task, blocks in lists.items() if blocks})
+
+
+def _indices(document: Record) -> dict[int, str]:
+    accepted = "an object, video name -> whole number"
+    names = document.value("video2idx", accepted)
+    if not isinstance(names, dict):
+        raise document.wrong("video2idx", "is no object:", names, accepted)
+    videos: dict[int, str] = {}
+    for name, index in names.items():
+        key = f"video2idx[{document.as_id('video2idx', name)!r}]"
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < 1 << 53:
+            raise document.wrong(key, "is no index:", index, accepted)
+        if videos.setdefault(index, name) != name:
+            raise document.wrong(key, f"is also the index of {videos[index]!r}:", index, "an index a video")
+    return videos
+
+
+def _list_with_care(document: Record, task: Task, videos: dict[int, str]) -> tuple[RunBlock, ...]:
+    seen: dict[str, int] = {}
+    blocks: list[RunBlock] = []
+    builder = BlockBuilder()
+    for number, answer in enumerate(document.records(task)):
+        query_id = answer.id("desc_id")
+        if seen.setdefault(query_id, number) != number:
+            problem = f"comes a second time (first in {task}[{seen[query_id]}]):"
+            raise answer.wrong("desc_id", problem, query_id, "each query once in a list")
+        rows = answer.array("predictions", "a list of [video index, start, end, score]")
+        builder.add(query_id, [_row(answer, i, row, videos, task) for i, row in enumerate(rows)])
+        if len(seen) % _BLOCK_QUERIES == 0:
+            blocks.append(builder.block())
+    return (*blocks, builder.block()) if len(seen) % _BLOCK_QUERIES else tuple(blocks)
+
+
+def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Task) -> Row:
+    key = f"predictions[{number}]"
+    accepted = "[video index, start, end, score]"
+    if len(answer.as_array(key, row, accepted)) != 4:
+        raise answer.wrong(key, "does not have four numbers:", row, accepted)
+    index, start, end, score = (answer.as_number(f"{key}[{i}]", value) for i, value in enumerate(row))
+    if index not in videos:
+        raise answer.wrong(f"{key}[0]", "is no index of video2idx:", row[0], "an index of a known video")
+    video_id = videos[int(index)]
+    if task == "VR":
+        return video_id, np.nan, np.nan, score
+    answer.check_span(start, end, f"{key}[1]", empty=True)
+    return video_id, start, end, score
