@@ -1,4 +1,4 @@
-"""Is a difference real? Paired sign flips and a bootstrap over clusters of queries, and corrections for several.
+"""Is a difference real? Paired sign flips and a bootstrap over clusters of queries, and corrections.
 
 Queries about one video are not independent of each other: a video that suits a system suits it for all its
 sentences. So videos are flipped and drawn here, each with all its queries; taking queries one by one finds
@@ -32,6 +32,7 @@ FEW_CLUSTERS = 10
 
 _BLOCK = 1 << 21  # numbers held at a time: 16 MB in float64
 _SEARCH_STEPS = 60
+_MOST_PATTERNS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,12 @@ class SignFlips:
 def sign_flip_test(
     differences: Floats, clusters: Indices, *, resamples: int = 10_000, seed: int = 0
 ) -> SignFlips:
-    """Two-sided p-values of the mean of each column being 0: the sign of each cluster is a coin under the null.
+    """Two-sided p-values of the mean of each column being 0, where the sign of each cluster is a coin.
 
     `differences` is (Q, K) in [-1, 1], one system's values less the other's; `clusters` (Q,) are any whole
-    numbers. The statistic is |sum over queries|. Where 2**moved patterns are no more than `resamples`, all are
-    counted; else p = (1 + patterns at least as far) / (1 + resamples), which is never 0 (Phipson and Smyth, 2010).
+    numbers. The statistic is |sum over queries|. Where 2**moved patterns are no more than `resamples` and
+    65,536, all are counted; else p = (1 + patterns at least as far) / (1 + resamples), which is never 0
+    (Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9, 2010).
 
     Only the sizes of a column's cluster sums matter, largest first. So a p-value is the same for swapped
     systems, renamed or reordered queries, and whatever other columns are asked. All columns share the coins.
@@ -63,7 +65,7 @@ def sign_flip_test(
     sizes = -np.sort(-np.abs(sums), axis=0)
     observed = np.abs(sums.sum(axis=0))
     moved = np.count_nonzero(sizes, axis=0)
-    exact = moved < resamples.bit_length()
+    exact = moved < min(resamples, _MOST_PATTERNS).bit_length()
     p = np.ones(sizes.shape[1])
     if exact.any():
         p[exact] = _all_patterns(sizes[:, exact], observed[exact], int(moved[exact].max()))
@@ -89,7 +91,8 @@ def _all_patterns(sizes: Floats, observed: Floats, moved: int) -> Floats:
 def _at_least(coins: Floats, sizes: Floats, observed: Floats) -> Indices:
     sizes = sizes[: coins.shape[1]]
     flipped = 2 * (coins @ sizes) - sizes.sum(axis=0)
-    return np.count_nonzero(np.abs(flipped) >= observed, axis=0).astype(np.int64)
+    far: Indices = (np.abs(flipped) >= observed).sum(axis=0, dtype=np.int64)
+    return far
 
 
 def _coins(clusters: int, wanted: int, resamples: int, seed: int) -> Iterator[Floats]:
@@ -115,8 +118,8 @@ def bootstrap_intervals(
     `values` is (Q, K) in [-1, 1], a system's values or differences of two; `clusters` (Q,) are any whole
     numbers. Clusters are drawn with replacement, as many as there are; a draw's mean is its sum over its
     number of queries. The ends are percentiles, moved outwards as Student's t is wider than the normal law
-    with that many clusters (the expanded percentile interval of Hesterberg, The American Statistician 69, 2015,
-    section 4): of the intervals tried it covers differences best, and it stays within what is possible.
+    with that many clusters (the expanded percentile interval of Hesterberg, The American Statistician 69,
+    2015): of the intervals that were tried it covers differences best, and it stays within what is possible.
 
     A column's interval does not depend on other columns or on the order of queries; that of swapped systems
     is mirrored exactly.
