@@ -75,7 +75,9 @@ def _add_videos(collector: Collector, path: Path, records: list[dict[str, Any]])
         names.setdefault(video_id, set()).add(name)
         segments[video_id] = max(_segments(path, record, f"[{i}]"), segments.get(video_id, 0))
     for video_id, count in segments.items():
-        collector.add_video(video_id, min(SEGMENT_SECONDS * count, LONGEST_SECONDS))
+        # Released features stand under the file names.
+        duration = min(SEGMENT_SECONDS * count, LONGEST_SECONDS)
+        collector.add_video(video_id, duration, file_names=tuple(sorted(names[video_id])))
     twice = sum(len(found) > 1 for found in names.values())
     if twice:
         collector.count(SEVERAL_NAMES, twice)
