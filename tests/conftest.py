@@ -36,6 +36,20 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """What the released programs compute; CUEPOINT_GOLDEN names another folder of the same layout.
+
+    Where there is none, the small part of it that the repository carries.
+    """
+    named = os.environ.get("CUEPOINT_GOLDEN")
+    if named:
+        assert Path(named).is_dir(), f"CUEPOINT_GOLDEN names {named}, which is no folder"
+        return Path(named)
+    beside = ROOT.parent / "shared" / "golden"
+    return beside if beside.is_dir() else ROOT / "tests" / "golden"
+
+
 class PlantedEncoder:
     """An encoder with known meaning: it knows the planted videos by sight, and what each query means.
 

@@ -150,9 +150,8 @@ def _known_rows(
     codes = np.array([truth.query_codes.get(query_id, -1) for query_id in block.query_ids], np.int64)
     unknown = np.flatnonzero(codes < 0)
     if strict and len(unknown):
-        raise UsageError(
-            f"{source.name}: query {block.query_ids[unknown[0]]!r} is not judged; without strict it is counted"
-        )
+        name = block.query_ids[unknown[0]]
+        raise UsageError(f"{source.name}: query {name!r} is not judged; without strict it is counted")
     known = codes[codes >= 0]
     twice = known[seen[known]] if len(np.unique(known)) == len(known) else known[_repeated(known)]
     if len(twice):

@@ -38,18 +38,18 @@ def fill(
     """Write the values of one block's queries into their rows of `values`."""
     if not len(rows.queries):
         return
-    rows = inside_pools(rows, truth)
+    rows = inside_pools(rows.upto(protocol.list_depth), truth)
     moments = [(column, metric) for column, metric in asked if metric.task == "VCMR"]
     given = [(column, metric) for column, metric in asked if metric.task == "SVMR"]
     videos = [(column, metric) for column, metric in asked if metric.task == "VR"]
     told: dict[int, Floats] = {}
     if moments:
-        told |= _of_moments(rows.upto(protocol.list_depth), truth, moments, protocol)
+        told |= _of_moments(rows, truth, moments, protocol)
     if given:
-        told |= _of_moments(in_given_video(rows, truth).upto(protocol.list_depth), truth, given, protocol)
+        told |= _of_moments(in_given_video(rows, truth), truth, given, protocol)
     if videos:
         listed = rows if "VR" in source.tasks else first_of_each_video(rows)
-        told |= _of_videos(listed.upto(protocol.list_depth), truth, videos)
+        told |= _of_videos(listed, truth, videos)
     for column, value in told.items():
         values[rows.queries, column] = value
 

@@ -84,8 +84,8 @@ class Collector:
     - A moment that starts before 0 starts at 0.
     - A moment that is empty or reversed (also after cutting) keeps its video and loses its span.
     - A query id that comes a second time with another text is left out; the first one stays.
-    - A judgement that repeats one of the same query, word for word, is left out; with `repeats` true it
-      stays (a released evaluation may count each).
+    - A judgement that repeats one of the same query, word for word, stays: two descriptions may have been
+      given of one moment, and the released evaluations of ranked moments count each.
 
     Every rule that applied is counted, logged once by `annotations`, and kept in `Annotations.counts`.
     """
@@ -97,10 +97,9 @@ class Collector:
     REPEATED_QUERY = "query ids come twice"
     REPEATED_JUDGEMENT = "judgements come twice"
 
-    def __init__(self, name: str, *, cut: bool = True, repeats: bool = False) -> None:
+    def __init__(self, name: str, *, cut: bool = True) -> None:
         self.name = name
         self._cut = cut
-        self._repeats = repeats
         self._videos: dict[str, Video] = {}
         self._queries: dict[str, Query] = {}
         self._video_codes: dict[str, int] = {}
@@ -147,8 +146,6 @@ class Collector:
         row = (self._query_codes[query_id], self._video_codes[video_id], start, end, relevance)
         if row in self._seen:
             self.count(self.REPEATED_JUDGEMENT)
-            if not self._repeats:
-                return
         self._seen.add(row)
         self._rows.append(row)
 
