@@ -12,11 +12,6 @@ from cuepoint.evaluation.significance import Correction
 
 Verdict = Literal["better", "worse", "no difference shown"]
 
-_CORRECTED = {
-    "holm": "Holm's correction",
-    "bonferroni": "Bonferroni's correction",
-    "none": "No correction",
-}
 _MOST_METRIC_COLUMNS = 5
 _WIDTH = 100
 
@@ -110,6 +105,8 @@ class Comparison:
     systems: tuple[System, ...]
     differences: tuple[Difference, ...]
     settings: Settings
+    missing_as_zero: bool = True
+    """Whether judged queries that a run does not answer count as 0; else they are left out for all runs."""
     notes: tuple[str, ...] = ()
     """Sentences a reader of the numbers must know."""
 
@@ -132,6 +129,7 @@ class Comparison:
             "alpha": self.settings.alpha,
             "correction": self.settings.correction,
             "family": {"of": "pairs of runs, each metric by itself", "size": self.family},
+            "missing_as_zero": self.missing_as_zero,
             "metrics": {
                 name: {"queries": queries, "videos": videos}
                 for name, (queries, videos) in self.counts.items()
@@ -173,7 +171,17 @@ class Comparison:
         return f"{queries:,} queries" + (f" about {videos:,} videos" if self.clustered_by == "video" else "")
 
     def _missing(self) -> list[str]:
-        return [f"{s.name} does not answer {s.missing:,} judged queries" for s in self.systems if s.missing]
+        missing = [f"{system.missing:,} by {system.name}" for system in self.systems if system.missing]
+        then = "they count as 0" if self.missing_as_zero else "they are left out"
+        return [f"Judged queries not answered: {', '.join(missing)}; {then}"] if missing else []
+
+    def _correction(self) -> str:
+        if self.family == 1:
+            return "one comparison by each metric, nothing to correct"
+        of = f"the {self.family} comparisons by each metric"
+        if self.settings.correction == "none":
+            return f"not corrected for {of}"
+        return f"{self.settings.correction.capitalize()}'s correction for {of}"
 
     def _block(self, metric: str) -> list[str]:
         queries, videos = self.counts[metric]
@@ -192,13 +200,12 @@ class Comparison:
 
     def _explained(self) -> list[str]:
         settings, of = self.settings, self.clustered_by
-        pairs = f"the {self.family} comparisons of each metric" if self.family > 1 else "one comparison"
         return [
             f"[ ]: confidence interval, from {settings.resamples:,} bootstrap draws of whole "
             f"{'videos' if of == 'video' else 'queries'}. It is not corrected for several comparisons.",
             f"p: two-sided paired randomisation test. The sign of each {of}'s difference is turned at "
-            f"random, {settings.resamples:,} times (every way, where that is fewer). "
-            f"{_CORRECTED[settings.correction]} for {pairs}; no correction for the number of metrics.",
+            f"random, {settings.resamples:,} times (every way, where that is fewer); {self._correction()}; "
+            "no correction for the number of metrics.",
             f'"better" and "worse": p is at most {settings.alpha:g}. "no difference shown" means that these '
             "queries do not tell the two runs apart, not that the runs are equal.",
         ]
@@ -248,10 +255,10 @@ class Comparison:
         return (
             f"Means in percent over {self._about(self.queries, self.videos)} (protocol "
             f"{escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% confidence intervals from "
-            f"{settings.resamples:,} bootstrap draws of {whole}. A superscript letter names a run than which "
-            "this one is significantly better: two-sided paired randomisation test that flips the signs of "
-            f"{whole}, {settings.resamples:,} resamples, $p \\le {settings.alpha:g}$ after "
-            f"{_CORRECTED[settings.correction]} ({self.family} per metric).{tested}{missing}"
+            f"{settings.resamples:,} bootstrap draws of {whole}.{missing} A superscript letter names a run "
+            "that this one beats significantly: two-sided paired randomisation test that flips the signs "
+            f"of {whole}, {settings.resamples:,} resamples, $p \\le {settings.alpha:g}$, "
+            f"{self._correction()}.{tested}"
         )
 
 

@@ -157,6 +157,7 @@ def compare(
         systems=_systems(evaluations, own_names, measured),
         differences=told,
         settings=settings,
+        missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
         notes=(*notes, *left_out, *_warnings(told, measured, settings)),
     )
 
