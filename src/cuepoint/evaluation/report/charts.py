@@ -32,7 +32,7 @@ _COLOURS: Final = {
 DASHES: Final[tuple[Any, ...]] = ("solid", (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2)))
 """Line styles that stay apart without colour, also in print."""
 
-_SETTINGS: Final = {
+_SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",  # text stays text, in the reader's own font
     "text.parse_math": False,
     "font.size": 9,

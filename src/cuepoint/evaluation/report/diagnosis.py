@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cuepoint.formats.columns import Annotations, RunBlock, RunSource, Task
-from cuepoint.overlap import temporal_iou
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from cuepoint.evaluation.matching import (
+    NEVER,
+    Rows,
+    best_iou,
+    first_ranks,
+    inside_pools,
+    judged_moments,
+    pairs_of,
+    rows_of,
+)
+from cuepoint.evaluation.measures import first_hit
+from cuepoint.evaluation.protocols import Protocol
+from cuepoint.evaluation.truth import Truth
+from cuepoint.formats.columns import Floats, Indices, RunBlock, RunSource, Task
 
 GOOD: Final = 0.5
 """From this IoU with a positive on, a predicted moment is good."""
@@ -71,103 +77,25 @@ BANDS: Final = (Band(2, 5), Band(6, 10), Band(11, 100), Band(101, 0))
 
 
 @dataclass(frozen=True)
-class Positives:
-    """What is true of some queries: the judgements with a relevance above 0, sorted by query and video.
-
-    Query and video are positions in `query_ids` and in the annotations' videos; the columns are (N,).
-    """
-
-    query_ids: tuple[str, ...]
-    video_ids: tuple[str, ...]
-    query: Indices
-    video: Indices
-    start: Floats
-    end: Floats
-    relevance: Floats
-
-    @classmethod
-    def of(cls, annotations: Annotations, query_ids: Sequence[str]) -> Positives:
-        """The positives of the named queries; queries the annotations lack have none."""
-        place = {query_id: position for position, query_id in enumerate(query_ids)}
-        position = np.array([place.get(query.id, -1) for query in annotations.queries], np.int64)
-        judged = position[annotations.query] if len(position) else annotations.query
-        kept = np.flatnonzero((judged >= 0) & (annotations.relevance > 0))
-        kept = kept[np.lexsort((annotations.video[kept], judged[kept]))]
-        return cls(
-            query_ids=tuple(query_ids),
-            video_ids=tuple(video.id for video in annotations.videos),
-            query=judged[kept],
-            video=annotations.video[kept],
-            start=annotations.start[kept],
-            end=annotations.end[kept],
-            relevance=annotations.relevance[kept],
-        )
-
-    @cached_property
-    def counts(self) -> Indices:
-        """(Q,) how many positives a query has."""
-        return np.bincount(self.query, minlength=len(self.query_ids)).astype(np.int64)
-
-    @cached_property
-    def firsts(self) -> Indices:
-        """(Q,) row of a query's most relevant positive, the first of equals; -1 where it has none."""
-        order = np.lexsort((np.arange(len(self.query)), -self.relevance, self.query))
-        query, at = np.unique(self.query[order], return_index=True)
-        rows = np.full(len(self.query_ids), -1, np.int64)
-        rows[query] = order[at]
-        return rows
-
-    @cached_property
-    def pairs(self) -> tuple[Indices, Indices]:
-        """(P + 1,) rows where each (query, video) begins, and (P,) its key, ascending."""
-        keys, begins = np.unique(self.query * len(self.video_ids) + self.video, return_index=True)
-        return np.append(begins, len(self.query)), keys
-
-    def overlaps(self, query: Indices, video: Indices, start: Floats, end: Floats) -> tuple[Flags, Floats]:
-        """Of predicted moments, (N,) whether the video is right, and the best IoU with a positive in it.
-
-        A row without a span (NaN, or empty) has the IoU 0.
-        """
-        begins, keys = self.pairs
-        iou = np.zeros(len(query))
-        if not len(keys):
-            return np.zeros(len(query), bool), iou
-        key = np.where(video >= 0, query * len(self.video_ids) + video, -1)
-        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        right = keys[at] == key
-        rows, at = np.flatnonzero(right), at[right]
-        sizes = begins[at + 1] - begins[at]
-        edges = np.cumsum(sizes) - sizes
-        truth = np.arange(sizes.sum()) - np.repeat(edges - begins[at], sizes)
-        row = np.repeat(rows, sizes)
-        each = temporal_iou(start[row], end[row], self.start[truth], self.end[truth])
-        if len(rows):
-            iou[rows] = np.maximum.reduceat(each, edges)
-        return right, iou
-
-
-@dataclass(frozen=True)
 class Diagnosis:
     """Where the right video and the right moment of every query stand in a run.
 
-    All arrays have a row per query, in the order of `query_ids`. Ranks count the rows of the list from 1;
-    0 means that there is none.
+    All arrays have a row per query that counts, in the order of `queries`. Ranks are those of the rows of
+    the list, from 0; `NEVER` where there is none.
     """
 
-    query_ids: tuple[str, ...]
+    queries: Indices
+    """(Q,) the truth's numbers of the queries."""
     names_moments: bool
-    """False for a run of videos: a right video is all that can be asked of it, and `good_rank` is its rank."""
+    """False for a run of videos: a right video is all that can be asked, and `good_rank` is its rank."""
     rows: Indices
+    """(Q,) how many rows the run has for a query."""
     video_rank: Indices
-    """Rank of the first row in a right video."""
+    """(Q,) rank of the first row in a right video."""
     level_rank: Indices
     """(Q, L) rank of the first row whose IoU reaches each of `LEVELS`."""
     best_iou: Floats
-    """Best IoU anywhere in the list."""
-    best_within: Floats
-    """(Q, D) best IoU among the first `DEPTHS` rows."""
-    video_within: Flags
-    """(Q, D) whether a right video is among the first `DEPTHS` rows."""
+    """(Q,) best IoU anywhere in the list."""
 
     @cached_property
     def good_rank(self) -> Indices:
@@ -182,13 +110,15 @@ class Diagnosis:
     def classes(self) -> Indices:
         """(Q,) position in `CLASSES` of what became of each query."""
         good, video = self.good_rank, self.video_rank
-        late = np.full(len(self.rows), VIDEO_LATE, np.int64)
-        ranked_low = (good > 1) & self.names_moments
-        return np.select(
-            [self.rows == 0, good == 1, ranked_low, video == 1, video > 1],
-            [np.full_like(late, one) for one in (NOT_ANSWERED, FOUND, RANKED_LOW, SPAN_WRONG)] + [late],
-            VIDEO_MISSED,
-        ).astype(np.int64)
+        cases = (
+            (self.rows == 0, NOT_ANSWERED),
+            (good == 0, FOUND),
+            ((good < NEVER) & self.names_moments, RANKED_LOW),
+            (video == 0, SPAN_WRONG),
+            (video < NEVER, VIDEO_LATE),
+        )
+        chosen = np.select([case for case, _ in cases], [np.int64(one) for _, one in cases], VIDEO_MISSED)
+        return np.asarray(chosen, np.int64)
 
     @cached_property
     def class_counts(self) -> Indices:
@@ -198,100 +128,91 @@ class Diagnosis:
     @cached_property
     def band_counts(self) -> Indices:
         """(4,) of the queries that are ranked low, how many have their first good moment in each band."""
-        ranks = self.good_rank[self.classes == RANKED_LOW]
+        ranks = self.good_rank[self.classes == RANKED_LOW] + 1
         starts = np.array([band.first for band in BANDS])
         return np.bincount(np.searchsorted(starts, ranks, "right") - 1, minlength=len(BANDS)).astype(np.int64)
 
     @property
-    def ranked_low_in_right_video(self) -> int:
+    def low_in_right_video(self) -> int:
         """How many queries that are ranked low have a right video in the first row nevertheless."""
-        return int(np.sum((self.classes == RANKED_LOW) & (self.video_rank == 1)))
+        return int(np.sum((self.classes == RANKED_LOW) & (self.video_rank == 0)))
 
     def recall_by_depth(self, depths: Indices, level: float | None = None) -> Floats:
         """(K,) share of queries with a row that reaches `level` among the first K rows, for each K.
 
         Without a level, with a row in a right video.
         """
-        ranks = self.video_rank if level is None else self.rank_at(level)
-        hits = np.sort(ranks[ranks > 0])
-        return np.asarray(np.searchsorted(hits, depths, "right") / max(len(ranks), 1))
+        ranks = np.sort(self.video_rank if level is None else self.rank_at(level))
+        return np.asarray(np.searchsorted(ranks, depths, "left") / max(len(ranks), 1))
 
     def recall_by_level(self, depth: int) -> Floats:
         """(L,) share of queries with a row among the first `depth` that reaches each of `LEVELS`."""
-        ranks = self.level_rank
-        return np.asarray(((ranks > 0) & (ranks <= depth)).sum(axis=0) / max(len(ranks), 1))
+        return np.asarray((self.level_rank < depth).sum(axis=0) / max(len(self.level_rank), 1))
+
+    @property
+    def longest(self) -> int:
+        """Rows of the longest list."""
+        return int(self.rows.max(initial=0))
 
 
-def diagnose(positives: Positives, source: RunSource, task: Task = "VCMR") -> Diagnosis:
-    """Where the right video and the right moment of every query stand in one list of a run.
+def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
+    """Where the right video and the right moment of every query that counts stand in a run.
 
-    The run is read once, block by block; queries that are not asked about are passed over.
+    `truth` holds all judgements; a positive is one with a grade above 0. IoU is computed and compared as
+    the protocol says. The run is read once, block by block.
     """
-    gathering = _Gathering(positives)
-    for block in source.blocks(task):
+    gathering = _Gathering(truth, protocol)
+    for block in source.blocks(moments_task(source)):
         gathering.add(block)
     return gathering.diagnosis()
 
 
-class _Gathering:
-    """Fills the columns of a diagnosis as blocks come."""
+def moments_task(source: RunSource) -> Task:
+    """The list of a run that is looked at: moments of the corpus, else the first it has."""
+    return "VCMR" if "VCMR" in source.tasks else source.tasks[0]
 
-    def __init__(self, positives: Positives) -> None:
-        count = len(positives.query_ids)
-        self.positives = positives
-        self.query_codes = {query_id: code for code, query_id in enumerate(positives.query_ids)}
-        self.video_codes = {video_id: code for code, video_id in enumerate(positives.video_ids)}
+
+def listed(block: RunBlock, truth: Truth, protocol: Protocol) -> Rows:
+    """The rows of a block that the protocol's metrics of moments look at."""
+    return inside_pools(rows_of(block, truth), truth).upto(protocol.list_depth)
+
+
+class _Gathering:
+    """Fills the columns of a diagnosis as blocks come; a row per query of the truth."""
+
+    def __init__(self, truth: Truth, protocol: Protocol) -> None:
+        count = len(truth.query_ids)
+        self.truth, self.protocol = truth.positives(), protocol
         self.rows = np.zeros(count, np.int64)
-        self.video_rank = np.zeros(count, np.int64)
-        self.level_rank = np.zeros((count, len(LEVELS)), np.int64)
+        self.video_rank = np.full(count, NEVER)
+        self.level_rank = np.full((count, len(LEVELS)), NEVER)
         self.best_iou = np.zeros(count)
-        self.best_within = np.zeros((count, len(DEPTHS)))
         self.names_moments = False
-        self.names_videos = False
 
     def add(self, block: RunBlock) -> None:
         """Take in the answers to some queries."""
-        codes = np.array([self.query_codes.get(name, -1) for name in block.query_ids], np.int64)
-        sizes = np.diff(block.offsets)
-        self.rows[codes[codes >= 0]] = sizes[codes >= 0]
-        query = np.repeat(codes, sizes)
-        rank = np.arange(len(query)) - np.repeat(block.offsets[:-1], sizes) + 1
-        kept = np.flatnonzero(query >= 0)
-        self.names_videos |= bool(len(kept))
-        self.names_moments |= not bool(np.isnan(block.start[kept]).all())
-        of_truth = np.array([self.video_codes.get(name, -1) for name in block.video_ids], np.int64)
-        video = of_truth[block.video[kept]] if len(kept) else np.zeros(0, np.int64)
-        right, iou = self.positives.overlaps(query[kept], video, block.start[kept], block.end[kept])
-        self._note(query[kept][right], rank[kept][right], iou[right])
-
-    def _note(self, query: Indices, rank: Indices, iou: Floats) -> None:
-        """Take in the rows in right videos; those of a query lie together, best first."""
-        _first(self.video_rank, query, rank)
+        rows = listed(block, self.truth, self.protocol)
+        self.names_moments |= not bool(np.isnan(rows.start).all())
+        sizes = dict(zip(block.query_ids, np.diff(block.offsets), strict=True))
+        first, behind = judged_moments(rows, self.truth)
+        best = best_iou(rows, pairs_of(rows, self.truth, self.protocol))
+        queries = rows.queries
+        self.rows[queries] = [sizes[self.truth.query_ids[query]] for query in queries.tolist()]
+        self.video_rank[queries] = first_ranks(rows, first < behind)
         for column, level in enumerate(LEVELS):
-            reached = iou >= level
-            _first(self.level_rank[:, column], query[reached], rank[reached])
-        np.maximum.at(self.best_iou, query, iou)
-        for column, depth in enumerate(DEPTHS):
-            near = rank <= depth
-            np.maximum.at(self.best_within[:, column], query[near], iou[near])
+            self.level_rank[queries, column] = first_hit(rows, best, level, self.protocol)
+        np.maximum.at(self.best_iou, queries[rows.query], best)
 
     def diagnosis(self) -> Diagnosis:
-        """What was gathered."""
+        """What was gathered, of the queries that count."""
+        counted = np.flatnonzero(self.truth.counts)
+        rows = self.rows[counted]
         return Diagnosis(
-            query_ids=self.positives.query_ids,
+            queries=counted,
             # A run without a single row is not known to name no moments.
-            names_moments=self.names_moments or not self.names_videos,
-            rows=self.rows,
-            video_rank=self.video_rank,
-            level_rank=self.level_rank,
-            best_iou=self.best_iou,
-            best_within=self.best_within,
-            video_within=(self.video_rank[:, None] > 0) & (self.video_rank[:, None] <= np.array(DEPTHS)),
+            names_moments=self.names_moments or not rows.any(),
+            rows=rows,
+            video_rank=self.video_rank[counted],
+            level_rank=self.level_rank[counted],
+            best_iou=self.best_iou[counted],
         )
-
-
-def _first(ranks: Indices, query: Indices, rank: Indices) -> None:
-    """Set `ranks` of each query to its first rank here; the rows of a query lie together, best first."""
-    leads = np.ones(len(query), bool)
-    np.not_equal(query[1:], query[:-1], out=leads[1:])
-    ranks[query[leads]] = rank[leads]

@@ -10,11 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.evaluation.report.diagnosis import Positives
-from cuepoint.formats.columns import Annotations
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from cuepoint.evaluation.truth import Truth
+from cuepoint.formats.columns import Annotations, Floats, Indices
 
 SECONDS: Final = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 WORDS: Final = (0, 6, 11, 16, 21)
@@ -49,51 +46,80 @@ class Grouping:
         return cells.reshape(len(self.labels), width).astype(np.int64)
 
 
-def groupings(
-    annotations: Annotations, positives: Positives, given: Mapping[str, Sequence[str]]
-) -> tuple[Grouping, ...]:
+@dataclass(frozen=True)
+class Asked:
+    """What is known of the queries besides the answers; all are (Q,).
+
+    `length` and `middle` (seconds) are those of the most relevant positive, the first of equals, and
+    `duration` is that of its video; NaN where there is none. `length` is 0 where the positive has no span.
+    """
+
+    words: Indices
+    positives: Indices
+    length: Floats
+    middle: Floats
+    duration: Floats
+
+
+def asked(annotations: Annotations, truth: Truth, queries: Indices) -> Asked:
+    """What the judgements say of some queries, given by the truth's numbers."""
+    positives = truth.positives()
+    order = np.lexsort((-positives.relevance, positives.query))
+    found, at = np.unique(positives.query[order], return_index=True)
+    row = np.full(len(truth.query_ids), len(order))
+    row[found] = order[at]
+    durations = [np.nan if video.duration is None else video.duration for video in annotations.videos]
+
+    def of_first(values: Floats) -> Floats:
+        return np.asarray(np.append(values, np.nan)[row[queries]])
+
+    return Asked(
+        words=np.array([len(query.text.split()) for query in annotations.queries], np.int64)[queries],
+        positives=np.bincount(positives.query, minlength=len(truth.query_ids))[queries],
+        length=of_first(positives.end - positives.start),
+        middle=of_first((positives.start + positives.end) / 2),
+        duration=of_first(np.array(durations, np.float64)[positives.video]),
+    )
+
+
+def groupings(asked: Asked, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
     """Every way in which the queries are told apart, labels that no query has left out.
 
     `given` are labels of the queries by the data set's own properties, such as their type.
     """
-    texts = {query.id: query.text for query in annotations.queries}
-    words = np.array([len(texts.get(name, "").split()) for name in positives.query_ids], np.int64)
     return (
         *(by_label(name, labels) for name, labels in given.items()),
-        by_moment_length(positives),
-        by_query_length(words),
-        by_position(annotations, positives),
-        by_positives(positives),
+        by_moment_length(asked.length),
+        by_query_length(asked.words),
+        by_position(asked.middle, asked.duration),
+        by_positives(asked.positives),
     )
 
 
-def by_moment_length(positives: Positives) -> Grouping:
+def by_moment_length(length: Floats) -> Grouping:
     """By the length of the most relevant positive, in seconds."""
-    rows = positives.firsts
-    length = np.append(positives.end - positives.start, 0.0)[rows]
-    labels = (*_seconds_names(), "no usable moment")
     members = np.searchsorted(np.array(SECONDS), length, "right") - 1
     return _shown(
-        "Moment length", "moments of {}", labels, np.where((rows < 0) | (length <= 0), len(SECONDS), members)
+        "Moment length",
+        "moments of {}",
+        (*_seconds_names(), "no usable moment"),
+        np.where(length > 0, members, len(SECONDS)),
     )
 
 
 def by_query_length(words: Indices) -> Grouping:
     """By the number of words of a query, told apart by blanks."""
-    names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), "21 words up")
+    names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words up")
     members = np.searchsorted(np.array(WORDS), words, "right") - 1
-    return _shown("Query length", "queries of {}", (*names, "no text"), np.where(words == 0, 5, members))
+    return _shown(
+        "Query length", "queries of {}", (*names, "no text"), np.where(words > 0, members, len(WORDS))
+    )
 
 
-def by_position(annotations: Annotations, positives: Positives) -> Grouping:
+def by_position(middle: Floats, duration: Floats) -> Grouping:
     """By where the middle of the most relevant positive lies in its video."""
-    rows = positives.firsts
-    durations = [np.nan if video.duration is None else video.duration for video in annotations.videos]
-    of_video = np.append(np.array(durations, np.float64), np.nan)
-    duration = of_video[np.append(positives.video, -1)[rows]]
-    middle = np.append((positives.start + positives.end) / 2, np.nan)[rows]
     known = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
-    share = np.divide(middle, duration, out=np.zeros(len(rows)), where=known)
+    share = np.divide(middle, duration, out=np.zeros(len(middle)), where=known)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
     return _shown(
         "Position in the video",
@@ -103,13 +129,16 @@ def by_position(annotations: Annotations, positives: Positives) -> Grouping:
     )
 
 
-def by_positives(positives: Positives) -> Grouping:
+def by_positives(positives: Indices) -> Grouping:
     """By the number of positives of a query."""
-    edges = pairwise(POSITIVES)
-    names = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in edges]
-    labels = ("none", *names, f"{POSITIVES[-1]} up")
-    members = np.searchsorted(np.array(POSITIVES), positives.counts, "right")
-    return _shown("Positives of the query", "queries with {} positives", labels, members)
+    names = (f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(POSITIVES))
+    members = np.searchsorted(np.array(POSITIVES), positives, "right")
+    return _shown(
+        "Positives of the query",
+        "queries with {} positives",
+        ("none", *names, f"{POSITIVES[-1]} up"),
+        members.astype(np.int64),
+    )
 
 
 def by_label(name: str, labels: Sequence[str]) -> Grouping:
@@ -118,7 +147,7 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
         np.array(labels, dtype=np.str_), return_inverse=True, return_counts=True
     )
     names = tuple(str(label) or "none" for label in found)
-    members = members.reshape(-1).astype(np.int64)
+    members = members.reshape(-1)
     if len(names) > MOST_LABELS:
         kept = np.sort(np.argsort(-counts, kind="stable")[: MOST_LABELS - 1])
         place = np.full(len(names), len(kept), np.int64)

@@ -1,0 +1,67 @@
+"""`cuepoint report`: a page that shows where a run fails."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cuepoint.cli.options import add_format, print_json, print_lines, wants_json
+
+_EPILOG = """\
+  cuepoint report --truth val.jsonl --run mine.jsonl --out report
+  cuepoint report --truth val.jsonl --run old.jsonl --run new.jsonl --name old --name new --out report"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "report",
+        help="write a page that shows where a run fails",
+        description="Write one self-contained HTML page: where a run fails, what changed between two.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements")
+    parser.add_argument(
+        "--run",
+        metavar="FILE",
+        dest="runs",
+        action="append",
+        required=True,
+        help="a file of answers; given twice, the second is compared with the first",
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the page, index.html")
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="what to call each run (default: its file)",
+    )
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="as `cuepoint evaluate` takes it (default: the judgements choose)"
+    )
+    parser.add_argument("--format", metavar="NAME", help="format of the judgements (default: by content)")
+    parser.add_argument("--run-format", metavar="NAME", help="format of the runs (default: by content)")
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say what it says."""
+    from cuepoint.evaluation.report import write_report
+
+    written = write_report(
+        options.truth,
+        options.runs,
+        options.out,
+        protocol=options.protocol,
+        names=options.name,
+        truth_format=options.format,
+        run_format=options.run_format,
+    )
+    if wants_json(options):
+        print_json(written.to_json())
+    else:
+        print_lines(written.lines())
+    return 0
