@@ -14,13 +14,24 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from cuepoint.corpus import Corpus
+    from cuepoint.evaluation.evaluate import evaluate
     from cuepoint.search import SearchResult
-    from cuepoint.types import CuepointError, Evidence, Moment, Query, ScoredMoment, UsageError, Video
+    from cuepoint.types import (
+        CuepointError,
+        Evidence,
+        Judgement,
+        Moment,
+        Query,
+        ScoredMoment,
+        UsageError,
+        Video,
+    )
 
 __all__ = [
     "Corpus",
     "CuepointError",
     "Evidence",
+    "Judgement",
     "Moment",
     "Query",
     "ScoredMoment",
@@ -28,9 +39,14 @@ __all__ = [
     "UsageError",
     "Video",
     "__version__",
+    "evaluate",
 ]
 
-_HOMES = {"Corpus": "cuepoint.corpus", "SearchResult": "cuepoint.search"}
+_HOMES = {
+    "Corpus": "cuepoint.corpus",
+    "SearchResult": "cuepoint.search",
+    "evaluate": "cuepoint.evaluation.evaluate",
+}
 
 
 def __getattr__(name: str) -> Any:

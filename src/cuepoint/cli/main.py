@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 
 import cuepoint
-from cuepoint.cli import doctor, index, remove, search, show, stats
+from cuepoint.cli import compare, datasets, doctor, evaluate, index, remove, search, show, stats
 from cuepoint.cli.options import encode_anything, for_terminal
 from cuepoint.types import CuepointError
 
 FOUND, NOT_FOUND, WRONG = 0, 1, 2
 INTERRUPTED = 130
 
-_VERBS = (index, search, show, stats, remove, doctor)
+_VERBS = (index, search, show, stats, remove, doctor, evaluate, compare, datasets)
 
 _EPILOG = """\
 first steps:

@@ -38,6 +38,34 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_judged(parser: argparse.ArgumentParser) -> None:
+    """The judgements that runs are held against, and the formats of both."""
+    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="as `cuepoint evaluate` takes it (default: the judgements choose)"
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help='such as "nDCG@20,IoU=0.7"; may be given again (default: those of the protocol)',
+    )
+    add_file_formats(parser)
+
+
+def add_file_formats(parser: argparse.ArgumentParser) -> None:
+    """What the files are, where their content does not tell."""
+    parser.add_argument("--format", metavar="NAME", help="format of all files (default: their content tells)")
+    parser.add_argument("--truth-format", metavar="NAME", help="format of the judgements alone")
+    parser.add_argument("--run-format", metavar="NAME", help="format of the runs alone")
+
+
+def file_formats(options: argparse.Namespace) -> tuple[str | None, str | None]:
+    """The formats named for judgements and for runs; None is for the content to tell."""
+    return options.truth_format or options.format, options.run_format or options.format
+
+
 def corpus_name(options: argparse.Namespace) -> str:
     """The corpus that was named, or an error that says how to name one."""
     if not options.corpus:

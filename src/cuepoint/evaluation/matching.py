@@ -183,8 +183,8 @@ def best_iou(rows: Rows, pairs: Pairs) -> NDArray[Any]:
     return best
 
 
-def matched_one_to_one(rows: Rows, pairs: Pairs, enough: Mask) -> Indices:
-    """(N,) the judged moment that each row takes, -1 for none.
+def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
+    """(N,) the judged moment that each row takes, -1 for none. `rank` (N,) is the rows' place in their list.
 
     Rows are served in their order; each takes, of the moments it overlaps enough (`enough`, (P,)) and that
     are still there, the one with the highest IoU (of equal ones the first of the truth: the highest grade).
@@ -192,10 +192,10 @@ def matched_one_to_one(rows: Rows, pairs: Pairs, enough: Mask) -> Indices:
     """
     usable = np.flatnonzero(enough)
     row, moment = pairs.row[usable], pairs.moment[usable]
-    order = np.lexsort((moment, -pairs.iou[usable], row, rows.rank[row]))
+    order = np.lexsort((moment, -pairs.iou[usable], row, rank[row]))
     row, moment = row[order], moment[order]
-    bounds = np.flatnonzero(np.diff(rows.rank[row], prepend=-1, append=NEVER))
-    matched = np.full(len(rows.query), -1)
+    bounds = np.flatnonzero(np.diff(rank[row], prepend=-1, append=NEVER))
+    matched = np.full(len(rank), -1)
     taken = np.zeros(int(moment.max(initial=-1)) + 1, bool)
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         free = np.flatnonzero(~taken[moment[begin:end]]) + begin

@@ -97,7 +97,7 @@ def average_precision(
     total = np.zeros(len(rows.queries))
     for threshold in thresholds:
         enough = passes(pairs.iou, threshold, protocol)
-        matched = matched_one_to_one(rows, pairs, enough) >= 0
+        matched = matched_one_to_one(rows.rank, pairs, enough) >= 0
         hits = np.flatnonzero(matched if k is None else matched & (rows.rank < k))
         total += _interpolated(rows.query[hits], rows.rank[hits], len(rows.queries))
     values: Floats = np.divide(

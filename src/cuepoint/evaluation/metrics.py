@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from cuepoint.formats.columns import Task
 from cuepoint.types import UsageError
+
+if TYPE_CHECKING:  # the command line lists metrics and protocols without loading NumPy
+    from cuepoint.formats.columns import Task
 
 Measure = Literal["R", "nDCG", "mAP", "mIoU", "Hit"]
 Length = Literal["short", "middle", "long"]

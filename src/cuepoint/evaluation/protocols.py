@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cuepoint.evaluation.metrics import Metric, parse_metric
-from cuepoint.formats.columns import Annotations
-from cuepoint.overlap import Over
 from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from cuepoint.formats.columns import Annotations
+    from cuepoint.overlap import Over
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -61,6 +61,33 @@ class Evaluation:
             str(label): dict(zip(self.metrics, _means(self.values[labels == label]).tolist(), strict=True))
             for label in np.unique(labels)
         }
+
+    def per_query(self) -> Iterator[dict[str, Any]]:
+        """One JSON object a query: id, whether the run answers it, values (None: does not apply)."""
+        missing = set(self.missing)
+        labels = {name: values.tolist() for name, values in self.groups.items()}
+        for number, query_id in enumerate(self.query_ids):
+            values = dict(zip(self.metrics, self.values[number].tolist(), strict=True))
+            yield {
+                "query_id": query_id,
+                **{name: of_queries[number] for name, of_queries in labels.items()},
+                "missing": query_id in missing,
+                "metrics": _without_nan(values),
+            }
+
+    def lines(self) -> list[str]:
+        """What a reader of the numbers must know, for people."""
+        told = [f"{len(self.query_ids):,} queries"]
+        if self.missing:
+            zero = "counted as 0" if set(self.missing) <= set(self.query_ids) else "left out"
+            some = ", ".join(self.missing[:3]) + (", …" if len(self.missing) > 3 else "")
+            told.append(f"{len(self.missing):,} judged queries are missing from the run, {zero} ({some})")
+        told += [f"{times:,} {reason}: left out" for reason, times in self.left_out.items()]
+        if self.unknown_queries:
+            told.append(f"{self.unknown_queries:,} queries of the run are not judged")
+        if self.unknown_videos:
+            told.append(f"{self.unknown_videos:,} moments lie in videos that the judgements do not name")
+        return [*told, *self.notes]
 
     def to_json(self) -> dict[str, Any]:
         """As `evaluate --json` prints it."""

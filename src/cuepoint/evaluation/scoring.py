@@ -68,7 +68,7 @@ def _of_moments(
     if graded:
         pairs = pairs_of(rows, truth, protocol)
         for iou in {metric.iou for _, metric in graded}:
-            matched = matched_one_to_one(rows, pairs, passes(pairs.iou, cast(float, iou), protocol))
+            matched = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, cast(float, iou), protocol))
             ks = tuple({cast(int, metric.k) for _, metric in graded if metric.iou == iou})
             by_k = measures.ndcg(rows, matched, truth, ks, protocol)
             told |= {column: by_k[metric.k] for column, metric in graded if metric.iou == iou and metric.k}

@@ -1,0 +1,122 @@
+"""`cuepoint evaluate`: the numbers of a run under a named protocol."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuepoint.cli.options import (
+    add_file_formats,
+    add_format,
+    console,
+    file_formats,
+    for_terminal,
+    print_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from cuepoint.evaluation.result import Evaluation
+
+_EPILOG = """\
+protocols:
+{protocols}
+
+metrics:
+  R@10,IoU=0.5   recall of moments: a right one among the first 10
+  SVMR R@1,IoU=0.7   the same inside the video of the first judgement
+  VR R@100   recall of videos
+  nDCG@20,IoU=0.7   ranked moments with grades
+  mAP   over IoU 0.5 to 0.95; mAP,IoU=0.5; mAP,length=short
+  mIoU   overlap of the first moment
+
+  cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
+  cuepoint evaluate rvmr --truth qrels.jsonl --run run.jsonl --metric "nDCG@5,IoU=0.5" --json"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "evaluate",
+        help="measure a run against judgements",
+        description="Hold a run against judgements under a named protocol.",
+        epilog=_EPILOG.format(protocols=_summaries()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
+    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
+    parser.add_argument("--run", metavar="FILE", required=True, dest="answers", help="what a system answered")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="ask for this instead; may be given again",
+    )
+    parser.add_argument("--per-query", metavar="FILE", help="write each query's values, one JSON line each")
+    parser.add_argument(
+        "--as-released", action="store_true", help="with the faults of the protocol's released program"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse queries and videos that are not judged")
+    add_file_formats(parser)
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def _summaries() -> str:
+    from cuepoint.evaluation.protocols import PROTOCOLS
+
+    return "\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate and show."""
+    from cuepoint.evaluation.evaluate import evaluate_files
+
+    truth_format, run_format = file_formats(options)
+    result = evaluate_files(
+        options.truth,
+        options.answers,
+        options.protocol,
+        options.metric,
+        truth_format=truth_format,
+        run_format=run_format,
+        as_released=options.as_released,
+        strict=options.strict,
+    )
+    if options.per_query:
+        _write(result, Path(options.per_query))
+    if wants_json(options):
+        print_json(result.to_json())
+    else:
+        _show(result)
+    return 0
+
+
+def _write(result: Evaluation, path: Path) -> None:
+    from cuepoint.formats.opened import written
+
+    with written(path) as stream:
+        for line in result.per_query():
+            stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def _show(result: Evaluation) -> None:
+    from rich.table import Table
+
+    out = console()
+    out.print(for_terminal(f"{result.run} under {result.protocol}"), style="bold", markup=False)
+    groups = {name: result.means_by(name) for name in result.groups}
+    table = Table("metric", box=None, pad_edge=False)
+    table.add_column("mean, %", justify="right")
+    for group, labels in groups.items():
+        for label in labels:
+            table.add_column(f"{group} {label}", justify="right", style="dim")
+    for metric, mean in result.means().items():
+        by = [means[metric] for labels in groups.values() for means in labels.values()]
+        table.add_row(metric, *(f"{100 * value:.2f}" if value == value else "-" for value in (mean, *by)))
+    out.print(table)
+    for line in result.lines():
+        out.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
