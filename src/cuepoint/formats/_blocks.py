@@ -64,6 +64,16 @@ def query_of_rows(block: RunBlock) -> Indices:
     return np.repeat(np.arange(len(block)), np.diff(block.offsets))
 
 
+def rows_of(block: RunBlock, no_time: float = np.nan) -> Iterator[tuple[str, list[Row]]]:
+    """(query id, rows) of each query; `no_time` stands for the times of a video without moment."""
+    times = (np.nan_to_num(column, nan=no_time) for column in (block.start, block.end))
+    start, end, score = (column.tolist() for column in (*times, block.score))
+    rows = list(zip((block.video_ids[code] for code in block.video.tolist()), start, end, score, strict=True))
+    offsets = block.offsets.tolist()
+    for number, query_id in enumerate(block.query_ids):
+        yield query_id, rows[offsets[number] : offsets[number + 1]]
+
+
 def rises(block: RunBlock) -> int:
     """Of how many queries the scores contradict the order of the rows."""
     query = query_of_rows(block)

@@ -126,9 +126,9 @@ class Record:
             )
 
 
-def numbered_lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line without blanks around it) of those that are not blank; a BOM is dropped."""
-    number = 0
+def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tuple[int, bytes]]:
+    """(line number, line without blanks around it) of those that are not blank; a BOM is dropped."""
+    number = first - 1
     while raw := stream.readline(LONGEST_LINE):
         number += 1
         if len(raw) >= LONGEST_LINE:

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cuepoint.formats._beginning import first_entry, first_object
+from cuepoint.formats._blocks import Losses
 from cuepoint.formats._records import Record
+from cuepoint.formats._writing import put
 from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError, Opening, read_json
+from cuepoint.formats.opened import FormatError, Opening, read_json, written
 
 NAME = "mvmr"
 ORDER = 30
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
 
+_LISTS = ("timestamps", "sentences", "pos_moments", "retrieval_pool")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
@@ -93,7 +96,7 @@ def _read_video(
         for other_id, begin, finish in _positives(video, f"pos_moments[{number}]", positives):
             rate = 1.0 if as_released else rates.get(other_id, rates[video_id])
             collector.judge(query_id, other_id, begin / rate, finish / rate)
-        if pool is not None:
+        if pool:
             key = f"retrieval_pool[{number}]"
             ids = video.as_array(key, pool, "a list of video ids")
             collector.set_pool(query_id, [video.as_id(f"{key}[{i}]", v) for i, v in enumerate(ids)])
@@ -117,3 +120,37 @@ def _positives(video: Record, key: str, rows: Any) -> Iterator[tuple[str, float,
             raise video.wrong(place, "does not have three values:", row, accepted)
         start, end = video.as_times(f"{place}[2]", row[2])
         yield video.as_id(f"{place}[0]", row[0]), start, end
+
+
+def write_annotations(annotations: Annotations, path: Path) -> None:
+    """Write a pool file, in seconds: the first judgement of a query is its own moment.
+
+    Query ids become `video#i`, as a reader of this format counts them.
+    """
+    losses = Losses(path)
+    losses.count("grades are left out", int((annotations.relevance != 1).sum()))
+    judged: dict[int, list[tuple[str, float, float]]] = {}
+    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
+    for number, video, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        judged.setdefault(number, []).append((annotations.videos[video].id, start, end))
+    document: dict[str, dict[str, Any]] = {}
+    for video_ in annotations.videos:
+        duration = {} if video_.duration is None else {"duration": video_.duration}
+        document[video_.id] = {**duration, **{key: [] for key in _LISTS}}
+    for number, query in enumerate(annotations.queries):
+        if number not in judged:
+            losses.count("queries without judgements are left out")
+            continue
+        (video_id, *times), *others = judged[number]
+        entry = document[video_id]
+        losses.count("query ids become video#i", query.id != f"{video_id}#{len(entry['sentences'])}")
+        entry["timestamps"].append(times)
+        entry["sentences"].append(query.text)
+        entry["pos_moments"].append([[other, "", [start, end]] for other, start, end in others])
+        entry["retrieval_pool"].append(list(annotations.pools.get(query.id, ())))
+    losses.count(
+        "sentences of other videos' moments are left empty", any(len(own) > 1 for own in judged.values())
+    )
+    with written(path) as stream:
+        put(stream, document)
+    losses.tell()

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cuepoint.formats._beginning import first_object
-from cuepoint.formats._blocks import BlockBuilder, Row, refuse_empty
+from cuepoint.formats._blocks import BlockBuilder, Losses, Row, refuse_empty, rows_of
 from cuepoint.formats._records import Record, records_of
+from cuepoint.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import (
     Annotations,
     Collector,
@@ -28,8 +29,8 @@ from cuepoint.formats.columns import (
     RunSource,
     Task,
 )
-from cuepoint.formats.opened import FormatError, Opening, opened, read_json
-from cuepoint.types import UsageError
+from cuepoint.formats.opened import FormatError, Opening, opened, read_json, written
+from cuepoint.types import Query, UsageError
 
 if TYPE_CHECKING:
     from cuepoint.formats._submission import Answer
@@ -42,6 +43,7 @@ TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 
 _SUBMISSION = "video2idx and at least one of VCMR, SVMR, VR"
 _BLOCK_QUERIES = 2_500
+_LONGEST = 100
 
 
 def holds(opening: Opening) -> Literal["annotations", "run"] | None:
@@ -217,3 +219,95 @@ def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Ta
         return video_id, np.nan, np.nan, score
     answer.check_span(start, end, f"{key}[1]", empty=True)
     return video_id, start, end, score
+
+
+def write_annotations(annotations: Annotations, path: Path) -> None:
+    """Write annotation lines: one a judgement, and one without `ts` a query that has none."""
+    losses = Losses(path)
+    losses.count("grades are left out", int((annotations.relevance != 1).sum()))
+    repeated = len(annotations.query) - len(np.unique(annotations.query))
+    losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
+    known, own = durations(annotations), own_videos(annotations)
+    unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
+    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
+    with written(path) as stream:
+        for number, video, *times in zip(*(column.tolist() for column in columns), strict=True):
+            _put_line(stream, annotations.queries[number], annotations.videos[video].id, known, {"ts": times})
+        for number in unjudged:
+            query = annotations.queries[number]
+            _put_line(stream, query, own.get(query.id), known, {})
+    losses.tell()
+
+
+def _put_line(
+    stream: IO[bytes], query: Query, video_id: str | None, known: dict[str, float], times: dict[str, Any]
+) -> None:
+    video = {} if video_id is None else {"vid_name": video_id}
+    duration = {"duration": known[video_id]} if video_id in known else {}
+    kind = {"type": query.metadata["type"]} if "type" in query.metadata else {}
+    put(stream, {**video, **duration, **times, "desc": query.text, **kind, "desc_id": as_number(query.id)})
+    stream.write(b"\n")
+
+
+def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
+    """Write a submission, each list cut to 100.
+
+    What the source does not hold is made from its moments: SVMR are those in the query's own video (for which
+    `annotations` are needed, as for the texts), VR the videos in the order of their best moments.
+    """
+    losses = Losses(path)
+    if annotations is None:
+        losses.count("list left out: SVMR, and the texts (for both the judgements are needed)")
+    indices: dict[str, int] = {}
+    with written(path) as stream:
+        stream.write(b"{")
+        for task in _tasks_to_write(source, annotations):
+            stream.write(f'"{task}": ['.encode())
+            members = ListWriter(stream)
+            for entry in _entries(source, task, annotations, indices, losses):
+                members.add(entry)
+            stream.write(b"],\n")
+        stream.write(b'"video2idx": ')
+        put(stream, indices)
+        stream.write(b"}\n")
+    losses.tell()
+
+
+def _tasks_to_write(source: RunSource, annotations: Annotations | None) -> list[Task]:
+    if "VCMR" not in source.tasks:
+        return [task for task in TASKS if task in source.tasks]
+    return [task for task in TASKS if task in source.tasks or task == "VR" or annotations is not None]
+
+
+def _entries(
+    source: RunSource,
+    task: Task,
+    annotations: Annotations | None,
+    indices: dict[str, int],
+    losses: Losses,
+) -> Iterator[dict[str, Any]]:
+    """The entries of a list; `indices` is filled with the videos that occur."""
+    sentences, own = texts(annotations), own_videos(annotations)
+    unanswered = set(own)
+    for block in source.blocks(task if task in source.tasks else "VCMR"):
+        for query_id, rows in rows_of(block, no_time=0.0):
+            if task not in source.tasks:
+                rows = _of_videos(rows) if task == "VR" else [r for r in rows if r[0] == own.get(query_id)]
+            losses.count(f"lists of {task} are cut to 100", len(rows) > _LONGEST)
+            losses.count(f"lists of {task} are empty: the released evaluation stops at them", not rows)
+            shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]
+            unanswered.discard(query_id)
+            yield {
+                "desc_id": as_number(query_id),
+                "desc": sentences.get(query_id, ""),
+                "predictions": shown,
+            }
+    losses.count(f"queries have no list of {task}: the released evaluation asks for all", len(unanswered))
+
+
+def _of_videos(rows: list[Row]) -> list[Row]:
+    """A row a video, in the order of their first rows."""
+    best: dict[str, Row] = {}
+    for video_id, _, _, score in rows:
+        best.setdefault(video_id, (video_id, 0.0, 0.0, score))
+    return list(best.values())

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from cuepoint.formats._beginning import first_entry, first_value
-from cuepoint.formats._blocks import BlockBuilder, Row, refuse_empty
+from cuepoint.formats._blocks import BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
 from cuepoint.formats._records import Record, records_of
+from cuepoint.formats._writing import ListWriter, as_number, durations
 from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource
-from cuepoint.formats.opened import FormatError, Opening, look_into, read_json
+from cuepoint.formats.opened import FormatError, Opening, look_into, read_json, written
 
 NAME = "tvr-ranking"
 ORDER = 30
@@ -58,7 +61,7 @@ def read_annotations(path: Path) -> Annotations:
     A grade of 0 is a judgement: the released evaluation lets such a moment use up a prediction. So does a
     moment that stands twice; both stay.
     """
-    collector = Collector(str(path), cut=False, repeats=True)
+    collector = Collector(str(path), cut=False)
     count = 0
     for query_id, text, pair in _pairs(path):
         if not collector.add_query(query_id, text):
@@ -127,3 +130,56 @@ def _rows(moments: list[Record]) -> Iterator[Row]:
         moment.check_span(start, end, "timestamp", empty=True)
         score = moment.number("model_scores") if scored else float(len(moments) - number)
         yield moment.id("video_name"), start, end, score
+
+
+def write_annotations(annotations: Annotations, path: Path) -> None:
+    """Write the list of pairs, without captions and similarities, which are not kept."""
+    losses = Losses(path)
+    silent = len(annotations.queries) - len(np.unique(annotations.query))
+    losses.count("queries without judgements are left out", silent)
+    losses.count("pools are left out", len(annotations.pools))
+    known = durations(annotations)
+    columns = (
+        annotations.query,
+        annotations.video,
+        annotations.start,
+        annotations.end,
+        annotations.relevance,
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    with written(path) as stream:
+        stream.write(b"[")
+        members = ListWriter(stream)
+        for pair_id, (number, video, start, end, grade) in enumerate(rows):
+            query, video_id = annotations.queries[number], annotations.videos[video].id
+            members.add(
+                {
+                    "pair_id": pair_id,
+                    "query_id": as_number(query.id),
+                    "query": query.text,
+                    "video_name": video_id,
+                    "timestamp": [start, end],
+                    **({"duration": known[video_id]} if video_id in known else {}),
+                    "relevance": int(grade) if grade == int(grade) else grade,
+                }
+            )
+        stream.write(b"]\n")
+    losses.tell()
+
+
+def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
+    """Write predictions, best first; a video without moment gets the times 0 and 0, and keeps its rank."""
+    losses = Losses(path)
+    _, blocks = listed(source, losses)
+    with written(path) as stream:
+        stream.write(b"{")
+        members = ListWriter(stream)
+        for block in blocks:
+            for query_id, rows in rows_of(block, no_time=0.0):
+                shown = [
+                    {"video_name": video_id, "timestamp": [start, end], "model_scores": score}
+                    for video_id, start, end, score in rows
+                ]
+                members.add(shown, query_id)
+        stream.write(b"}\n")
+    losses.tell()
