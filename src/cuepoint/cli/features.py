@@ -1,0 +1,129 @@
+"""`cuepoint features`: what feature files hold, how far two differ, and how they become our own store."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from cuepoint.cli.options import add_format, for_terminal, print_json, print_lines, wants_json
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its three actions."""
+    parser = verbs.add_parser(
+        "features",
+        help="show, compare and convert feature files",
+        description="Feature files of released layouts (HDF5, LMDB, npz, npy) and our own store.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_show(actions)
+    _add_compare(actions)
+    _add_convert(actions)
+
+
+def _add_show(actions: Any) -> None:
+    parser = actions.add_parser("show", help="layout, items, width, norms, fingerprint of a file or folder")
+    parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
+    _add_opening(parser)
+    parser.add_argument("--quick", action="store_true", help="read no rows: no norms, nothing counted")
+    add_format(parser)
+    parser.set_defaults(run=run_show)
+
+
+def _add_compare(actions: Any) -> None:
+    parser = actions.add_parser("compare", help="say how far two feature files differ")
+    parser.add_argument("a", metavar="A", type=Path, help="a feature file or folder")
+    parser.add_argument("b", metavar="B", type=Path, help="another")
+    parser.add_argument("--layout-a", metavar="NAME", help="layout of A (default: its content decides)")
+    parser.add_argument("--layout-b", metavar="NAME", help="layout of B (default: its content decides)")
+    parser.add_argument("--key-a", metavar="NAME", help="which array of an item of A, where it has several")
+    parser.add_argument("--key-b", metavar="NAME", help="which array of an item of B, where it has several")
+    add_format(parser)
+    parser.set_defaults(run=run_compare)
+
+
+def _add_convert(actions: Any) -> None:
+    parser = actions.add_parser("convert", help="write features as our own store, with their fingerprint")
+    parser.add_argument("source", metavar="SRC", type=Path, help="a feature file or folder")
+    parser.add_argument("dest", metavar="DEST", type=Path, help="the folder to write; nothing is overwritten")
+    _add_opening(parser)
+    parser.add_argument("--encoder", metavar="NAME", help="the network that made the features")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="what else is known: weights_sha256, frame_rate, normalisation, version, or a key of your own",
+    )
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32", "float64"), help="store as (default: as it is)"
+    )
+    add_format(parser)
+    parser.set_defaults(run=run_convert)
+
+
+def _add_opening(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--layout", metavar="NAME", help="the layout (default: the content decides)")
+    parser.add_argument("--key", metavar="NAME", help="which array of an item, where it has several")
+    parser.add_argument("--clip-seconds", metavar="S", type=float, help="seconds a row covers")
+    parser.add_argument("--strict", action="store_true", help="a row that is not finite is an error")
+
+
+def _opening(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("layout", "key", "clip_seconds", "strict")}
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Show what is there."""
+    from cuepoint.features import open_features
+    from cuepoint.features.summary import summarise
+
+    with open_features(options.path, **_opening(options)) as source:
+        _print(options, summarise(source, quick=options.quick))
+    return 0
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Show how far two differ."""
+    from cuepoint.features import open_features
+    from cuepoint.features.compare import compare
+
+    with (
+        open_features(options.a, layout=options.layout_a, key=options.key_a) as a,
+        open_features(options.b, layout=options.layout_b, key=options.key_b) as b,
+    ):
+        _print(options, compare(a, b))
+    return 0
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """Write our own store."""
+    from cuepoint.features import open_features
+    from cuepoint.features.convert import convert
+    from cuepoint.features.fingerprint import setting
+
+    facts: dict[str, Any] = dict(setting(text) for text in options.settings)
+    if options.encoder is not None:
+        facts["encoder"] = options.encoder
+    with open_features(options.source, **_opening(options)) as source:
+        _print(options, convert(source, options.dest, facts=facts, dtype=options.dtype))
+    return 0
+
+
+def _print(options: argparse.Namespace, found: Any) -> None:
+    if wants_json(options):
+        print_json(_finite(found.to_json()))
+    else:
+        print_lines(for_terminal(line) for line in found.lines())
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null stands for it."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,56 @@
+"""Items gathered into blocks, so that thousands of small ones cost as little as a few large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.floating[Any]]
+
+_BLOCK_BYTES = 8 << 20
+_SLICE_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some items, and of each of their arrays (one or more side by side) all rows after another."""
+
+    ids: tuple[str, ...]
+    starts: NDArray[np.intp]
+    arrays: tuple[Rows, ...]
+
+    def per_item(self, fold: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+        """A value per row folded to a value per item."""
+        folded: NDArray[Any] = fold.reduceat(values, self.starts)
+        return folded
+
+    def slices(self) -> Iterator[tuple[slice, tuple[Rows, ...]]]:
+        """The rows in stretches whose copies in float64 stay small."""
+        for start in range(0, len(self.arrays[0]), _SLICE_ROWS):
+            cut = slice(start, start + _SLICE_ROWS)
+            yield cut, tuple(array[cut] for array in self.arrays)
+
+
+def blocks(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[Block]:
+    """Blocks of items, each with arrays of one length; an item is never cut."""
+    held: list[tuple[str, Sequence[Rows]]] = []
+    size = 0
+    for item in items:
+        held.append(item)
+        size += sum(array.nbytes for array in item[1])
+        if size >= _BLOCK_BYTES:
+            yield _block(held)
+            held, size = [], 0
+    if held:
+        yield _block(held)
+
+
+def _block(held: Sequence[tuple[str, Sequence[Rows]]]) -> Block:
+    lengths = np.array([len(arrays[0]) for _, arrays in held], dtype=np.intp)
+    sides = zip(*(arrays for _, arrays in held), strict=True)
+    joined = tuple(side[0] if len(side) == 1 else np.concatenate(side) for side in sides)
+    return Block(tuple(item for item, _ in held), np.cumsum(lengths) - lengths, joined)

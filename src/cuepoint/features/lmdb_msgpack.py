@@ -1,0 +1,183 @@
+"""LMDB of CONQUER and HERO: id -> msgpack of {"features": array}, or the bytes of an npz with `features`.
+
+In CONQUER's release videos are msgpack (with the extension of msgpack-numpy), sentences and subtitles are
+npz. HERO packs some values with LZ4 first; those are read too. Arrays are taken apart here: the package
+msgpack-numpy would load a pickle where a file asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuepoint.features._arrays import look_into_npz
+from cuepoint.features.protocol import Options, Place, ReaderMissing
+from cuepoint.features.source import MOST_BYTES, FeatureSource, Unread
+from cuepoint.formats.opened import FormatError
+
+NAME = "lmdb"
+SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"
+
+_KEY = "features"
+_LZ4 = b"\x04\x22\x4d\x18"
+_ZIP = b"PK\x03\x04"
+_FLOAT = re.compile(r"[<>=|]?f[248]")
+
+_environments: dict[tuple[int, int, int], tuple[Any, int]] = {}
+"""Open environments and how many sources use each: LMDB forbids to open one twice in a process."""
+
+
+class Source(FeatureSource):
+    """One record an item."""
+
+    layout = NAME
+
+    def __init__(self, place: Place, options: Options) -> None:
+        super().__init__(place.path, options)
+        file = place.lmdb_file
+        if file is None:
+            raise FormatError(place.path, f"is {place.describe()}", accepted="LMDB: a folder with data.mdb")
+        self._msgpack = _package("msgpack", place.path)
+        self._mark, self._environment = _open(file)
+        self._reading = self._environment.begin(buffers=True)
+
+    def _find(self) -> Mapping[str, Any]:
+        with self._reading.cursor() as cursor:
+            keys = [bytes(key) for key in cursor.iternext(values=False)]
+        return {key.decode("utf-8", "surrogateescape"): key for key in keys}
+
+    def _look(self, item: str, where: Any) -> Unread:
+        data = bytes(self._reading.get(where))
+        if data[:4] == _LZ4:
+            data = self._unpacked(item, data)
+        key = self.options.key or _KEY
+        if data[:4] == _ZIP:
+            return look_into_npz(data, item, (key,), self.path)
+        return self._array(item, self._decoded(item, data), key)
+
+    def _decoded(self, item: str, data: bytes) -> Any:
+        try:
+            # Everything as bytes: writers differ in which strings they mark as text.
+            return self._msgpack.unpackb(data, raw=True, strict_map_key=False)
+        except (ValueError, self._msgpack.UnpackException) as error:
+            reason = str(error) or type(error).__name__
+            self._refuse(
+                item, f"is neither msgpack nor npz ({reason[:120]})", 'msgpack of {"features": array}'
+            )
+
+    def _array(self, item: str, record: Any, key: str) -> Unread:
+        """The array under a key, as msgpack-numpy writes it."""
+        accepted = f"msgpack of {{{key!r}: array}}"
+        if not isinstance(record, dict):
+            self._refuse(item, f"holds a {type(record).__name__}, as a list of ranked videos does", accepted)
+        if key.encode() not in record:
+            self._refuse(item, f"has the keys {[_text(name) for name in list(record)[:5]]}", accepted)
+        packed = record[key.encode()]
+        if not isinstance(packed, dict) or not packed.get(b"nd"):
+            self._refuse(
+                item, f"holds a {type(packed).__name__} as {key!r}", "an array as msgpack-numpy writes it"
+            )
+        kind, name = packed.get(b"kind"), packed.get(b"type")
+        if kind not in (b"", None) or not isinstance(name, bytes) or not _FLOAT.fullmatch(_text(name)):
+            found = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
+            self._refuse(item, f"holds {found}, which is not read", "arrays of float16, float32, float64")
+        dtype, data, shape = np.dtype(_text(name)), packed.get(b"data"), packed.get(b"shape")
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+            self._refuse(item, f"has the shape {_text(shape)}", "a list of sizes")
+        needed = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+        if not isinstance(data, bytes) or len(data) != needed:
+            held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
+            self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
+        return Unread(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
+
+    def _unpacked(self, item: str, data: bytes) -> bytes:
+        import pyarrow
+
+        try:
+            with pyarrow.input_stream(pyarrow.BufferReader(data), compression="lz4") as stream:
+                whole: bytes = stream.read(MOST_BYTES + 1)
+        except (OSError, pyarrow.ArrowException) as error:
+            self._refuse(item, f"is damaged LZ4 ({str(error)[:120]})")
+        if len(whole) > MOST_BYTES:
+            self._refuse(item, "unpacks to too much", f"items of at most {MOST_BYTES:,} bytes")
+        return whole
+
+    def _release(self) -> None:
+        self._reading.abort()
+        _close(self._mark)
+
+
+def recognises(place: Place) -> bool:
+    """Whether it is an LMDB environment."""
+    return place.lmdb_file is not None
+
+
+def open_source(place: Place, options: Options) -> Source:
+    """The features that are there; `key` names another array of the records."""
+    return Source(place, options)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:60]
+
+
+def _package(name: str, path: Path) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ReaderMissing(path, "LMDB", name) from None
+
+
+def _open(file: Path) -> tuple[tuple[int, int, int], Any]:
+    """An environment and the mark under which it is to be closed."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise FormatError(file, f"cannot be read: {error.strerror or error}") from None
+    # A child process may not use what its parent opened.
+    mark = (os.getpid(), status.st_dev, status.st_ino)
+    if mark in _environments:
+        environment, users = _environments[mark]
+        _environments[mark] = environment, users + 1
+        return mark, environment
+    environment = _opened(file, status.st_size)
+    _environments[mark] = environment, 1
+    return mark, environment
+
+
+def _opened(file: Path, size: int) -> Any:
+    lmdb = _package("lmdb", file)
+    try:
+        # Read only and without its lock file, so that a folder nobody may write to is read too. The map's
+        # size comes from the file.
+        environment = lmdb.open(
+            str(file), subdir=False, readonly=True, lock=False, create=False, readahead=False
+        )
+    except (lmdb.Error, OSError, UnicodeError) as error:
+        raise FormatError(file, f"is no whole LMDB file ({error}); fetch it again") from None
+    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    if size < needed:
+        # LMDB maps the file: reading behind its end would end the process, not raise.
+        environment.close()
+        raise FormatError(
+            file, f"is cut off: it has {size:,} bytes, and its pages need {needed:,}; fetch it again"
+        )
+    return environment
+
+
+def _close(mark: tuple[int, int, int]) -> None:
+    environment, users = _environments[mark]
+    if users > 1:
+        _environments[mark] = environment, users - 1
+        return
+    del _environments[mark]
+    if mark[0] == os.getpid() and not sys.is_finalizing():
+        environment.close()
