@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -117,8 +118,16 @@ class Dataset:
 
 
 def read_split(declaration: Declaration, found: Found) -> Annotations:
-    """Videos, queries and judgements of one annotation file, completed from the files beside it."""
+    """Videos, queries and judgements of one annotation file, completed from the files beside it.
+
+    Blanks around sentences are cut off, in whichever format they come.
+    """
     annotations = read_annotations(found.path, found.file.format)
+    queries = tuple(
+        query if query.text == query.text.strip() else replace(query, text=query.text.strip())
+        for query in annotations.queries
+    )
+    annotations = replace(annotations, name=f"{declaration.name} {found.split}", queries=queries)
     if declaration.complete is None:
         return annotations
     return declaration.complete(annotations, found.path, found.split)

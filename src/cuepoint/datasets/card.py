@@ -82,7 +82,6 @@ class Card:
         """As `datasets show --json` prints it."""
         return {
             **asdict(self),
-            "rules": dict(self.rules),
             "notes": list(self.notes),
             "differing_counts": list(self.differing_counts()),
         }
@@ -108,7 +107,7 @@ class Card:
                 for video_id, start, end, relevance in item.moments[:5]:
                     yield f"      {video_id} {start:.2f}-{end:.2f}, relevance {relevance:g}"
         yield ""
-        yield from (f"{times:,} {rule}" for rule, times in self.rules.items())
+        yield from (f"{rule}: {times:,}" for rule, times in self.rules.items())
         yield from (f"note: {note}" for note in self.notes)
         yield from (f"differs: {what}" for what in self.differing_counts())
 
@@ -133,7 +132,7 @@ def make_card(
         first=_item(annotations, 0) if count else None,
         tenth=_item(annotations, 9) if count > 9 else None,
         last=_item(annotations, count - 1) if count else None,
-        rules=annotations.counts,
+        rules=dict(annotations.counts),
         paper=split.paper,
         released=file.holds,
         notes=tuple(note for note in (split.note, *dataset.notes) if note),

@@ -36,11 +36,9 @@ class Finding:
     message: str
     how: str = ""
 
-    def lines(self) -> Iterator[str]:
+    def line(self) -> str:
         """For people."""
-        yield f"  {self.state:11}{self.what}: {self.path}" + (f": {self.message}" if self.message else "")
-        if self.how and self.state in ("missing", "optional"):
-            yield f"  {'':11}{self.how}"
+        return f"  {self.state:11}{self.what}: {self.path}" + (f": {self.message}" if self.message else "")
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,13 @@ class Diagnosis:
     name: str
     title: str
     findings: tuple[Finding, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For people: the files, and how those that are missing are obtained, each way once."""
+        yield f"{self.title} ({self.name})"
+        yield from (finding.line() for finding in self.findings)
+        missing = dict.fromkeys(finding.how for finding in self.findings if finding.state == "missing")
+        yield from (f"  how to get what is missing: {how}" for how in missing)
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,7 @@ class Report:
     def lines(self) -> Iterator[str]:
         """For people."""
         for dataset in self.datasets:
-            yield f"{dataset.title} ({dataset.name})"
-            for finding in dataset.findings:
-                yield from finding.lines()
+            yield from dataset.lines()
         yield from (f"broken: {error}" for error in self.unreadable)
         if not self.datasets:
             yield f"{self.folder}: holds no annotation file of a known data set"
@@ -149,7 +152,7 @@ def _annotation_finding(dataset: Declaration, found: Found, read: list[Annotatio
 
 def _summary(card: Card) -> str:
     release = {True: ", the known release", False: ", another release than the known one", None: ""}
-    odd = "".join(f"; {times:,} {rule}" for rule, times in card.rules.items())
+    odd = "".join(f"; {rule}: {times:,}" for rule, times in card.rules.items())
     numbers = card.numbers
     return f"{numbers.videos:,} videos, {numbers.queries:,} queries{release[card.is_known_release]}{odd}"
 
