@@ -429,9 +429,17 @@ def indexed(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, NDArr
     return store, rows
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.03])
+# An index is trained from random places, so recall differs from build to build. In 30 builds with 100
+# queries it was never below 0.972, 0.956, 0.995, 0.999, 0.999 for these shares (deviation at most 0.004).
+# With half the partitions looked into it is 0.91 and 0.87 for the first two; with a filter that is given no
+# more partitions 0.94 and 0.80 for the next two; with filters tried on the answers only 0.32, 0.11, 0.02 for
+# the last three. (Half of all videos is less than all only for a k as small as here: over a million clips
+# and k = 200 it is 0.996 against 0.986, benchmarks/results/index_search.json.)
+@pytest.mark.parametrize(
+    ("share", "least"), [(1.0, 0.95), (0.5, 0.93), (0.3, 0.98), (0.1, 0.98), (0.03, 0.98)]
+)
 def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
-    indexed: tuple[Store, NDArray[np.float32]], share: float
+    indexed: tuple[Store, NDArray[np.float32]], share: float, least: float
 ) -> None:
     store, rows = indexed
     assert store.stats().streams["subtitle"].vector_index
@@ -440,12 +448,12 @@ def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
     ids = None if share == 1.0 else [f"{n:03d}" for n in keep]
     allowed = (keep[:, None] * 50 + np.arange(50)).reshape(-1)
     found = []
-    for query in rows[rng.integers(10_000, size=20)] + 0.1 * rng.standard_normal((20, WIDTH)):
+    for query in rows[rng.integers(10_000, size=100)] + 0.1 * rng.standard_normal((100, WIDTH)):
         truth = allowed[np.argsort(-(rows[allowed] @ query))[:50]]
         hits = store.nearest("subtitle", query, 50, video_ids=ids)
         got = {int(v) * 50 + int(i) for v, i in zip(hits.video_ids, hits.index, strict=True)}
         found.append(len(got & set(truth.tolist())) / len(truth))
-    assert np.mean(found) >= 0.95
+    assert np.mean(found) >= least
 
 
 def test_neighbours_are_kept_when_an_indexed_corpus_grows(indexed: tuple[Store, NDArray[np.float32]]) -> None:
@@ -463,12 +471,13 @@ def test_neighbours_are_kept_when_an_indexed_corpus_grows(indexed: tuple[Store, 
         store.optimize(force=True)
     everything = store.clips_of("subtitle", [f"{n:03d}" for n in range(300)]).vectors
     found = []
-    for row in range(0, 15_000, 500):
+    for row in range(0, 15_000, 100):
         truth = np.argsort(-(everything @ everything[row]))[:50]
         hits = store.nearest("subtitle", everything[row], 50)
         got = {int(v) * 50 + int(i) for v, i in zip(hits.video_ids, hits.index, strict=True)}
         found.append(len(got & set(truth.tolist())) / 50)
-    assert np.mean(found) >= 0.95
+    # 20 builds: 0.957 to 0.965; with half the partitions looked into 0.88 to 0.89.
+    assert np.mean(found) >= 0.93
 
 
 def test_the_index_is_left_aside_when_exactness_is_asked_for(
