@@ -12,6 +12,7 @@ import pytest
 from cuepoint import Corpus
 from cuepoint.background import SENTENCES
 from cuepoint.calibration import is_due, load
+from cuepoint.index.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -104,7 +105,13 @@ def _clock(seconds: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def told() -> list[Progress]:
+    """What was heard while `corpus` was made."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, told: list[Progress]) -> Corpus:
     """A corpus of a few hundred passages, in recordings of thirty."""
     folder = tmp_path_factory.mktemp("calibrated")
     lines = _passages()
@@ -112,7 +119,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     for start in range(0, len(lines), 30):
         _write(folder, f"page {start:03d}.vtt", lines[start : start + 30])
     corpus = Corpus(folder / "pages.corpus")
-    corpus.add(folder, processes=1)
+    corpus.add(folder, processes=1, progress=told.append)
     return corpus
 
 
@@ -153,7 +160,7 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
 
     measured: list[int] = []
 
-    def note(store: Any, encoders: Any) -> calibration.Calibration:
+    def note(store: Any, encoders: Any, **rest: Any) -> calibration.Calibration:
         # The measurement itself is what all other tests here are about; this one counts them.
         measured.append(store.stats().streams["subtitle"].clips)
         known = load(store)
@@ -175,6 +182,20 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
     assert len(measured) == 3
 
 
+def test_each_step_after_the_files_is_told_while_it_goes_on(corpus: Corpus, told: list[Progress]) -> None:
+    assert corpus.videos()
+    steps = [progress for progress in told if progress.step]
+    assert told[-len(steps) :] == steps
+    assert list(dict.fromkeys(progress.step for progress in steps)) == [
+        "merging and indexing what is new",
+        "measuring what unrelated questions score",
+    ]
+    measuring = [progress.fraction for progress in steps[1:]]
+    assert measuring == sorted(measuring) and measuring[0] == 0.0 and measuring[-1] > 0.99
+    assert len(measuring) > len(SENTENCES)  # once before the sentences are encoded, once for each
+    assert {progress.files_done for progress in steps} == {steps[0].files_total}
+
+
 def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
     known = load(Corpus(corpus.location, create=False)._store)
     assert set(known.scales) == set(known.chances) == {"subtitle"}
@@ -190,6 +211,7 @@ def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
     result = corpus.search("whales", k=5)
     assert result.answer == "unsure"
+    assert result.doubt == "this corpus is too small to say how sure an answer is"
     assert "whales" in result.moments[0].text
     assert all(found.confidence is None for found in result.moments)
     assert result.to_json()["moments"][0]["confidence"] is None

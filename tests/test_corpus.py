@@ -43,6 +43,18 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
+def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_path: Path) -> None:
+    corpus = Corpus(corpus_dir)
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.vtt"
+        path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} violin is varnished.\n")
+        corpus.add(path, processes=1)
+        table = corpus._store._clips("subtitle")
+        assert {index.columns[0] for index in table.list_indices()} == {"video_id", "context"}
+        for index in table.list_indices():
+            assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
+
+
 def test_recognised_speech_is_found_kept_and_goes_with_its_video(
     corpus_dir: Path, tmp_path: Path, samples: Path, heard: list[str]
 ) -> None:

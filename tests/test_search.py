@@ -15,6 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cuepoint import Corpus, Moment, SearchResult
+from cuepoint.confidence import Chance
+from cuepoint.search import Searcher
 from cuepoint.types import UsageError
 
 QUERIES = (
@@ -238,6 +240,52 @@ def test_only_the_first_words_of_a_long_question_count(corpus: Corpus) -> None:
     assert long.moments == short.moments
     assert "10000 words" in long.notes[0]
     assert short.notes == ()
+
+
+# Words that are said and prove little ---------------------------------------------------------------
+
+NUMBERS = ("one", "two", "three", "four", "five", "six")
+
+
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
+    """A corpus on one subject, in which no score is higher than what chance reaches."""
+    folder = tmp_path_factory.mktemp("doubtful")
+    for number in NUMBERS:
+        cue = f"00:01.000 --> 00:03.000\nThe violin number {number} is varnished.\n"
+        (folder / f"{number}.vtt").write_text(f"WEBVTT\n\n{cue}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuepoint.calibration.is_due", lambda store, known: False)
+        corpus = Corpus(folder / "c")
+        corpus.add(folder, processes=1)
+    return Searcher(corpus._store, {}, {}, {"subtitle": Chance(place=1000.0, scale=1.0)})
+
+
+@pytest.mark.parametrize(
+    ("query", "doubt"),
+    [
+        ("violin", "all said in 6 of the 6 places looked at, too often to tell places apart"),
+        ("The VIOLIN, varnished!", "all said in 6 of the 6 places looked at, too often"),
+        ("violin number three", "all said in 1 of the 6 places looked at, but unrelated sentences"),
+    ],
+)
+@pytest.mark.parametrize("k", [1, 6])
+def test_words_that_the_best_moment_says_are_unsure_however_low_it_scores(
+    doubtful: Searcher, query: str, doubt: str, k: int
+) -> None:
+    result = doubtful.search(query, k=k)
+    assert result.moments[0].confidence == 0.0
+    assert result.answer == "unsure"
+    assert doubt in result.doubt
+    assert result.to_json()["notes"] == [result.doubt]
+    bounded = doubtful.search(query, k=k, min_confidence=0.5)
+    assert (bounded.answer, bounded.moments, bounded.doubt) == ("no_match", (), "")
+
+
+@pytest.mark.parametrize("query", ["a violin concerto", "violins", "🎻 cello", "three violin numbers"])
+def test_a_word_that_is_not_said_as_it_is_leaves_no_match(doubtful: Searcher, query: str) -> None:
+    result = doubtful.search(query)
+    assert (result.answer, result.doubt) == ("no_match", "")
 
 
 # Without an encoder -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ confidence. Both are measured again once a stream has changed by a tenth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,14 +59,18 @@ def is_due(store: Store, known: Calibration) -> bool:
 
 
 def measure(
-    store: Store, encoders: Mapping[str, Encodes], sentences: Sequence[str] = SENTENCES
+    store: Store,
+    encoders: Mapping[str, Encodes],
+    sentences: Sequence[str] = SENTENCES,
+    told: Callable[[float], None] = lambda share: None,
 ) -> Calibration:
-    """Measure all streams of a corpus and keep the result with it."""
+    """Measure all streams of a corpus and keep the result with it; `told` hears which share is done."""
     banks = {name: encoder.encode_text(sentences) for name, encoder in encoders.items()}
     scales = {name: scale for name, bank in banks.items() if (scale := _scale(store, name, bank)) is not None}
     searcher = Searcher(store, encoders, scales, {})
     best: dict[str, list[float]] = {name: [] for name in store.streams}
     for row, sentence in enumerate(sentences):
+        told(row / len(sentences))
         question = Question(sentence, {name: bank[row] for name, bank in banks.items()})
         for name, scores in best.items():
             moments = searcher.find(name, question).moments

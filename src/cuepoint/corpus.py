@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -185,7 +186,7 @@ class Corpus:
                 processes=processes or min(available_cores(), _MOST_PROCESSES),
                 progress=progress,
             )
-            self._finish_run(summary)
+            self._finish_run(summary, _steps(plan, progress))
         summary.notes.extend(plan.notes)
         summary.searchable = sum(stream.clips for stream in self._store.stats().streams.values())
         return summary
@@ -199,14 +200,15 @@ class Corpus:
             speech.check_available(model)
         return Speech(self._transcripts, model, speech.transcribe)
 
-    def _finish_run(self, summary: Summary) -> None:
+    def _finish_run(self, summary: Summary, tell: Callable[[str, float], None]) -> None:
         """Upkeep and calibration: what is due, unless the run was told to stop."""
         if summary.interrupted:
             return
         try:
+            tell("merging and indexing what is new", 0.0)
             self._store.optimize()
             self._transcripts.tidy()
-            self._calibrate()
+            self._calibrate(partial(tell, "measuring what unrelated questions score"))
         except KeyboardInterrupt:
             # Both are made up for at the end of the next run.
             summary.interrupted = True
@@ -342,12 +344,24 @@ class Corpus:
         video, start, end = parse_moment(moment)
         return Moment(self.resolve(video).video_id, start, end)
 
-    def _calibrate(self) -> None:
+    def _calibrate(self, told: Callable[[float], None]) -> None:
         """Ask the corpus unrelated sentences, if it has changed much since that was last done."""
         from cuepoint import calibration
 
         if calibration.is_due(self._store, calibration.load(self._store)):
-            calibration.measure(self._store, self._shelf.for_queries())
+            told(0.0)
+            calibration.measure(self._store, self._shelf.for_queries(), told=told)
+
+
+def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
+    """What tells `progress` of the steps that come after a plan's files, and how far each is."""
+    from cuepoint.index.progress import Progress
+
+    def tell(step: str, fraction: float) -> None:
+        if progress is not None:
+            progress(Progress.after_files(step, fraction, len(plan.work)))
+
+    return tell
 
 
 def _video(record: VideoRecord) -> Video:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cuepoint.confidence import Chance, answer_for
 from cuepoint.index.filters import Filter
+from cuepoint.index.passages import query_words, says
 from cuepoint.index.records import ClipBlock, ClipHits, VideoRecord
 from cuepoint.index.store import Store
 from cuepoint.models.fusion import COSINE_WEIGHT, Scale, fuse
@@ -54,13 +55,17 @@ class Encodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer to one query: ranked moments, best first, and in a word whether there is one."""
+    """The answer to one query: ranked moments, best first, and in a word whether there is one.
+
+    `doubt` says why the answer is "unsure", "" where it is not.
+    """
 
     query: str
     answer: Answer
     moments: tuple[ScoredMoment, ...]
     videos: Mapping[str, VideoRecord] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
     def name(self, found: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""
@@ -78,7 +83,7 @@ class SearchResult:
             "query": self.query,
             "answer": self.answer,
             "moments": [self._moment(rank, found) for rank, found in enumerate(self.moments, 1)],
-            "notes": list(self.notes),
+            "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
         }
 
     def _moment(self, rank: int, found: ScoredMoment) -> dict[str, Any]:
@@ -132,6 +137,10 @@ class StreamAnswer:
         found = self.moments
         video_id = self.block.video_ids[int(found.video[row])]
         return Moment(video_id, float(found.start[row]), float(found.end[row]))
+
+    def says(self, row: int, words: Collection[str]) -> bool:
+        """Whether each of some words is said in a moment, as it is."""
+        return says(" ".join(self.block.text[self._clips(row)]), words)
 
     def evidence(self, row: int) -> Evidence:
         """The moment's strongest clip."""
@@ -189,8 +198,11 @@ class Searcher:
         Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
         """
         words, notes = checked_query(text, k, min_confidence)
-        ranked = self.rank(self.find_all(words, filter, streams))
-        answer = answer_for(ranked[0].confidence if ranked else None, found=bool(ranked))
+        allowed, said_of_filter = self._allowed(filter)
+        notes += said_of_filter
+        answers = self._find_in(words, allowed, streams)
+        ranked = self.rank(answers)
+        answer, doubt = _judged(words, ranked, answers)
         kept = [found for found in ranked if (found.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(
@@ -200,17 +212,33 @@ class Searcher:
         videos = {record.video_id: record for record in self._store.videos(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
         moments = tuple(found for found in kept if found.moment.video_id in videos)
-        return SearchResult(printable(text), answer if moments else "no_match", moments, videos, tuple(notes))
+        if not moments:
+            answer, doubt = "no_match", ""
+        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt)
 
     def find_all(
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
+        return self._find_in(text, self._allowed(filter)[0], streams)
+
+    def _allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
+        """Ids of the videos that a filter leaves (None: all), and what is to be said of it."""
+        if filter is None or filter.is_empty:
+            return None, []
+        videos = self._store.videos()
+        allowed, notes = filter.choose(videos), filter.notes(videos)
+        if not allowed and not notes:
+            notes = [f"none of the {len(videos)} videos of this corpus passes the filters"]
+        return allowed, notes
+
+    def _find_in(
+        self, text: str, allowed: Sequence[str] | None, streams: Sequence[str]
+    ) -> list[StreamAnswer]:
         chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(
             self._store.streams
         )
         question = self.ask(text, chosen)
-        allowed = None if filter is None or filter.is_empty else filter.choose(self._store.videos())
         return [self.find(stream, question, allowed) for stream in chosen]
 
     def ask(self, text: str, streams: Iterable[str]) -> Question:
@@ -283,6 +311,37 @@ class Searcher:
             evidence={answer.stream: answer.evidence(row)},
             text=answer.text(row),
         )
+
+
+def _judged(
+    query: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+) -> tuple[Answer, str]:
+    """The answer in one word, and why it is "unsure" where it is.
+
+    Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
+    what was asked for is there. It scores low because its words are common in this corpus, or few.
+    """
+    confidence = ranked[0].confidence if ranked else None
+    answer = answer_for(confidence, found=bool(ranked))
+    if answer == "match" or not ranked:
+        return answer, ""
+    if confidence is None:
+        return answer, "this corpus is too small to say how sure an answer is"
+    words = set(query_words(query)[0])
+    for one in answers:
+        if words and len(one.moments) and one.says(0, words):
+            return "unsure", _doubt_of_said(one, words)
+    return answer, "unrelated sentences find about as much" if answer == "unsure" else ""
+
+
+def _doubt_of_said(answer: StreamAnswer, words: Collection[str]) -> str:
+    """What to say of words that the best moment has and that yet prove little."""
+    looked_at = len(answer.moments)
+    places = sum(answer.says(row, words) for row in range(looked_at))
+    said = f"its words are all said in {places} of the {looked_at} places looked at"
+    if places > max(2, looked_at / 2):
+        return f"{said}, too often to tell places apart"
+    return f"{said}, but unrelated sentences find about as much"
 
 
 def _bm25(block: ClipBlock, matched: ClipHits) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -126,3 +127,22 @@ def test_another_encoder_for_the_same_words_is_refused(bare: Cuepoint, samples: 
     done = bare("search", "crown jewels", "--corpus", str(place))
     assert done.code == 2
     assert "other" in done.err
+
+
+def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuepoint.cli.index import _Display
+    from cuepoint.index.progress import Progress
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with _Display() as display:
+        display.show(Progress(2, 3, 0.9, 1e6, 4.0, "friday.mp4"))
+        display.show(Progress.after_files("measuring what unrelated questions score", 0.25, 3))
+    last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
+    assert "25 %" in last
+    assert "files" not in last and "friday.mp4" not in last and "left" not in last

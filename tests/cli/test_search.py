@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def test_at_most_k_moments(cuepoint: Cuepoint, k: int) -> None:
         (["--before", "2024-13-01"], "2024-05-01"),
         (["--where", "year"], "KEY=VALUE"),
         (["--where", "=2020"], "KEY=VALUE"),
+        (["--where", "duration>=abc"], "'abc' is no number; durations are in seconds"),
         (["--json", "--table"], "not allowed with"),
         (["--corups", "x"], "unrecognized"),
     ],
@@ -236,7 +238,44 @@ def test_a_question_of_ten_thousand_words_is_answered_by_its_first(cuepoint: Cue
     assert done.code == 0
     assert "10000 words" in done.json["notes"][0]
     assert done.json["moments"][0]["path"].endswith("friday.mp4")
-    assert "note: only the first" in cuepoint("search", "crown jewels " * 5000, "--table").out
+    table = cuepoint("search", "crown jewels " * 5000, "--table")
+    assert "note: only the first" in table.err
+    assert "note:" not in table.out
+
+
+@pytest.mark.parametrize("form", ["--table", "--json"])
+def test_a_field_that_no_video_has_is_named_with_those_there_are(cuepoint: Cuepoint, form: str) -> None:
+    done = cuepoint("search", "crown jewels", "--where", "speeker=ada", form)
+    assert done.code == 1
+    assert done.err.startswith("note: no video has a field 'speeker'; known fields: ")
+    assert {"speaker", "year", "path", "name", "duration"} <= set(done.err.replace(",", "").split())
+    if form == "--json":
+        assert done.json["notes"] == [done.err.removeprefix("note: ").strip()]
+    else:
+        assert "No match in what the filters leave of this corpus." in done.out
+    # A field that all lack leaves all of them where it must differ; that is noted too.
+    differing = cuepoint("search", "crown jewels", "--where", "speeker!=ada", form)
+    assert (differing.code, differing.err) == (0, done.err)
+
+
+def test_a_word_that_is_said_everywhere_is_unsure_and_the_table_says_why(
+    cuepoint: Cuepoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuepoint.confidence import Chance
+
+    monkeypatch.setattr(Chance, "surprise", lambda chance, score: 0.01 * score)
+    done = cuepoint("search", "jewels", "--table")
+    assert done.code == 0
+    assert re.match(r"Not sure: its words are all said in \d+ of the \d+ places looked at, ", done.out)
+    assert "The best are:" in done.out.splitlines()[0]
+    assert cuepoint("search", "jewels", "--json").json["notes"][0] in done.out
+
+
+def test_filters_that_leave_no_video_say_so(cuepoint: Cuepoint) -> None:
+    done = cuepoint("search", "crown jewels", "--where", "speaker=nobody")
+    assert done.code == 1
+    assert "videos of this corpus passes the filters" in done.err
+    assert cuepoint("search", "crown jewels", "--where", "speaker=ada").err == ""
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ ROWS = [
         ("duration>30", ["a", "b"]),
         ("tags=sea", ["c"]),
         ("nothing=here", []),
+        ("duration=60", ["a", "b"]),
+        ("duration=6*", ["a", "b"]),
+        ("duration!=60.0", ["c"]),
+        ("year=2024.0", ["a"]),
     ],
 )
 def test_conditions_choose_videos_by_what_is_known_of_them(where: str, expected: list[str]) -> None:
@@ -65,3 +69,28 @@ def test_all_conditions_must_hold_together() -> None:
 def test_what_is_no_condition_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(UsageError, match="KEY=VALUE"):
         Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["duration>=abc", "duration<1:30", "duration=long", "duration>nan", "duration>"]
+)
+def test_a_duration_that_is_no_number_is_refused_with_what_would_be(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no number; durations are in seconds, such as duration\S+90"):
+        Condition.parse(text)
+
+
+def test_a_key_that_no_video_has_is_noted_with_those_there_are() -> None:
+    chosen = make_filter(where=["foo=1", "camera=*", "foo!=2"])
+    known = "camera, creation_time, duration, name, path, recorded, tags, year"
+    assert chosen.notes(ROWS) == [f"no video has a field 'foo'; known fields: {known}"]
+    assert make_filter(where=["camera=nobody", "path=x"]).notes(ROWS) == []
+    assert make_filter(where=["foo=1"]).notes([]) == [
+        "no video has a field 'foo'; known fields: duration, name, path"
+    ]
+
+
+def test_of_very_many_known_keys_only_the_first_are_listed() -> None:
+    row = Row("a", metadata={f"k{number:03d}": 1 for number in range(50)})
+    (note,) = make_filter(where=["foo=1"]).notes([row])
+    assert "k000" in note and "k049" not in note
+    assert note.endswith(" and 23 more")

@@ -21,6 +21,7 @@ from cuepoint.index.passages import (
     passages_of,
     pieces_of,
     query_words,
+    says,
     search_words,
     weight_of,
 )
@@ -245,3 +246,19 @@ def test_no_word_is_lost_and_every_passage_has_a_length(cues: list[Line], durati
 
 def _words(text: str) -> list[str]:
     return search_words(text).split()
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "expected"),
+    [
+        ("Bitcoin's OP_VAULT, explained.", "op vault bitcoin", True),
+        ("Bitcoin's OP_VAULT, explained.", "vaults", False),
+        ("There is another.", "the", False),
+        ("他说中文很好吃", "中文", True),
+        ("他说中文很好吃", "英文", False),
+        ("Überall im CAFÉ", "café überall", True),
+        ("", "word", False),
+    ],
+)
+def test_a_text_says_words_only_as_they_are_written(text: str, query: str, expected: bool) -> None:
+    assert says(text, query_words(query)[0]) is expected

@@ -204,9 +204,10 @@ class _Display:
     def __enter__(self) -> _Display:
         if self._enabled:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
             self._bar = Progress(
+                SpinnerColumn("line"),
                 TextColumn("{task.fields[files]}"),
                 BarColumn(),
                 TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}  {task.fields[left]}"),
@@ -229,7 +230,7 @@ class _Display:
         self._bar.update(
             self._job,
             completed=progress.fraction,
-            files=f"{progress.files_done}/{progress.files_total} files",
+            files=progress.step or f"{progress.files_done}/{progress.files_total} files",
             rate=progress.rate_text,
             left=progress.left_text,
             name=progress.name[-40:].replace("[", "("),

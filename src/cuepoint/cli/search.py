@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.cli.options import (
@@ -78,7 +79,10 @@ def run(options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json(result.to_json())
     else:
-        _show(result)
+        _show(result, narrowed=bool(options.within or options.after or options.before or options.where))
+    out = console(sys.stderr)
+    for note in result.notes:
+        out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
     return 1 if result.answer == "no_match" else 0
 
 
@@ -87,7 +91,7 @@ _CLOSEST = 3
 _HEADS = ("#", "video", "start - end", "sure")
 
 
-def _show(result: SearchResult) -> None:
+def _show(result: SearchResult, *, narrowed: bool) -> None:
     from rich.cells import cell_len
     from rich.padding import Padding
     from rich.text import Text
@@ -101,9 +105,10 @@ def _show(result: SearchResult) -> None:
         shown = tuple(m for m in shown if m.confidence is None or m.confidence >= NO_MATCH_BELOW)
     elif result.answer == "no_match":
         shown = shown[:_CLOSEST]
-        table.print("No match in this corpus." + (" The closest are:" if shown else ""), style="bold")
+        where = "what the filters leave of this corpus" if narrowed else "this corpus"
+        table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.answer == "unsure":
-        table.print("Not sure: unrelated sentences find about as much. The best are:", style="bold")
+        table.print(f"Not sure: {result.doubt}. The best are:", style="bold", soft_wrap=True)
     rows = [_cells(result, rank, found) for rank, found in enumerate(shown, 1)]
     widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
     if rows:
@@ -121,8 +126,6 @@ def _show(result: SearchResult) -> None:
         table.print(
             f"and {hidden} more that unrelated sentences find as easily (--json lists them)", style="dim"
         )
-    for note in result.notes:
-        table.print(Text(for_terminal(f"note: {note}"), style="dim"))
 
 
 def _cells(result: SearchResult, rank: int, found: ScoredMoment) -> tuple[str, ...]:
@@ -143,8 +146,9 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _percent(confidence: float | None) -> str:
     if confidence is None:
         return "?"
-    # Nothing is certain; chance is measured with a few hundred sentences.
-    return ">99 %" if confidence > 0.99 else f"{100 * confidence:.0f} %"
+    # Nothing is certain; chance is measured with a few hundred sentences. Not rounded up: what is no match
+    # must not look like one.
+    return ">99 %" if confidence > 0.99 else f"{int(100 * confidence)} %"
 
 
 def _evidence(found: ScoredMoment) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ takes that set. So no stream can forget a condition.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ _CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(!=|>=|<=|=|>|<)\s*(.*)", re.DOTALL)
 
 # Where a recording's date may stand, best first.
 DATE_KEYS = ("recorded", "creation_time", "date")
+
+# What every video has, whatever its metadata say.
+_ALWAYS = ("duration", "name", "path")
+_MOST_KEYS = 30
 
 
 class Described(Protocol):
@@ -70,8 +75,13 @@ class Condition:
         match = _CONDITION.fullmatch(text)
         if not match or not match.group(1).strip():
             raise UsageError(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
-        key, operator, value = match.groups()
-        return cls(key, operator, value.strip())  # type: ignore[arg-type]
+        key, operator, value = match.group(1), match.group(2), match.group(3).strip()
+        is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
+        if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
+            raise UsageError(
+                f"{text!r}: {value!r} is no number; durations are in seconds, such as duration{operator}90"
+            )
+        return cls(key, operator, value)  # type: ignore[arg-type]
 
     def accepts(self, facts: Mapping[str, Any]) -> bool:
         """Whether facts about a video fit; a video that lacks the key fits only `!=`."""
@@ -88,7 +98,17 @@ class Condition:
 
 def _alike(fact: Any, wanted: str) -> bool:
     text = str(fact).casefold()
-    return text == wanted.casefold() or fnmatchcase(text, wanted.casefold())
+    if text == wanted.casefold() or fnmatchcase(text, wanted.casefold()):
+        return True
+    return isinstance(fact, int | float) and fact == _number(wanted)
+
+
+def _number(text: str) -> float:
+    """The number that a text is, NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _compare(fact: Any, operator: str, wanted: str) -> bool:
@@ -130,6 +150,15 @@ class Filter:
             and self._fits_dates(video)
             and self._fits_facts(video)
         ]
+
+    def notes(self, videos: Sequence[Described]) -> list[str]:
+        """What is to be said of the conditions: keys that none of all `videos` has, and those there are."""
+        known = {*_ALWAYS, *(key for video in videos for key in video.metadata)}
+        unknown = dict.fromkeys(one.key for one in self.conditions if one.key not in known)
+        listed = sorted(known)
+        more = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
+        fields = ", ".join(listed[:_MOST_KEYS]) + more
+        return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]
 
     def _fits_dates(self, video: Described) -> bool:
         if self.after is None and self.before is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -192,6 +192,19 @@ def query_words(text: str) -> tuple[list[str], list[str]]:
     words = _WORD.findall(text.lower())
     pairs = [first + second for first, second in itertools.pairwise(words)]
     return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
+
+
+def says(text: str, words: Collection[str]) -> bool:
+    """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
+
+    >>> says("On-chain fees rise.", ["fees", "chain"]), says("On-chain fees rise.", ["fee"])
+    (True, False)
+    """
+    lowered = text.lower()
+    if not all(word in lowered for word in words):
+        return False
+    there = set(_WORD.findall(lowered))
+    return all(word in there or _DENSE.search(word) for word in words)
 
 
 def pieces_of(cues: Iterable[TimedText]) -> list[Piece]:

@@ -21,7 +21,10 @@ _SHOWN_SILENT = 10
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come. `seconds_left` is None until there is something to judge by."""
+    """How far a run has come. `seconds_left` is None until there is something to judge by.
+
+    `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
+    """
 
     files_done: int
     files_total: int
@@ -29,6 +32,12 @@ class Progress:
     bytes_per_second: float
     seconds_left: float | None
     name: str
+    step: str = ""
+
+    @classmethod
+    def after_files(cls, step: str, fraction: float, files: int) -> Progress:
+        """How far a step is that comes after all files of a run."""
+        return cls(files, files, fraction, 0.0, None, "", step)
 
     @property
     def rate_text(self) -> str:
