@@ -25,7 +25,7 @@ __all__ = [
     "write_run",
 ]
 
-_NO_FORMAT = {"columns", "opened", "protocol"}
+_NO_FORMAT = {"columns", "conversion", "opened", "protocol"}
 
 
 @cache

@@ -16,10 +16,11 @@ from typing import Any, Literal
 
 from cuepoint.formats._beginning import first_entry, first_object
 from cuepoint.formats._blocks import Losses
+from cuepoint.formats._fields import read_json_without_repeats
 from cuepoint.formats._records import Record
 from cuepoint.formats._writing import put
 from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError, Opening, read_json, written
+from cuepoint.formats.opened import FormatError, Opening, written
 
 NAME = "mvmr"
 ORDER = 30
@@ -48,7 +49,7 @@ def read_annotations(path: Path, as_released: bool = False) -> Annotations:
     `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
     the frame numbers of the TACoS file for seconds.
     """
-    value = read_json(path)
+    value = read_json_without_repeats(path)
     if not isinstance(value, dict):
         raise FormatError(path, "is no object:", value=value, accepted=_ACCEPTED)
     if not value:
@@ -62,6 +63,11 @@ def read_annotations(path: Path, as_released: bool = False) -> Annotations:
     for video_id, video in videos.items():
         _read_video(collector, video_id, video, rates, as_released)
     return collector.annotations()
+
+
+def read_annotations_as_released(path: Path) -> Annotations:
+    """The same, with the released reader's fault: times of `pos_moments` are taken as they stand."""
+    return read_annotations(path, as_released=True)
 
 
 def _rate(video: Record) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -173,7 +173,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     """
     losses = Losses(path)
     _, blocks = listed(source, losses)
-    saliency = source.saliency() if isinstance(source, QVHighlightsRun) else {}
+    saliency = source.saliency() if _has_saliency(source) else {}
     sentences, own = texts(annotations), own_videos(annotations)
     with written(path) as stream:
         for block in blocks:
@@ -194,6 +194,10 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                 put(stream, {**names, "pred_relevant_windows": kept, **extra})
                 stream.write(b"\n")
     losses.tell()
+
+
+def _has_saliency(source: RunSource) -> TypeGuard[QVHighlightsRun]:
+    return hasattr(source, "saliency")
 
 
 def _only_video(query_id: str, rows: list[Row]) -> str:

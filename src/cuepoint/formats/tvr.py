@@ -17,6 +17,7 @@ import numpy as np
 
 from cuepoint.formats._beginning import first_object
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, refuse_empty, rows_of
+from cuepoint.formats._fields import read_json_without_repeats
 from cuepoint.formats._records import Record, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import (
@@ -29,7 +30,7 @@ from cuepoint.formats.columns import (
     RunSource,
     Task,
 )
-from cuepoint.formats.opened import FormatError, Opening, opened, read_json, written
+from cuepoint.formats.opened import FormatError, Opening, opened, written
 from cuepoint.types import Query, UsageError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _block(
 
 def _with_care(path: Path) -> MemoryRun:
     """The same by Python's own JSON reader; says what is wrong where something is."""
-    value = read_json(path)
+    value = read_json_without_repeats(path)
     if not isinstance(value, dict):
         raise FormatError(path, "is no object:", value=value, accepted=_SUBMISSION)
     document = Record(path, value)

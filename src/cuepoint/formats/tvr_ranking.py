@@ -18,10 +18,11 @@ import numpy as np
 
 from cuepoint.formats._beginning import first_entry, first_value
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
+from cuepoint.formats._fields import read_json_without_repeats
 from cuepoint.formats._records import Record, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations
 from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource
-from cuepoint.formats.opened import FormatError, Opening, look_into, read_json, written
+from cuepoint.formats.opened import FormatError, Opening, look_into, written
 
 NAME = "tvr-ranking"
 ORDER = 30
@@ -82,7 +83,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, str, Record]]:
     if _is_pair(first_value(opening)):
         yield from (_own(record) for record in records_of(path))
         return
-    value = read_json(path)
+    value = read_json_without_repeats(path)
     if isinstance(value, dict):
         for key, moments in value.items():
             document = Record(path, {key: moments})
@@ -107,7 +108,7 @@ def open_run(path: Path) -> RunSource:
 
     `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
     """
-    value = read_json(path)
+    value = read_json_without_repeats(path)
     if not isinstance(value, dict):
         raise FormatError(path, "is no object:", value=value, accepted=_RUN)
     blocks: list[RunBlock] = []
