@@ -109,8 +109,8 @@ def compare_files(
     ]
     several = queries_in_several_videos(annotations)
     notes = [
-        f"{several:,} queries are true in several videos; each is filed under the video of its most relevant "
-        "judgement, the first listed of equals."
+        f"Queries that are true in several videos: {several:,}. Each is filed under the video of its most "
+        "relevant judgement, the first listed of equals."
     ]
     return compare(
         evaluations,
