@@ -1,4 +1,4 @@
-"""Non-maximum suppression: what survives, in which order, and how it ends."""
+"""How far spans overlap, and non-maximum suppression: what survives, in which order, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.overlap import suppress, total_order
-from cuepoint.types import UsageError
+from cuepoint.overlap import suppress, temporal_iou, total_order
+from cuepoint.types import Moment, UsageError
 
 Spans = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
@@ -101,3 +101,27 @@ def test_a_score_that_is_nan_is_refused() -> None:
     one = np.ones(1)
     with pytest.raises(UsageError, match="NaN"):
         suppress(np.zeros(1, dtype=np.int64), 0 * one, one, one * np.nan, 0.5, 1)
+
+
+# IoU ----------------------------------------------------------------------------------------------
+
+SECONDS = st.tuples(st.floats(0, 100), st.floats(0.01, 100)).map(lambda t: (t[0], t[0] + t[1]))
+
+
+@given(SECONDS, SECONDS)
+def test_iou_is_that_of_the_moments_and_the_same_either_way(
+    a: tuple[float, float], b: tuple[float, float]
+) -> None:
+    one, other = Moment("v", *a), Moment("v", *b)
+    assert temporal_iou(*a, *b) == pytest.approx(one.iou(other), abs=1e-12)
+    assert temporal_iou(*a, *b) == temporal_iou(*b, *a)
+    assert temporal_iou(*a, *b, "hull") == pytest.approx(temporal_iou(*a, *b), abs=1e-12)
+    assert temporal_iou(*a, *a) == pytest.approx(1.0)
+
+
+def test_iou_keeps_the_type_it_is_given_and_is_zero_at_one_point() -> None:
+    single = np.array([1.1], np.float32), np.array([2.7], np.float32)
+    assert temporal_iou(*single, *single).dtype == np.float32
+    assert temporal_iou(5, 5, 5, 5) == 0
+    assert temporal_iou(20, 10, 10, 20) == 0
+    assert temporal_iou(np.nan, np.nan, 0, 1) == 0

@@ -135,7 +135,8 @@ def ranked(file: Path, protocol: Protocol) -> tuple[Evaluation, dict[str, Any]]:
     for query, moments in released["ground_truth"].items():
         truth.add_query(query)
         for moment in moments:
-            truth.judge(query, moment["video_name"], *moment["timestamp"], moment["relevance"])
+            start, end = moment["timestamp"]
+            truth.judge(query, moment["video_name"], start, end, moment["relevance"])
     run = MemoryRun(
         "ranked",
         {
@@ -241,7 +242,9 @@ def test_iou_of_pairs_agrees(golden: Path) -> None:
         pairs = json.loads(file.read_text())
         a = np.array([pair["a"] for pair in pairs], np.float64).T
         b = np.array([pair["b"] for pair in pairs], np.float64).T
-        np.testing.assert_array_equal(temporal_iou(*a, *b, "hull"), [pair["iou"] for pair in pairs])
+        np.testing.assert_array_equal(
+            temporal_iou(a[0], a[1], b[0], b[1], "hull"), [pair["iou"] for pair in pairs]
+        )
 
 
 # Pools of several videos --------------------------------------------------------------------------
@@ -348,7 +351,9 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
         seconds = released["duration"].astype(np.float32)[:, None]
         start = row.astype(np.float32) * seconds / np.float32(config["N"])
         end = (column + 1).astype(np.float32) * seconds / np.float32(config["N"])
-        truth, scores, pools = Collector("features", cut=False), [], []
+        truth = Collector("features", cut=False)
+        scores: list[Any] = []
+        pools: list[Any] = []
         for video, sentence in released["query_order"].tolist():
             used = [
                 i for i in range(len(pool_of[names[video]]["retrieval_pool"])) if i not in removed[str(video)]

@@ -116,11 +116,11 @@ def _evaluated(
             rows = _known_rows(block, truth, source, seen, strict, tally if number == 0 else None)
             fill(tally.values, rows, truth, [(c, asked[c]) for c in columns], source, protocol)
         tally.answered |= seen
-    _check_same_data(tally, source, annotations)
     not_applicable(tally.values, asked, truth)
     lit = [column for column, metric in enumerate(asked) if metric.task == "HL"]
     if lit:
         _highlight(tally, annotations, truth, source, asked, lit)
+    _check_same_data(tally, source, annotations)
     return _result(annotations, source, asked, protocol, truth, tally)
 
 

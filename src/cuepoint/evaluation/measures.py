@@ -91,7 +91,7 @@ def average_precision(
     """AP as in detection, the mean over `thresholds`: rows are matched one to one, precision is interpolated.
 
     Only the first `k` rows of a query count, where k is given.
-    NaN for a query of which `truth` has no moment.
+    A query of which `truth` has no moment has 0.
     """
     positives = np.bincount(truth.query, minlength=len(truth.query_ids))[rows.queries]
     total = np.zeros(len(rows.queries))
@@ -101,7 +101,7 @@ def average_precision(
         hits = np.flatnonzero(matched if k is None else matched & (rows.rank < k))
         total += _interpolated(rows.query[hits], rows.rank[hits], len(rows.queries))
     values: Floats = np.divide(
-        total / len(thresholds), positives, out=np.full(len(total), np.nan), where=positives > 0
+        total / len(thresholds), positives, out=np.zeros(len(total)), where=positives > 0
     )
     return values
 

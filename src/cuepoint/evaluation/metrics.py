@@ -100,7 +100,8 @@ def _number(text: str, settings: dict[str, str], key: str, most: float) -> float
         value = -1.0
     if not 0 < value <= most:
         raise UsageError(
-            f"metric {text!r}: {key} {settings[key]!r} must be a number above 0, at most {most:g}"
+            f"metric {text!r}: {key} {settings[key]!r} must be a number above 0, at most {most:g}; "
+            f"accepted: {ACCEPTED}"
         )
     return value
 
