@@ -38,9 +38,9 @@ def clusters_of(annotations: Annotations) -> dict[str, int]:
     """Query id -> the number of the video it is filed under; queries of one video are one cluster.
 
     A query that is true in several videos is filed under that of its most relevant judgement, the first
-    listed of equals. Joining all queries that share any video would be safer in theory, but on pools of
-    several positives it joins nearly all of them into one cluster, and nothing could be said. A query
-    without a judgement is a cluster by itself.
+    listed of equals. Joining all queries that share any video would be more careful, but it leaves too little
+    to tell: of the 3,720 queries of MVMR's Charades pools it puts 3,388 into one cluster. A query without a
+    judgement is a cluster by itself.
     """
     order = np.lexsort((np.arange(len(annotations.query)), -annotations.relevance, annotations.query))
     queries, first = np.unique(annotations.query[order], return_index=True)
