@@ -64,7 +64,7 @@ def object_at(path: Path, value: Any, where: str, accepted: str) -> dict[str, An
     """The value, which must be a JSON object."""
     if not isinstance(value, dict):
         raise FormatError(
-            path, f"is a {kind_of(value)}, no object:", field=where, value=value, accepted=accepted
+            path, f"is {kind_of(value)}, no object:", field=where, value=value, accepted=accepted
         )
     return value
 
@@ -72,9 +72,7 @@ def object_at(path: Path, value: Any, where: str, accepted: str) -> dict[str, An
 def list_at(path: Path, value: Any, where: str, accepted: str, length: int | None = None) -> list[Any]:
     """The value, which must be a JSON list, of that length where one is given."""
     if not isinstance(value, list):
-        raise FormatError(
-            path, f"is a {kind_of(value)}, no list:", field=where, value=value, accepted=accepted
-        )
+        raise FormatError(path, f"is {kind_of(value)}, no list:", field=where, value=value, accepted=accepted)
     if length is not None and len(value) != length:
         raise FormatError(path, f"has {len(value)} entries:", field=where, value=value, accepted=accepted)
     return value
@@ -83,9 +81,7 @@ def list_at(path: Path, value: Any, where: str, accepted: str, length: int | Non
 def text_at(path: Path, value: Any, where: str, accepted: str = "a text that is not empty") -> str:
     """The value, which must be text with something in it; blanks around it are cut off."""
     if not isinstance(value, str):
-        raise FormatError(
-            path, f"is a {kind_of(value)}, no text:", field=where, value=value, accepted=accepted
-        )
+        raise FormatError(path, f"is {kind_of(value)}, no text:", field=where, value=value, accepted=accepted)
     if not value.strip():
         raise FormatError(path, "is empty", field=where, accepted=accepted)
     return value.strip()
@@ -116,9 +112,9 @@ def whole_number_at(path: Path, value: Any, where: str, accepted: str, *, least:
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls the kind of a value."""
-    kinds = {dict: "object", list: "list", str: "text", bool: "truth value", type(None): "null"}
-    return kinds.get(type(value), "number")
+    """What JSON calls the kind of a value, with its article."""
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _named(where: str, key: str) -> str:
