@@ -59,7 +59,7 @@ def open_features(
     raise FormatError(
         place.path,
         f"{_described(place)} is in no known layout",
-        accepted=", ".join(layout_summaries().values()),
+        accepted="; ".join(layout_summaries().values()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,20 @@ def open_hdf5(path: Path) -> Any:
     try:
         # "core", the driver that some releases use, would read the whole file into memory. Locks fail on
         # many network file systems, and reading needs none.
-        return h5py.File(path, "r", locking=False)
+        return _with_any_lock(lambda locking: h5py.File(path, "r", locking=locking))
     except _FAULTS as error:
         raise FormatError(path, f"is no whole HDF5 file ({_reason(error)}); fetch it again") from None
+
+
+def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
+    """A file opened without locks, or with those that this process uses on it already."""
+    for locking in (False, "best-effort"):
+        try:
+            return open_file(locking)
+        except OSError as error:
+            if "locking" not in str(error):
+                raise
+    return open_file(True)
 
 
 def first_entry(place: Place) -> tuple[str, Any] | None:

@@ -220,11 +220,10 @@ def _verdict(a: FeatureSource, b: FeatureSource, common: int, found: _Rows) -> V
         return "same"
     if not finite:
         return "incomparable"
-    if found.rounded == finite:
-        return "rounded"
-    if found.aligned == finite:
-        return "normalised" if found.resized else "rounded"
-    return "different"
+    # Asked first: very small numbers of any scale would all be one to float16.
+    if found.aligned == finite and found.resized:
+        return "normalised"
+    return "rounded" if finite in (found.rounded, found.aligned) else "different"
 
 
 def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, found: _Rows, common: int) -> str:

@@ -226,7 +226,7 @@ class FeatureSource(ABC):
                 item, "holds objects, not numbers; they are never read", f"arrays of {', '.join(_DTYPES)}"
             )
         if unread.dtype.newbyteorder("=").name not in _DTYPES:
-            self._refuse(item, f"holds {unread.dtype}", f"arrays of {', '.join(_DTYPES)}")
+            self._refuse(item, f"holds {unread.dtype.name}", f"arrays of {', '.join(_DTYPES)}")
         if len(unread.shape) not in (1, 2):
             self._refuse(item, f"has shape {unread.shape}", "(T, D), rows by width")
         if 0 in unread.shape:
