@@ -57,7 +57,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a chart shows. y runs from 0 to 1 and is shown in percent where `percent` says so."""
+    """What a chart shows. y runs from 0 to 1 and is shown in percent where `y_percent` says so."""
 
     name: str
     """The prefix of every id in it: unique on the page."""
@@ -67,7 +67,8 @@ class Chart(NamedTuple):
     y_label: str
     curves: Sequence[Curve]
     x_log: bool = False
-    percent: bool = True
+    x_percent: bool = False
+    y_percent: bool = True
 
 
 def draw(chart: Chart) -> str:
@@ -87,9 +88,8 @@ def draw(chart: Chart) -> str:
 
 
 def _dress(axes: Axes, chart: Chart) -> None:
-    """Axes, grid, and a legend of the line styles; whose line it is, the page's own legend says."""
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import NullFormatter, PercentFormatter, ScalarFormatter
+    """Axes and grid; whose line it is, the page's own legend says."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
@@ -99,25 +99,34 @@ def _dress(axes: Axes, chart: Chart) -> None:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    if chart.percent:
+    if chart.y_percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     if chart.x_log:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    styles = {curve.label: curve.style for curve in chart.curves if curve.label}
-    if len(styles) > 1:
-        lines = [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()]
-        axes.legend(
-            lines,
-            list(styles),
-            labelcolor=_INK,
-            facecolor=_PAPER,
-            edgecolor=_GRID,
-            framealpha=1.0,
-            fontsize=8,
-            handlelength=2.6,
-        )
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    if chart.x_percent:
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _legend(axes, {curve.label: curve.style for curve in chart.curves if curve.label})
+
+
+def _legend(axes: Axes, styles: dict[str, int]) -> None:
+    """What the line styles mean, where there are several."""
+    from matplotlib.lines import Line2D
+
+    if len(styles) < 2:
+        return
+    axes.legend(
+        [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()],
+        list(styles),
+        labelcolor=_INK,
+        facecolor=_PAPER,
+        edgecolor=_GRID,
+        framealpha=1.0,
+        fontsize=8,
+        handlelength=2.6,
+    )
 
 
 def _for_page(drawn: str, chart: Chart) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ from cuepoint.evaluation.comparison import clusters_of, compare, names_of
 from cuepoint.evaluation.evaluate import evaluate
 from cuepoint.evaluation.matching import NEVER
 from cuepoint.evaluation.protocols import Protocol, protocol_for
-from cuepoint.evaluation.report.charts import Chart, Curve, draw, thinned
-from cuepoint.evaluation.report.diagnosis import CLASSES, FOUND, GOOD, LEVELS, Diagnosis, diagnose
+from cuepoint.evaluation.report.curves import Drawn, RecallRow, curves_of, recall_rows
+from cuepoint.evaluation.report.diagnosis import CLASSES, FOUND, GOOD, Diagnosis, diagnose
 from cuepoint.evaluation.report.examples import (
     MOST_OF_A_SIDE,
     Example,
@@ -24,8 +25,8 @@ from cuepoint.evaluation.report.examples import (
 )
 from cuepoint.evaluation.report.groups import Grouping, asked, groupings
 from cuepoint.evaluation.report.kept import KeptRun
+from cuepoint.evaluation.report.runs import LETTERS, RunPart
 from cuepoint.evaluation.report.sentences import (
-    Summary,
     Verdict,
     count,
     moved_by,
@@ -37,34 +38,10 @@ from cuepoint.evaluation.report.sentences import (
 from cuepoint.evaluation.result import Evaluation
 from cuepoint.evaluation.significance import bootstrap_intervals
 from cuepoint.evaluation.truth import Truth, truth_of
-from cuepoint.formats.columns import Annotations, Floats, RunSource
+from cuepoint.formats.columns import Annotations, Floats, Indices, RunSource
 from cuepoint.types import UsageError
 
-LETTERS: Final = ("A", "B")
 TEN: Final = 10
-CURVE_LEVELS: Final = (0.5, 0.7, 0.3)
-CURVE_DEPTHS: Final = (1, 10, 100)
-TABLE_DEPTHS: Final = (1, 5, 10, 20, 50, 100)
-
-
-@dataclass(frozen=True)
-class RunPart:
-    """A run: its numbers, its diagnosis, and what they come to."""
-
-    letter: str
-    name: str
-    source: RunSource
-    evaluation: Evaluation
-    diagnosis: Diagnosis
-    quality: Floats
-    """(Q,) how well each query is answered, 0 to 1: nDCG, or one over the rank of the first good moment."""
-    summary: Summary
-    weak: tuple[str, ...]
-
-    @property
-    def class_counts(self) -> list[int]:
-        """How many queries are of each class."""
-        return [int(number) for number in self.diagnosis.class_counts]
 
 
 class MetricRow(NamedTuple):
@@ -73,14 +50,6 @@ class MetricRow(NamedTuple):
     name: str
     means: tuple[Estimate | None, ...]
     difference: Difference | None
-
-
-class Drawn(NamedTuple):
-    """A chart and how to read it."""
-
-    svg: str
-    title: str
-    reading: str
 
 
 class GroupCell(NamedTuple):
@@ -106,14 +75,6 @@ class GroupTable(NamedTuple):
 
     title: str
     rows: tuple[GroupRow, ...]
-
-
-class RecallRow(NamedTuple):
-    """Recall of one run at `TABLE_DEPTHS`."""
-
-    label: str
-    run: RunPart
-    values: list[float]
 
 
 class Part(NamedTuple):
@@ -182,16 +143,18 @@ def gather(
     graded = next((name for name in evaluations[0].metrics if name.startswith("nDCG")), "")
     runs = tuple(
         RunPart(
-            letter=LETTERS[number],
-            name=own_names[number],
-            source=kept[number],
-            evaluation=evaluations[number],
+            letter=letter,
+            name=name,
+            source=source,
+            evaluation=evaluation,
             diagnosis=diagnosis,
-            quality=_quality(evaluations[number], diagnosis, truth, graded),
+            quality=_quality(evaluation, diagnosis, truth, graded),
             summary=summarize(diagnosis),
             weak=tuple(weak_places(diagnosis, groups)),
         )
-        for number, diagnosis in enumerate(diagnoses)
+        for letter, name, source, evaluation, diagnosis in zip(
+            LETTERS, own_names, kept, evaluations, diagnoses, strict=False
+        )
     )
     return _report(annotations, truth, chosen, runs, groups, graded)
 
@@ -209,15 +172,15 @@ def _report(
     moved, moved_told = _moved(runs)
     verdict = verdict_of(comparison) if comparison else no_verdict(why_not)
     return Report(
-        truth=annotations.name,
+        truth=PurePath(annotations.name).name,
         protocol=protocol,
         runs=runs,
         graded=graded,
         verdict=verdict if len(runs) == 2 else None,
         metrics=_metrics(annotations, runs, differences),
         fit=_fit(runs),
-        charts=tuple(_charts(runs, graded)),
-        recall=tuple(_recall_rows(runs)),
+        charts=tuple(curves_of(runs, graded)),
+        recall=tuple(recall_rows(runs)),
         groupings=tuple(_group_table(grouping, runs) for grouping in groups if len(grouping.labels) > 1),
         uniform=tuple(
             f"{grouping.title}: the same for all queries ({grouping.labels[0]})."
@@ -320,77 +283,6 @@ def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((what, tuple(numbers)) for what, numbers in rows.items())
 
 
-def _charts(runs: Sequence[RunPart], graded: str) -> list[Drawn]:
-    with_moments = [run for run in runs if run.diagnosis.names_moments]
-    charts = [_by_depth(runs)]
-    if with_moments:
-        charts += [_by_level(with_moments), _sorted_queries(with_moments, graded)]
-    return charts
-
-
-def _by_depth(runs: Sequence[RunPart]) -> Drawn:
-    longest = max(max(int(run.diagnosis.rows.max(initial=0)) for run in runs), TEN)
-    depths = np.unique(np.geomspace(1, min(longest, 1000), 60).round().astype(np.int64))
-    curves = []
-    for number, run in enumerate(runs):
-        levels: tuple[float | None, ...] = (*CURVE_LEVELS, None) if run.diagnosis.names_moments else (None,)
-        for style, level in enumerate(levels):
-            label = "right video" if level is None else f"IoU ≥ {level:g}"
-            y = run.diagnosis.recall_by_depth(depths, level)
-            curves.append(Curve(label, number, style if level else 3, depths.astype(np.float64), y))
-    return Drawn(
-        draw(Chart("by-depth", "Recall against the number of rows", "first K rows", "recall", curves, True)),
-        "Recall against K",
-        "Share of queries with such a row among the first K. A wide gap below “right video” is localization; "
-        "a curve that climbs late is ranking.",
-    )
-
-
-def _by_level(runs: Sequence[RunPart]) -> Drawn:
-    curves = [
-        Curve(
-            f"first {depth}" if depth > 1 else "first row",
-            LETTERS.index(run.letter),
-            style,
-            np.array(LEVELS),
-            run.diagnosis.recall_by_level(depth),
-        )
-        for run in runs
-        for style, depth in enumerate(CURVE_DEPTHS)
-    ]
-    return Drawn(
-        draw(Chart("by-level", "Recall against the IoU that is asked for", "IoU at least", "recall", curves)),
-        "Recall against IoU",
-        "A curve that falls steeply has the right videos and loose borders.",
-    )
-
-
-def _sorted_queries(runs: Sequence[RunPart], graded: str) -> Drawn:
-    curves = []
-    for run in runs:
-        x, y = thinned(run.quality if graded else run.diagnosis.best_iou)
-        curves.append(Curve("", LETTERS.index(run.letter), 0, x, y))
-    what = graded or "best IoU in the list"
-    return Drawn(
-        draw(
-            Chart("sorted", f"{what} of every query, sorted", "share of queries", what, curves, False, False)
-        ),
-        f"{what}, every query sorted",
-        "Each run is sorted by itself, best query first. A long floor at 0 is queries with nothing right.",
-    )
-
-
-def _recall_rows(runs: Sequence[RunPart]) -> list[RecallRow]:
-    depths = np.array(TABLE_DEPTHS)
-    rows = []
-    for run in runs:
-        levels = (None, *sorted(CURVE_LEVELS)) if run.diagnosis.names_moments else (None,)
-        for level in levels:
-            label = "the right video" if level is None else f"IoU ≥ {level:g}"
-            rows.append(RecallRow(label, run, run.diagnosis.recall_by_depth(depths, level).tolist()))
-    return rows
-
-
 def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
     sizes = grouping.counts().tolist()
     columns = []
@@ -427,24 +319,7 @@ def _parts(
     annotations: Annotations, truth: Truth, protocol: Protocol, runs: Sequence[RunPart], graded: str
 ) -> list[Part]:
     """The examples: what two runs win and lose over each other, or the worst of each class of one."""
-    if len(runs) == 2:
-        first, second = (run.diagnosis.best_iou for run in runs)
-        won, lost = won_and_lost(runs[0].quality, runs[1].quality, first, second)
-        by = f"By {graded or 'the rank of the first good moment'}"
-        chosen = [
-            (f"Won by B ({len(won):,})", f"{by}; the largest gains first.", won[:MOST_OF_A_SIDE]),
-            (f"Lost by B ({len(lost):,})", f"{by}; the largest losses first.", lost[:MOST_OF_A_SIDE]),
-        ]
-    else:
-        counts = runs[0].class_counts
-        chosen = [
-            (
-                f"{CLASSES[number].name.capitalize()} ({counts[number]:,})",
-                f"{CLASSES[number].meaning.capitalize()}. The worst first.",
-                queries,
-            )
-            for number, queries in worst(runs[0].diagnosis).items()
-        ]
+    chosen = _chosen(runs, graded)
     positions = np.concatenate([queries for _, _, queries in chosen] or [np.zeros(0, np.int64)])
     drawn = examples_of(annotations, truth, protocol, [(r.source, r.diagnosis) for r in runs], positions)
     parts, begin = [], 0
@@ -453,6 +328,27 @@ def _parts(
             parts.append(Part(title, told, drawn[begin : begin + len(queries)]))
         begin += len(queries)
     return parts
+
+
+def _chosen(runs: Sequence[RunPart], graded: str) -> list[tuple[str, str, Indices]]:
+    """Title, explanation and positions of the queries of each part."""
+    if len(runs) == 2:
+        first, second = (run.diagnosis.best_iou for run in runs)
+        won, lost = won_and_lost(runs[0].quality, runs[1].quality, first, second)
+        by = f"By {graded or 'the rank of the first good moment'}"
+        return [
+            (f"Won by B ({len(won):,})", f"{by}; the largest gains first.", won[:MOST_OF_A_SIDE]),
+            (f"Lost by B ({len(lost):,})", f"{by}; the largest losses first.", lost[:MOST_OF_A_SIDE]),
+        ]
+    counts = runs[0].class_counts
+    return [
+        (
+            f"{CLASSES[number].name.capitalize()} ({counts[number]:,})",
+            f"{CLASSES[number].meaning.capitalize()}. The worst first.",
+            queries,
+        )
+        for number, queries in worst(runs[0].diagnosis).items()
+    ]
 
 
 def _notes(

@@ -22,14 +22,15 @@ from cuepoint.evaluation.report.diagnosis import (
 )
 from cuepoint.evaluation.truth import Truth
 from cuepoint.formats.columns import Annotations, Floats, Indices, RunSource
+from cuepoint.types import Video
 
-MOST_OF_A_SIDE: Final = 15
+MOST_OF_A_SIDE: Final = 12
 """Queries shown that one run wins over the other."""
 MOST_OF_A_CLASS: Final = 6
 """Queries shown of each failure class of a single run."""
-FIRST_ROWS: Final = 5
+FIRST_ROWS: Final = 3
 MOST_LANES: Final = 3
-MOST_BARS: Final = 7
+MOST_BARS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,10 @@ class Lane:
         steps = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 36000)
         step = next((step for step in steps if self.seconds / step <= 5), self.seconds / 4)
         count = int(self.seconds / step + 1e-9)
-        return tuple((100 * n * step / self.seconds, clock(n * step)) for n in range(count + 1))
+        return tuple(
+            (round(100 * n * step / self.seconds, 3), clock(n * step).removesuffix(".0"))
+            for n in range(count + 1)
+        )
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,14 @@ def clock(seconds: float) -> str:
     """A time as on a video's slider.
 
     >>> clock(75), clock(7.5), clock(3700)
-    ('1:15', '0:07.5', '1:01:40')
+    ('1:15.0', '0:07.5', '1:01:40')
     """
     tenths = round(seconds * 10)
     whole, rest = divmod(tenths, 10)
     minutes, second = divmod(whole, 60)
     hours, minute = divmod(minutes, 60)
     text = f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-    return text + (f".{rest}" if rest else "")
+    return text if hours else f"{text}.{rest}"
 
 
 def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
@@ -207,17 +211,18 @@ def _rows_of(
             if number not in place_of:
                 continue
             own = np.arange(bounds[local], bounds[local + 1])
-            wanted = _wanted(right[own], best[own])
+            wanted = own[_wanted(right[own], best[own])]
             shown[place_of[number]] = tuple(
-                Row(
-                    rank=at - int(bounds[local]) + 1,
-                    video_id=names[rows.video[at]],
-                    start=float(rows.start[at]),
-                    end=float(rows.end[at]),
-                    iou=float(best[at]),
-                    in_right_video=bool(right[at]),
+                Row(*row)
+                for row in zip(
+                    (rows.rank[wanted] + 1).tolist(),
+                    [names[video] for video in rows.video[wanted].tolist()],
+                    rows.start[wanted].tolist(),
+                    rows.end[wanted].tolist(),
+                    best[wanted].tolist(),
+                    right[wanted].tolist(),
+                    strict=True,
                 )
-                for at in own[wanted].tolist()
             )
     return shown
 
@@ -236,42 +241,41 @@ def _lanes(
     annotations: Annotations, positives: Truth, number: int, rows: Sequence[tuple[Row, ...]]
 ) -> list[Lane]:
     """The time lines of a query's right videos, the most relevant first."""
-    own = np.flatnonzero(positives.query == number)
+    of_query = positives.query == number
+    own = np.flatnonzero(of_query)
     own = own[np.argsort(-positives.relevance[own], kind="stable")]
     graded = len(np.unique(positives.relevance)) > 1
-    lanes = []
-    for code in dict.fromkeys(positives.video[own].tolist()):
-        video = annotations.videos[code]
-        spans = [
-            (float(positives.start[at]), float(positives.end[at]), float(positives.relevance[at]))
-            for at in own[positives.video[own] == code].tolist()
-            if positives.start[at] < positives.end[at]
-        ]
-        here = [[row for row in of_run if row.video_id == video.id and row.has_span] for of_run in rows]
-        ends = [end for _, end, _ in spans] + [row.end for of_run in here for row in of_run]
-        known = bool(video.duration)
-        # A span may end after its video: the axis then runs on to it, or it would not be seen.
-        seconds = max([video.duration or 0.0, *ends]) or 1.0
-        truths = tuple(
-            _bar(start, end, seconds, f"grade {grade:g}" if graded else "", "judged")
-            for start, end, grade in spans
-        )
-        answers = tuple(
-            tuple(
-                _bar(
-                    row.start,
-                    row.end,
-                    seconds,
-                    f"{row.rank}",
-                    f"rank {row.rank}, IoU {row.iou:.2f}",
-                    row.is_good,
-                )
-                for row in of_run[:MOST_BARS]
-            )
-            for of_run in here
-        )
-        lanes.append(Lane(video.id, seconds, known, truths, answers))
-    return lanes
+    return [
+        _lane(annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, rows)
+        for code in dict.fromkeys(positives.video[own].tolist())
+    ]
+
+
+def _lane(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Lane:
+    """A video's time line with its judged moments and the rows that lie in it."""
+    spans = [
+        span
+        for span in zip(judged.start.tolist(), judged.end.tolist(), judged.relevance.tolist(), strict=True)
+        if span[0] < span[1]
+    ]
+    here = [
+        [row for row in of_run if row.video_id == video.id and row.has_span][:MOST_BARS] for of_run in rows
+    ]
+    ends = [end for _, end, _ in spans] + [row.end for of_run in here for row in of_run]
+    # A span may end after its video: the axis then runs on to it, or it would not be seen.
+    seconds = max([video.duration or 0.0, *ends]) or 1.0
+    truths = tuple(
+        _bar(start, end, seconds, f"grade {grade:g}" if graded else "judged", "judged")
+        for start, end, grade in spans
+    )
+    answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
+    return Lane(video.id, seconds, bool(video.duration), truths, answers)
+
+
+def _predicted(row: Row, seconds: float) -> Bar:
+    return _bar(
+        row.start, row.end, seconds, f"{row.rank}", f"rank {row.rank}, IoU {row.iou:.2f}", row.is_good
+    )
 
 
 def _bar(start: float, end: float, seconds: float, label: str, told: str, is_good: bool = False) -> Bar:

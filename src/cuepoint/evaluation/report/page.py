@@ -1,4 +1,4 @@
-"""The report as one HTML file: rendered with what comes from data escaped, and written whole or not at all."""
+"""The report as one HTML file: what comes from data is escaped, and it is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def render(report: Report) -> str:
     """The page as text. Whatever comes from data is escaped, and what no page may hold is replaced."""
     from jinja2 import Environment, StrictUndefined
 
-    from cuepoint.evaluation.report.content import TABLE_DEPTHS
+    from cuepoint.evaluation.report.curves import TABLE_DEPTHS
     from cuepoint.evaluation.report.examples import clock
 
     environment = Environment(

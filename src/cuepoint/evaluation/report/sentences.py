@@ -85,8 +85,8 @@ def summarize(diagnosis: Diagnosis) -> Summary:
     if not failed:
         return Summary(headline, "Nothing fails.", ())
     kinds = sorted(_kinds(diagnosis), key=lambda kind: -kind[0])
-    details = [f"{percent(number, failed)} of the failures are {told}" for number, told, _ in kinds if number]
-    return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (_joined(details), *_hints(diagnosis)))
+    details = [f"{percent(number, failed)} of the failures: {told}." for number, told, _ in kinds if number]
+    return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (*details, *_first_row(diagnosis)))
 
 
 def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
@@ -97,21 +97,21 @@ def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
     kinds = [
         (
             late + missed,
-            f"retrieval: the right video is not in the list ({missed:,}) or not first ({late:,})",
+            f"retrieval, the right video is not in the list ({missed:,}) or below the first row ({late:,})",
             "retrieval (finding the video)",
         ),
-        (int(counts[NOT_ANSWERED]), "queries the run does not answer", "answering at all"),
+        (int(counts[NOT_ANSWERED]), "not answered, the run has no row for the query", "answering at all"),
     ]
     if diagnosis.names_moments:
         kinds += [
             (
                 int(counts[SPAN_WRONG]),
-                "localization: right video first, but no good span in the list",
+                "localization, the right video comes first, but no good span is in the list",
                 "localization (right video, wrong span)",
             ),
             (
                 low,
-                f"ranking: a good moment is in the list, but not first{_how_low(diagnosis) if low else ''}",
+                f"ranking, a good moment is in the list, but not first{_how_low(diagnosis) if low else ''}",
                 "ranking (a good moment is in the list, but not first)",
             ),
         ]
@@ -125,24 +125,20 @@ def _how_low(diagnosis: Diagnosis) -> str:
     return f" (median rank {np.median(ranks):,.0f}; ranks: {told})"
 
 
-def _hints(diagnosis: Diagnosis) -> list[str]:
+def _first_row(diagnosis: Diagnosis) -> list[str]:
     """What the first row says of the failures: whether the video or the span is at fault."""
     if not diagnosis.names_moments:
         return ["The run names videos and no moments, so only retrieval can be judged."]
-    answered = (diagnosis.classes != FOUND) & (diagnosis.rows > 0)
-    if not answered.any():
+    failed = (diagnosis.classes != FOUND) & (diagnosis.rows > 0)
+    answered, right = int(failed.sum()), int((diagnosis.video_rank[failed] == 0).sum())
+    if not answered:
         return []
-    right = int((diagnosis.video_rank[answered] == 0).sum())
-    if right == int(answered.sum()):
-        return ["The first row always lies in a right video: only localization and ranking can fail."]
+    if right == answered:
+        return ["The first row always lies in a right video: only spans and their order can fail."]
     return [
-        f"In {percent(right, int(answered.sum()))} of the answered failures the first row lies in a right "
-        "video."
+        f"Where the first row fails, {percent(right, answered)} of the time it is in a right video and "
+        f"has a wrong span, {percent(answered - right, answered)} of the time it is in another video."
     ]
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return "; ".join(parts) + "." if parts else ""
 
 
 def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str]:
@@ -168,7 +164,8 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
     for difference, what, at, grouping in weak[:MOST_WEAK]:
         size, rate = int(grouping.counts()[at]), float(grouping.means(found)[at])
         told.append(
-            f"{what}: {percent(rate, 1)} found, {percent(rate - difference, 1)} of the others ({size:,})"
+            f"{what} ({count(size, 'query', 'queries')}): {percent(rate, 1)} found, "
+            f"against {percent(rate - difference, 1)} of the others"
         )
     return told
 
