@@ -18,7 +18,11 @@ def add_parser(verbs: Any) -> None:
     add_format(parser)
     parser.set_defaults(run=run_list)
     kinds = parser.add_subparsers(dest="kind", metavar="list|show|doctor")
-    listing = kinds.add_parser("list", help="the data sets that are known (also without a word)")
+    listing = kinds.add_parser(
+        "list",
+        help="the data sets that are known (also without a word)",
+        description="Names, tasks and splits; as JSON also citations, licences, files and how to get them.",
+    )
     add_format(listing)
     listing.set_defaults(run=run_list)
     show = kinds.add_parser(

@@ -52,7 +52,7 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
     the message says how they are obtained. A file that is there and cannot be read raises FormatError.
     """
     declaration = declared_as(name)
-    place = Folder(Path(folder))
+    place = Folder(Path(folder).expanduser())
     files = place.annotations_of(declaration)
     if not files:
         for error in place.unreadable.values():

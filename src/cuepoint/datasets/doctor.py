@@ -101,7 +101,7 @@ def examine(folder: str | Path) -> Report:
     Annotations are read and their counts held against the papers'; features are opened and must have every
     video of the splits that are there, at the published width. Raises UsageError for what is no folder.
     """
-    place = Folder(Path(folder))
+    place = Folder(Path(folder).expanduser())
     found = {dataset: place.annotations_of(dataset) for dataset in declarations()}
     return Report(
         str(folder),
