@@ -10,17 +10,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.cli import compare, main
-
 Cuepoint = Callable[..., Any]
 QUERIES = 90
-
-
-@pytest.fixture(autouse=True)
-def with_compare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verb, whichever others there are."""
-    if compare not in main._VERBS:
-        monkeypatch.setattr(main, "_VERBS", (*main._VERBS, compare))
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:

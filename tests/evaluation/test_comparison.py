@@ -133,6 +133,15 @@ def test_verdicts_say_which_is_better(
     assert {d.verdict for d in turned.differences} == {"worse"}
 
 
+def test_a_difference_is_called_one_where_the_corrected_p_is_at_most_alpha(videos: dict[str, int]) -> None:
+    near = [evaluation(name, hits(n, 0.4 + n / 20)) for n, name in enumerate("ab")]
+    p = max(d.p_corrected for d in compare(near, videos, settings=QUICK).differences)
+    assert 0.01 < p < 0.5
+    for alpha, verdicts in ((p, {"better"}), (0.999 * p, {"better", "no difference shown"})):
+        told = compare(near, videos, settings=replace(QUICK, alpha=alpha)).differences
+        assert {d.verdict for d in told} | {"better"} == verdicts
+
+
 @given(st.permutations(range(3)), st.integers(0, 100))
 @settings(deadline=None, max_examples=15)
 def test_neither_the_order_of_runs_nor_that_of_queries_matters(order: Sequence[int], seed: int) -> None:

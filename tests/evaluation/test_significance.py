@@ -72,6 +72,15 @@ def test_columns_with_few_and_with_many_moved_clusters_stand_side_by_side() -> N
     assert told.moved[2] == 0
 
 
+def test_columns_that_move_few_and_many_of_many_clusters_do_not_disturb_each_other() -> None:
+    rng = np.random.default_rng(8)
+    differences = rng.choice([-1.0, 1.0], (200, 2))
+    differences[:, 0] = np.repeat([1.0, -1.0, 0.0], [18, 12, 170])
+    alone = sign_flip_test(differences[:, :1], np.arange(200))
+    assert not alone.exact[0] and alone.moved[0] == 30 and alone.p[0] < 1
+    assert sign_flip_test(differences, np.arange(200)).p[0] == alone.p[0]
+
+
 def test_sampled_p_values_agree_with_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     differences, clusters = rng.uniform(-0.6, 1, (26, 5)), np.repeat(np.arange(13), 2)
@@ -246,6 +255,11 @@ def test_quantiles_of_students_t_agree_with_scipy(scipy_stats: Any, freedom: int
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (7, 2.365), (30, 2.042)])
 def test_quantiles_of_students_t_are_those_of_printed_tables(freedom: int, quantile: float) -> None:
     assert student_quantile(0.975, freedom) == pytest.approx(quantile, abs=5e-4)
+
+
+@pytest.mark.parametrize(("clusters", "tail"), [(1, 0.0), (5, 0.0010), (10, 0.0086), (10_000, 0.0250)])
+def test_with_few_clusters_percentiles_move_outwards(clusters: int, tail: float) -> None:
+    assert significance._tail(clusters, 0.95) == pytest.approx(tail, abs=5e-5)
 
 
 # ------------------------------------------------------------------------------- known truths
