@@ -268,7 +268,7 @@ def _interval(estimate: Estimate, *, signed: bool = False) -> str:
 
 
 def _p(p: float) -> str:
-    return f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+    return f"{p:.4f}" if p >= 0.00005 else f"{p:.1e}"
 
 
 def _letter(number: int) -> str:
