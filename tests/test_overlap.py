@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cuepoint import overlap
 from cuepoint.overlap import suppress, temporal_iou, total_order
 from cuepoint.types import Moment, UsageError
 
@@ -125,3 +126,18 @@ def test_iou_keeps_the_type_it_is_given_and_is_zero_at_one_point() -> None:
     assert temporal_iou(5, 5, 5, 5) == 0
     assert temporal_iou(20, 10, 10, 20) == 0
     assert temporal_iou(np.nan, np.nan, 0, 1) == 0
+
+
+@pytest.mark.parametrize("iou", [0.0, 0.3, 0.5, 0.9, 1.0])
+def test_long_lists_cut_into_neighbourhoods_keep_what_plain_rounds_keep(
+    iou: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    count = 3_000
+    group = rng.integers(-1, 2, count)
+    start = rng.integers(0, 700, count).astype(np.float64)
+    end = start + rng.integers(1, 40, count)
+    score = rng.integers(0, 50, count).astype(np.float64)
+    cut = suppress(group, start, end, score, iou)
+    monkeypatch.setattr(overlap, "_LONG_LIST", count + 1)
+    np.testing.assert_array_equal(cut, suppress(group, start, end, score, iou))

@@ -133,7 +133,16 @@ def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
     """(N,) first and behind the last of the truth's moments of each row's query in its video."""
     known = rows.video < len(truth.video_codes)
     key = np.where(known, truth.key_of(rows.queries[rows.query], rows.video), -1)
-    return np.searchsorted(truth.key, key, "left"), np.searchsorted(truth.key, key, "right")
+    first = np.searchsorted(truth.key, key, "left")
+    behind = first.copy()
+    # Most rows lie in videos without a judged moment; only the others need the second search.
+    met = (
+        np.flatnonzero(truth.key[np.minimum(first, len(truth.key) - 1)] == key)
+        if len(truth.key)
+        else first[:0]
+    )
+    behind[met] = np.searchsorted(truth.key, key[met], "right")
+    return first, behind
 
 
 def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
