@@ -38,8 +38,8 @@ def test_moments_by_seconds_and_those_without_any() -> None:
         "5–10 s",
         "10–20 s",
         "20–40 s",
-        "80 s up",
-        "80 s up",
+        "80 s and more",
+        "80 s and more",
         "no usable moment",
         "no usable moment",
     ]
@@ -54,8 +54,8 @@ def test_queries_by_words() -> None:
         "6–10 words",
         "11–15 words",
         "16–20 words",
-        "21 words up",
-        "21 words up",
+        "21 words and more",
+        "21 words and more",
     ]
 
 
@@ -77,8 +77,11 @@ def test_positions_by_fifths_also_at_and_behind_the_end() -> None:
 
 def test_queries_by_their_positives() -> None:
     assert _labels(by_positives(np.array([0, 1, 2, 3, 4, 5, 6, 10, 11, 20, 21, 80]))) == [
-        "none",
-        *("1", "2", "3", "4–5", "4–5", "6–10", "6–10", "11–20", "11–20", "21 up", "21 up"),
+        "no positive",
+        "1 positive",
+        *(f"{many} positives" for many in ("2", "3", "4–5", "4–5", "6–10", "6–10", "11–20", "11–20")),
+        "21 positives and more",
+        "21 positives and more",
     ]
 
 

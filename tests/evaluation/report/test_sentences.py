@@ -34,8 +34,11 @@ def test_a_run_that_finds_the_video_and_not_the_span_fails_at_localization(made:
     summary = summarize(diagnosis)
     assert summary.headline == "Of 5 queries, 1 (20 %) is answered at the first place."
     assert summary.verdict == "It fails mostly at localization (right video, wrong span)."
-    assert summary.details[0].startswith("75 % of the failures: localization")
-    assert "75 % of the time it is in a right video" in summary.text
+    assert summary.details[1].startswith("75 % of the failures: localization")
+    assert summary.details[0] == (
+        "Of the first rows that fail, 25 % lie in another video (retrieval) "
+        "and 75 % in a right video with a wrong span (localization)."
+    )
 
 
 def test_a_run_that_misses_videos_fails_at_retrieval(made: Callable[..., Any]) -> None:

@@ -109,7 +109,7 @@ def by_moment_length(length: Floats) -> Grouping:
 
 def by_query_length(words: Indices) -> Grouping:
     """By the number of words of a query, told apart by blanks."""
-    names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words up")
+    names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
     members = np.searchsorted(np.array(WORDS), words, "right") - 1
     return _shown(
         "Query length", "queries of {}", (*names, "no text"), np.where(words > 0, members, len(WORDS))
@@ -131,12 +131,17 @@ def by_position(middle: Floats, duration: Floats) -> Grouping:
 
 def by_positives(positives: Indices) -> Grouping:
     """By the number of positives of a query."""
-    names = (f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(POSITIVES))
+    several = (f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(POSITIVES[1:]))
     members = np.searchsorted(np.array(POSITIVES), positives, "right")
     return _shown(
         "Positives of the query",
-        "queries with {} positives",
-        ("none", *names, f"{POSITIVES[-1]} up"),
+        "queries with {}",
+        (
+            "no positive",
+            "1 positive",
+            *(f"{name} positives" for name in several),
+            f"{POSITIVES[-1]} positives and more",
+        ),
         members.astype(np.int64),
     )
 
@@ -159,7 +164,7 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
 
 def _seconds_names() -> tuple[str, ...]:
     between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
-    return (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s up")
+    return (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s and more")
 
 
 def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:

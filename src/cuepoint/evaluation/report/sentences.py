@@ -22,7 +22,7 @@ from cuepoint.evaluation.report.diagnosis import (
 from cuepoint.evaluation.report.groups import Grouping
 
 LEAST_SHARE: Final = 0.03
-"""A group is called weak only if it holds this share of the queries, and `LEAST_QUERIES`."""
+"""A group is called weak only if it holds this share of the queries and `LEAST_QUERIES`, and at most half."""
 LEAST_QUERIES: Final = 20
 STANDARD_ERRORS: Final = 2.0
 MOST_WEAK: Final = 3
@@ -86,7 +86,7 @@ def summarize(diagnosis: Diagnosis) -> Summary:
         return Summary(headline, "Nothing fails.", ())
     kinds = sorted(_kinds(diagnosis), key=lambda kind: -kind[0])
     details = [f"{percent(number, failed)} of the failures: {told}." for number, told, _ in kinds if number]
-    return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (*details, *_first_row(diagnosis)))
+    return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (*_first_row(diagnosis), *details))
 
 
 def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
@@ -136,8 +136,8 @@ def _first_row(diagnosis: Diagnosis) -> list[str]:
     if right == answered:
         return ["The first row always lies in a right video: only spans and their order can fail."]
     return [
-        f"Where the first row fails, {percent(right, answered)} of the time it is in a right video and "
-        f"has a wrong span, {percent(answered - right, answered)} of the time it is in another video."
+        f"Of the first rows that fail, {percent(answered - right, answered)} lie in another video (retrieval) "
+        f"and {percent(right, answered)} in a right video with a wrong span (localization)."
     ]
 
 
@@ -154,7 +154,8 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
         others = total - sizes
         rest = np.divide(hits - rates * sizes, others, out=np.zeros(len(sizes)), where=others > 0)
         error = np.sqrt(rest * (1 - rest) * (1 / np.maximum(sizes, 1) + 1 / np.maximum(others, 1)))
-        clear = (rest - rates > STANDARD_ERRORS * error) & (sizes >= max(LEAST_QUERIES, LEAST_SHARE * total))
+        clear = rest - rates > STANDARD_ERRORS * error
+        clear &= (sizes >= max(LEAST_QUERIES, LEAST_SHARE * total)) & (sizes <= total / 2)
         weak += [
             (float(rates[at] - rest[at]), grouping.what.format(grouping.labels[at]), at, grouping)
             for at in np.flatnonzero(clear & (others > 0)).tolist()
