@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cuepoint.cli.options import add_format, print_json, print_lines, wants_json
+from cuepoint.cli.options import (
+    add_file_formats,
+    add_format,
+    file_formats,
+    print_json,
+    print_lines,
+    wants_json,
+)
 
 _EPILOG = """\
   cuepoint report --truth val.jsonl --run mine.jsonl --out report
@@ -41,8 +48,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--protocol", metavar="NAME", help="as `cuepoint evaluate` takes it (default: the judgements choose)"
     )
-    parser.add_argument("--format", metavar="NAME", help="format of the judgements (default: by content)")
-    parser.add_argument("--run-format", metavar="NAME", help="format of the runs (default: by content)")
+    add_file_formats(parser)
     add_format(parser)
     parser.set_defaults(run=run)
 
@@ -51,14 +57,15 @@ def run(options: argparse.Namespace) -> int:
     """Write the page and say what it says."""
     from cuepoint.evaluation.report import write_report
 
+    truth_format, run_format = file_formats(options)
     written = write_report(
         options.truth,
         options.runs,
         options.out,
         protocol=options.protocol,
         names=options.name,
-        truth_format=options.format,
-        run_format=options.run_format,
+        truth_format=truth_format,
+        run_format=run_format,
     )
     if wants_json(options):
         print_json(written.to_json())

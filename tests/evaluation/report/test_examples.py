@@ -48,7 +48,7 @@ def test_the_first_rows_the_first_good_one_and_all_bars(made: Callable[..., Any]
     ]
     (lane,) = example.lanes
     assert (lane.video_id, lane.seconds, lane.duration_known) == ("v", 40.0, True)
-    assert [(bar.at, bar.width) for bar in lane.truths] == [(25.0, 25.0)]
+    assert [(bar.at, bar.width, bar.label) for bar in lane.truths[0]] == [(25.0, 25.0, "judged")]
     assert [(bar.label, bar.at, bar.width, bar.is_good) for bar in lane.answers[0]] == [
         ("9", 0.0, 2.5, False),
         ("11", 25.0, 25.0, True),
@@ -82,10 +82,19 @@ def test_bars_lie_on_their_axis_and_are_few(case: Callable[..., Any], seed: int)
         assert example.more_videos == len(videos) - len(example.lanes)
         for lane in example.lanes:
             judged = [one for one in drawn.truth[example.query_id] if one[0] == lane.video_id]
-            assert len(lane.truths) == len({tuple(one) for one in judged})
-            for bar in (*lane.truths, *lane.answers[0]):
+            (truths,) = lane.truths
+            assert len(truths) == len({tuple(one) for one in judged})
+            for bar in (*truths, *lane.answers[0]):
                 assert 0 <= bar.at <= 100 and bar.width > 0 and bar.at + bar.width <= 100 + 1e-6
             assert len(lane.answers[0]) <= MOST_BARS
+
+
+def test_judged_moments_with_grades_have_a_row_each_the_best_first(made: Callable[..., Any]) -> None:
+    truth = {"a": [("v", 2.0, 4.0, 1.0), ("v", 3.0, 5.0, 3.0), ("w", 0.0, 1.0, 2.0), ("v", 0.0, 1.0, 0.0)]}
+    annotations, (run,) = made(truth, {"a": [("v", 3.0, 5.0)]})
+    lanes = _examples(annotations, run, positions=[0])[0].lanes
+    assert [lane.video_id for lane in lanes] == ["v", "w"]
+    assert [[bar.label for bar in row] for row in lanes[0].truths] == [["grade 3"], ["grade 1"]]
 
 
 def test_rows_without_spans_and_queries_without_answers_are_shown(made: Callable[..., Any]) -> None:

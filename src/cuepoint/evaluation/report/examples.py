@@ -73,7 +73,8 @@ class Lane:
     video_id: str
     seconds: float
     duration_known: bool
-    truths: tuple[Bar, ...]
+    truths: tuple[tuple[Bar, ...], ...]
+    """Rows of judged spans: one for all, or one for each where they have grades."""
     answers: tuple[tuple[Bar, ...], ...]
 
     @property
@@ -264,12 +265,23 @@ def _lane(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, .
     ends = [end for _, end, _ in spans] + [row.end for of_run in here for row in of_run]
     # A span may end after its video: the axis then runs on to it, or it would not be seen.
     seconds = max([video.duration or 0.0, *ends]) or 1.0
-    truths = tuple(
-        _bar(start, end, seconds, f"grade {grade:g}" if graded else "judged", "judged")
-        for start, end, grade in spans
-    )
+    truths = _judged(spans, seconds, graded)
     answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
     return Lane(video.id, seconds, bool(video.duration), truths, answers)
+
+
+def _judged(
+    spans: Sequence[tuple[float, float, float]], seconds: float, graded: bool
+) -> tuple[tuple[Bar, ...], ...]:
+    """Rows of judged spans (start, end, grade): graded ones may lie over each other."""
+    if graded:
+        told = (f"grade {grade:g}" for *_, grade in spans)
+        return tuple(
+            (_bar(start, end, seconds, label, f"judged, {label}"),)
+            for (start, end, _), label in zip(spans[:MOST_BARS], told, strict=False)
+        )
+    label = "judged" if len(spans) == 1 else ""
+    return (tuple(_bar(start, end, seconds, label, "judged") for start, end, _ in spans),)
 
 
 def _predicted(row: Row, seconds: float) -> Bar:

@@ -136,8 +136,8 @@ def _first_row(diagnosis: Diagnosis) -> list[str]:
     if right == answered:
         return ["The first row always lies in a right video: only spans and their order can fail."]
     return [
-        f"Of the first rows that fail, {percent(answered - right, answered)} lie in another video (retrieval) "
-        f"and {percent(right, answered)} in a right video with a wrong span (localization)."
+        f"Of the first rows that fail, {percent(answered - right, answered)} lie in another video "
+        f"(retrieval) and {percent(right, answered)} in a right video with a wrong span (localization)."
     ]
 
 
