@@ -51,6 +51,7 @@ def test_every_command_on_the_pages_parses(page: Path) -> None:
             ["search"],
             ["show"],
             ["index"],
+            ["evaluate"],
             ["doctor", "why"],
         ):
             continue  # named, not run
@@ -60,7 +61,7 @@ def test_every_command_on_the_pages_parses(page: Path) -> None:
                 options = build_parser().parse_args(words)
         except SystemExit:
             pytest.fail(f"{page.name}: {command!r}: {said.getvalue()}")
-        assert options.verb in {"index", "search", "show", "stats", "remove", "doctor"}
+        assert options.verb == words[0]
 
 
 def test_the_pages_have_commands_to_check() -> None:
@@ -137,7 +138,7 @@ def test_the_architecture_page_names_every_room() -> None:
     for path in SOURCE.iterdir():
         if path.suffix == ".py" and not path.name.startswith("__"):
             assert f"{path.stem}" in text, path.name
-        if path.is_dir() and path.name not in ("__pycache__", "features"):
+        if path.is_dir() and path.name != "__pycache__":
             assert f"`{path.name}/`" in text, path.name
 
 

@@ -8,19 +8,34 @@ import sys
 from collections.abc import Sequence
 
 import cuepoint
-from cuepoint.cli import compare, datasets, doctor, evaluate, index, remove, search, show, stats
+from cuepoint.cli import (
+    compare,
+    convert,
+    datasets,
+    doctor,
+    evaluate,
+    features,
+    index,
+    remove,
+    report,
+    search,
+    show,
+    stats,
+)
 from cuepoint.cli.options import encode_anything, for_terminal
 from cuepoint.types import CuepointError
 
 FOUND, NOT_FOUND, WRONG = 0, 1, 2
 INTERRUPTED = 130
 
-_VERBS = (index, search, show, stats, remove, doctor, evaluate, compare, datasets)
+_VERBS = (index, search, show, stats, remove, doctor, evaluate, compare, report, convert, datasets, features)
 
 _EPILOG = """\
 first steps:
   cuepoint index ~/Videos --corpus my.corpus
   cuepoint search "a person pours batter into a pan" --corpus my.corpus
+for research:
+  cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 
 exit codes: 0 found, 1 no match, 2 wrong use or bad input
 CUEPOINT_CORPUS names the corpus where --corpus is not given."""
@@ -30,7 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all verbs; each verb's file says what it takes."""
     parser = argparse.ArgumentParser(
         prog="cuepoint",
-        description="Find moments in your own videos: a sentence in, ranked moments (video, start, end) out.",
+        description="Find moments in your own videos: a sentence in, ranked moments (video, start, end) out. "
+        "And measure systems that do.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
