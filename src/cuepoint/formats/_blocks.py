@@ -140,9 +140,11 @@ def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
     return replace(block, start=np.where(empty, np.nan, block.start), end=np.where(empty, np.nan, block.end))
 
 
-def listed(source: RunSource, losses: Losses) -> tuple[Task, Iterator[RunBlock]]:
-    """The one list that is written where a format holds one, and its blocks."""
-    task: Task = "VCMR" if "VCMR" in source.tasks else source.tasks[0]
+def listed(
+    source: RunSource, losses: Losses, wanted: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+) -> tuple[Task, Iterator[RunBlock]]:
+    """The one list that is written where a format holds one (the first of `wanted`), and its blocks."""
+    task = next(task for task in wanted if task in source.tasks)
     for other in source.tasks:
         if other != task:
             losses.count(f"list left out: {other} (this format holds one list, and {task} is written)")

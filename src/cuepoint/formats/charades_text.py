@@ -51,6 +51,8 @@ def read_annotations(path: Path) -> Annotations:
         sentences[video_id] = sentences.get(video_id, 0) + 1
         collector.add_query(query_id, sentence)
         collector.judge(query_id, video_id, start, end)
+    if not sentences:
+        raise FormatError(path, "holds no annotations", accepted=_ACCEPTED)
     return collector.annotations()
 
 

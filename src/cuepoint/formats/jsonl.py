@@ -174,7 +174,7 @@ class JsonLinesRun:
 
 
 def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
-    """Blocks of the lines of a run, rows in the order of the file."""
+    """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
     from cuepoint.formats._run_lines import decoder
 
     decode = decoder(path)
@@ -182,17 +182,13 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     waiting: list[tuple[int, bytes, RunLine]] = []
     rows = 0
     for number, raw in numbered_lines(stream, path):
-        line = decode(number, raw)
-        first = seen.setdefault(line.query_id, number)
-        if first != number:
-            raise FormatError(
-                path,
-                f"comes a second time (first in line {first}):",
-                line=number,
-                field="query_id",
-                value=line.query_id,
-                accepted="each query once",
-            )
+        try:
+            line = decode(number, raw)
+            if seen.setdefault(line.query_id, number) != number:
+                _refuse_repeated(path, number, raw, seen)
+        except FormatError:
+            _block(waiting, path)
+            raise
         waiting.append((number, raw, line))
         rows += 1 + len(line.moments)
         if rows >= BLOCK_ROWS:
@@ -201,6 +197,13 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     if waiting:
         yield _block(waiting, path)
     refuse_empty(path, bool(seen))
+
+
+def _refuse_repeated(path: Path, number: int, raw: bytes, seen: dict[str, int]) -> None:
+    record = line_record(path, number, raw)
+    query_id, _ = answers(record)
+    problem = f"comes a second time (first in line {seen[query_id]}):"
+    raise record.wrong("query_id", problem, query_id, "each query once")
 
 
 def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:

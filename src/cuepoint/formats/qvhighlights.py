@@ -172,7 +172,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     UsageError is raised. Saliency is written where the source has it.
     """
     losses = Losses(path)
-    _, blocks = listed(source, losses)
+    _, blocks = listed(source, losses, ("SVMR", "VCMR", "VR"))
     saliency = source.saliency() if _has_saliency(source) else {}
     sentences, own = texts(annotations), own_videos(annotations)
     with written(path) as stream:

@@ -1,0 +1,146 @@
+"""`convert`: what a file holds is found, the new file says the same, and what is lost is told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuepoint import formats
+from cuepoint.cli import convert as verb
+from cuepoint.formats.columns import Annotations, Collector, MemoryRun
+from cuepoint.formats.conversion import convert
+from cuepoint.formats.opened import FormatError
+from cuepoint.types import UsageError
+
+Sample = Callable[[str, str], Path]
+Rows = Callable[..., Any]
+
+TRUTHS = formats.format_names("write_annotations")
+RUNS = formats.format_names("write_run")
+
+
+@pytest.mark.parametrize("to", RUNS)
+@pytest.mark.parametrize("source", RUNS)
+def test_a_run_says_the_same_in_every_format(
+    source: str, to: str, sample: Sample, run: MemoryRun, rows: Rows, tmp_path: Path
+) -> None:
+    truth = sample("jsonl", "read_annotations")
+    done = convert(sample(source, "open_run"), tmp_path / "out.gz", to, truth=truth)
+    assert (done.kind, done.source_format, done.target_format) == ("run", source, to)
+    assert (done.queries, done.rows) == (2, 3)
+    assert rows(formats.open_run(tmp_path / "out.gz", to)) == rows(run)
+
+
+@pytest.mark.parametrize("to", TRUTHS)
+@pytest.mark.parametrize("source", formats.format_names("read_annotations"))
+def test_judgements_say_the_same_in_every_format(
+    source: str, to: str, sample: Sample, tmp_path: Path
+) -> None:
+    path = sample(source, "read_annotations")
+    made = formats.read_annotations(path)
+    done = convert(path, tmp_path / "out", to)
+    assert (done.kind, done.source_format) == ("judgements", source)
+    assert (done.queries, done.rows) == (len(made.queries), len(made.query))
+    again = formats.read_annotations(tmp_path / "out", to).qrels
+    assert [list(judged) for judged in again.values()] == [list(judged) for judged in made.qrels.values()]
+    assert list(again) == list(made.qrels) or (source, to) == ("didemo", "mvmr")
+
+
+def test_a_folder_takes_all_of_our_json_lines(
+    sample: Sample, annotations: Annotations, tmp_path: Path
+) -> None:
+    done = convert(sample("tvr", "read_annotations"), f"{tmp_path}/new/", "jsonl")
+    assert done.losses == ()
+    again = formats.read_annotations(tmp_path / "new" / "qrels.jsonl")
+    assert (again.queries, again.videos) == (annotations.queries, annotations.videos)
+    back = convert(tmp_path / "new", tmp_path / "back", "tvr", from_="jsonl")
+    assert back.kind == "judgements"
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "tvr.read_annotations").read_bytes()
+
+
+def test_losses_are_told(sample: Sample, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = convert(sample("tvr", "open_run"), tmp_path / "run.jsonl", "jsonl")
+    assert done.losses == (
+        "1 list left out: SVMR (this format holds one list, and VCMR is written)",
+        "1 list left out: VR (this format holds one list, and VCMR is written)",
+    )
+    assert capfd.readouterr().err == ""
+    assert done.to_json()["losses"] == list(done.losses)
+    assert [line for line in done.lines() if "SVMR" in line]
+
+
+def test_a_file_is_not_converted_into_itself(sample: Sample) -> None:
+    path = sample("jsonl", "open_run")
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="both the file to read and the file to write"):
+        convert(path, path, "trec")
+    assert path.read_bytes() == before
+
+
+def test_a_folder_is_no_target_for_a_run(sample: Sample, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FormatError, match="is a folder"):
+        convert(sample("jsonl", "open_run"), tmp_path / "folder", "jsonl")
+    with pytest.raises(FormatError, match="is a folder"):
+        convert(sample("jsonl", "read_annotations"), tmp_path / "folder", "trec")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "part"),
+    [
+        ("once upon a time\n", {}, "is in no format of judgements or runs; name it with --from, one of"),
+        ("once upon a time\n", {"from_": "jsonl"}, "is neither judgements nor a run in the format jsonl"),
+        ("q Q0 v@1-2 1 1 t\n", {"from_": "treck"}, "format 'treck' is not known"),
+        ("q Q0 v@1-2 1 1 t\n", {"to": "nothing"}, "format 'nothing' cannot do that"),
+        ("q Q0 v@1-2 1 1 t\n", {"to": "mvmr"}, "format 'mvmr' cannot do that"),
+        ("q Q0 v@1-2 1 1 t\nq Q0 v@2-1 1 1 t\n", {}, "line 2: document: is no moment"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
+    content: str, options: dict[str, str], part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text(content)
+    with pytest.raises((UsageError, FormatError)) as caught:
+        convert(tmp_path / "in", tmp_path / "out", **({"to": "jsonl"} | options))
+    assert part in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    verb.add_parser(parser.add_subparsers(required=True))
+    return parser.parse_args(["convert", *words])
+
+
+def test_the_command_says_what_was_converted(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(sample("tvr", "open_run")), str(tmp_path / "out"), "--to", "trec"]
+    options = parse(*words, "--table")
+    assert options.run(options) == 0
+    assert "(run, tvr)" in (shown := capsys.readouterr().out) and "lost or changed: 1 list left out" in shown
+    options = parse(*words, "--json", "--from", "tvr", "--truth", str(sample("tvr", "read_annotations")))
+    assert options.run(options) == 0
+    assert json.loads(capsys.readouterr().out) | {"losses": []} == {
+        "kind": "run",
+        "source": words[0],
+        "target": words[1],
+        "source_format": "tvr",
+        "target_format": "trec",
+        "queries": 2,
+        "rows": 3,
+        "losses": [],
+    }
+
+
+def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:
+    collector = Collector("graded")
+    collector.add_query("q", "text")
+    collector.judge("q", "v", 1, 2, 3.0)
+    formats.write_annotations(collector.annotations(), tmp_path / "in", "trec")
+    assert convert(tmp_path / "in", tmp_path / "out", "tvr").losses == ("1 grades are left out",)
