@@ -20,6 +20,7 @@ from cuepoint.evaluation.protocols import PROTOCOLS
 from cuepoint.evaluation.report import page
 from cuepoint.evaluation.report.charts import thinned
 from cuepoint.evaluation.report.content import Report, gather
+from cuepoint.formats.columns import MemoryRun
 from cuepoint.types import UsageError
 
 VCMR = PROTOCOLS["vcmr"]
@@ -221,6 +222,11 @@ def test_rows_of_videos_only(made: Callable[..., Any]) -> None:
     _, reader = _read(gather(annotations, runs[:1], VCMR))
     assert "1 (33 %) has a right video first" in reader.text
     _read(gather(annotations, runs, VCMR))
+    listed = MemoryRun("videos.jsonl", {"VR": runs[0].lists["VCMR"]})
+    report = gather(annotations, [listed], VCMR)
+    assert [row.name for row in report.metrics] == ["VR R@1", "VR R@5", "VR R@10", "VR R@100"]
+    assert report.runs[0].class_counts == [1, 0, 0, 1, 1, 0]
+    _read(report)
 
 
 def test_unknown_durations_are_said(made: Callable[..., Any]) -> None:
