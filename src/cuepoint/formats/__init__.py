@@ -8,13 +8,14 @@ is in, unless the caller says.
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cuepoint.formats.columns import Annotations, RunSource
-from cuepoint.formats.opened import Opening, look_into
+from cuepoint.formats.opened import FormatError, Opening, look_into, read_json
 from cuepoint.types import UsageError
 
 __all__ = [
@@ -100,7 +101,21 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     for module in _formats():
         if hasattr(module, way) and module.recognises(opening):
             return module
+    _check_json(opening)
     raise UsageError(
         f"{path}: {opening.describe()} is in no format known for this; "
         f"name it with --format, one of {', '.join(format_names(way))}"
     )
+
+
+def _check_json(opening: Opening) -> None:
+    """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
+    if not opening.is_json_document:
+        return
+    if opening.suffix != ".jsonl":
+        read_json(opening.path)
+        return
+    try:
+        json.loads(opening.first_line)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(opening.path, f"is not JSON ({error})", line=1) from None

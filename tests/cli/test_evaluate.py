@@ -1,0 +1,168 @@
+"""`cuepoint evaluate` as people and programs use it, and every kind of bad input in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cuepoint = Callable[..., Any]
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "metrics"
+TVR = ("--truth", GOLDEN / "tvr_eval_gt.jsonl", "--run", GOLDEN / "tvr_eval_submission.json")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Two judged queries, one of them answered."""
+    truth, run = tmp_path / "qrels.jsonl", tmp_path / "run.jsonl"
+    judged = [("q1", "v", 0, 10), ("q2", "w", 5, 9)]
+    truth.write_text(
+        "".join(
+            json.dumps({"query_id": q, "video_id": v, "start": s, "end": e, "relevance": 1}) + "\n"
+            for q, v, s, e in judged
+        )
+    )
+    run.write_text(
+        json.dumps({"query_id": "q1", "moments": [{"video_id": "v", "start": 0, "end": 9, "score": 0.5}]})
+        + "\n"
+    )
+    return truth, run
+
+
+def test_a_program_gets_unrounded_fractions_and_a_person_percent(bare: Cuepoint) -> None:
+    told = json.loads(bare("evaluate", "tvr", *TVR).out)
+    assert told["protocol"] == "tvr@1"
+    assert told["queries"] == 240
+    assert told["metrics"]["R@1,IoU=0.5"] == 23 / 240
+    table = bare("evaluate", "tvr", *TVR, "--table")
+    assert table.code == 0
+    row = next(line for line in table.out.splitlines() if line.startswith("R@1,IoU=0.5"))
+    assert row.split()[1:] == ["9.58", "10.42", "7.50", "12.50"]
+    assert "240 queries" in table.out
+
+
+def test_missing_queries_are_said_and_count_as_zero(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+    truth, run = files
+    told = json.loads(bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--metric", "R@1,IoU=0.5").out)
+    assert (told["missing_queries"], told["metrics"]) == (1, {"R@1,IoU=0.5": 0.5})
+    table = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--table")
+    assert "1 judged queries are missing from the run, counted as 0 (q2)" in table.out
+
+
+def test_as_released_leaves_missing_queries_out(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+    truth, run = files
+    told = json.loads(bare("evaluate", "rvmr", "--truth", truth, "--run", run, "--as-released").out)
+    assert told["protocol"] == "rvmr-as-released@1"
+    assert told["metrics"]["nDCG@10,IoU=0.5"] == 1.0
+    assert (told["queries"], told["missing_queries"]) == (1, 1)
+
+
+def test_a_value_a_query_is_written_whole_and_in_gzip_where_asked(
+    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    truth, run = files
+    out = tmp_path / "values.jsonl.gz"
+    done = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--metric", "mIoU", "--per-query", out)
+    assert done.code == 0
+    lines = [json.loads(line) for line in gzip.decompress(out.read_bytes()).splitlines()]
+    assert lines == [
+        {"query_id": "q1", "missing": False, "metrics": {"mIoU": 0.9}},
+        {"query_id": "q2", "missing": True, "metrics": {"mIoU": 0.0}},
+    ]
+
+
+def test_formats_can_be_named(bare: Cuepoint) -> None:
+    assert bare("evaluate", "tvr", *TVR, "--format", "tvr").code == 0
+    wrong = bare("evaluate", "tvr", *TVR, "--run-format", "trec")
+    assert wrong.code == 2
+    assert len(wrong.err.splitlines()) == 1
+
+
+BAD_RUNS = {
+    "not JSON": (b'{"query_id": "q1", "moments": [', "line 1"),
+    "wrong top level": (b"[1, 2, 3]\n", "run.jsonl"),
+    "NaN score": (
+        b'{"query_id": "q1", "moments": [{"video_id": "v", "start": 0, "end": 1, "score": NaN}]}\n',
+        "score",
+    ),
+    "infinite score": (
+        b'{"query_id": "q1", "moments": [{"video_id": "v", "start": 0, "end": 1, "score": 1e999}]}\n',
+        "score",
+    ),
+    "negative time": (
+        b'{"query_id": "q1", "moments": [{"video_id": "v", "start": -1, "end": 1, "score": 1}]}\n',
+        "-1",
+    ),
+    "reversed": (
+        b'{"query_id": "q1", "moments": [{"video_id": "v", "start": 5, "end": 5, "score": 1}]}\n',
+        "5",
+    ),
+    "cut gzip": (gzip.compress(b'{"query_id": "q1", "moments": []}\n' * 500)[:-9], "cut off"),
+    "empty": (b"", "empty"),
+    "no answers at all": (b"\n\n", "run.jsonl"),
+    "another data set": (b'{"query_id": "zzz", "moments": []}\n' * 1, "another data set"),
+    "the same query twice": (b'{"query_id": "q1", "moments": []}\n' * 2, "q1"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_RUNS)
+def test_a_bad_run_gets_one_line_exit_two_and_nothing_is_written(
+    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path, kind: str
+) -> None:
+    truth, run = files
+    content, said = BAD_RUNS[kind]
+    run.write_bytes(content)
+    out = tmp_path / "values.jsonl"
+    done = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--per-query", out)
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1, done.err
+    assert "run.jsonl" in done.err
+    assert said in done.err
+    assert not out.exists()
+
+
+def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+    truth, run = files
+    with run.open("a") as file:
+        file.write('{"query_id": "stranger", "moments": []}\n')
+    told = json.loads(bare("evaluate", "vcmr", "--truth", truth, "--run", run).out)
+    assert told["unknown_queries"] == 1
+    strict = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--strict")
+    assert strict.code == 2
+    assert "'stranger' is not judged" in strict.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nope",), "'nope' is no protocol; known: tvr"),
+        (("vcmr", "--metric", "P@5"), "'P@5' is no metric"),
+        (("vcmr", "--as-released"), "no released program differs"),
+    ],
+)
+def test_wrong_names_are_answered_with_the_right_ones(
+    bare: Cuepoint, files: tuple[Path, Path], arguments: tuple[str, ...], said: str
+) -> None:
+    truth, run = files
+    done = bare("evaluate", *arguments, "--truth", truth, "--run", run)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_file_that_is_missing_is_named(bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path) -> None:
+    done = bare("evaluate", "vcmr", "--truth", files[0], "--run", tmp_path / "nowhere.jsonl")
+    assert done.code == 2
+    assert "nowhere.jsonl: cannot be read: No such file" in done.err
+
+
+def test_names_from_a_file_cannot_command_the_terminal(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+    truth, run = files
+    run.write_text(json.dumps({"query_id": "\x1b[31mq", "moments": []}) + "\n")
+    done = bare("evaluate", "vcmr", "--truth", truth, "--run", run)
+    assert done.code == 2
+    assert "\x1b" not in done.err
