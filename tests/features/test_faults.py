@@ -126,8 +126,8 @@ def test_links_and_numbers_outside_an_hdf5_file_are_not_followed(tmp_path: Path)
         file["soft"] = h5py.SoftLink("/good")
         file.create_dataset("raw", (2, 3), "f4", external=[(str(tmp_path / "raw"), 0, 24)])
         file.create_virtual_dataset("virtual", layout)
-    assert "is a link (ExternalLink), which is not followed" in refused(path, "link away")
-    assert "is a link (SoftLink)" in refused(path, "soft")
+    assert "is a link, which is not followed" in refused(path, "link away")
+    assert "is a link, which is not followed" in refused(path, "soft")
     for item in ("raw", "virtual"):
         assert "keeps its numbers in another file" in refused(path, item)
     with open_features(path, layout="hdf5") as source:
@@ -144,7 +144,7 @@ def test_objects_text_and_nothing_in_hdf5_are_refused(tmp_path: Path) -> None:
         file.create_dataset("record", data=np.zeros(3, [("x", "f4")]))
     for item in ("text", "ragged"):
         assert "holds objects, not numbers" in refused(path, item)
-    assert "is a data set without data" in refused(path, "null")
+    assert "has shape ()" in refused(path, "null")
     assert "holds void32; accepted: arrays of float16" in refused(path, "record")
 
 

@@ -59,7 +59,7 @@ def test_rows_are_brought_to_unit_length_as_the_programs_did() -> None:
 
 def test_unit_rows_have_unit_length_and_zero_rows_stay() -> None:
     rows = np.array([[3, 4], [0, 0], [1e-10, 0]], np.float32)
-    np.testing.assert_allclose(unit_rows(rows), [[0.6, 0.8], [0, 0], [1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(unit_rows(rows), np.array([[0.6, 0.8], [0, 0], [1, 0]]), rtol=1e-6)
     assert np.linalg.norm(unit_rows(rows, as_released=True)[0]) < 1
     np.testing.assert_array_equal(unit_rows(rows, as_released=True)[1], [0, 0])
 

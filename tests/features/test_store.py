@@ -209,8 +209,11 @@ def test_rows_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"has shape \(50,\)"):
         open_features(path)
     np.save(path / "features.npy", np.ones((50, 2), np.int32))
-    with open_features(path) as source, pytest.raises(FormatError, match="holds int32"):
-        source.get("a")
+    with pytest.raises(FormatError, match="item 'a': holds int32"):
+        open_features(path)
+    np.save(path / "features.npy", np.ones((50, 2), ">f4"))
+    with pytest.raises(FormatError, match="descr: is '>f4'; accepted: <f2, <f4, <f8"):
+        open_features(path)
     np.save(path / "features.npy", np.array([[None]]), allow_pickle=True)
     with pytest.raises(FormatError, match="Python objects"):
         open_features(path)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.features._blocks import Block, blocks
+from cuepoint.features._blocks import Block, Rows, blocks, row_norms
 from cuepoint.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from cuepoint.features.source import FeatureSource
 
@@ -178,7 +178,7 @@ def _gather(found: _Rows, block: Block) -> None:
     """Add a block: cosines per item, and how many rows are equal, rounded, of one direction or length."""
     cosines = np.empty(len(block.arrays[0]))
     for cut, (rows_a, rows_b) in block.slices():
-        cosines[cut] = _compare_rows(found, rows_a.astype(np.float64), rows_b.astype(np.float64))
+        cosines[cut] = _compare_rows(found, rows_a, rows_b)
     good = np.isfinite(cosines)
     with np.errstate(invalid="ignore"):
         sums = block.per_item(np.add, np.where(good, cosines, 0))
@@ -188,26 +188,45 @@ def _gather(found: _Rows, block: Block) -> None:
     found.rows += len(cosines)
 
 
-def _compare_rows(found: _Rows, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(T,) cosines; 1 where both rows are zero, NaN where one is not finite."""
-    good = np.logical_and(np.isfinite(a).all(axis=1), np.isfinite(b).all(axis=1))
-    equal = ((a == b) | (np.isnan(a) & np.isnan(b))).all(axis=1)
-    found.equal += int(equal.sum())
-    found.not_finite += int((~good).sum())
-    a, b = a[good], b[good]
-    gap = np.abs(a - b)
+def _compare_rows(found: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
+    """(T,) cosines; 1 where both rows are equal, NaN where one is not finite."""
+    equal = np.logical_and.reduce(a == b, axis=1)
+    norms_a = row_norms(a)
+    norms_b = norms_a if equal.all() else row_norms(b)
+    good = np.isfinite(norms_a) & np.isfinite(norms_b)
+    known_good = int(good.sum())
+    broken = ~good
+    found.not_finite += int(broken.sum())
+    found.equal += int((equal & good).sum())
+    if broken.any():
+        same = (a[broken] == b[broken]) | (np.isnan(a[broken]) & np.isnan(b[broken]))
+        found.equal += int(np.logical_and.reduce(same, axis=1).sum())
+    found.norm_sums += (norms_a[good].sum(), norms_b[good].sum())
+    other = good & ~equal
+    agreeing = known_good - int(other.sum())
+    found.rounded += agreeing
+    found.aligned += agreeing
+    cosines = np.where(good, 1.0, np.nan)
+    if other.any():
+        cosines[other] = _apart(found, a[other], b[other], norms_a[other], norms_b[other])
+    return cosines
+
+
+def _apart(
+    found: _Rows, a: Rows, b: Rows, norms_a: NDArray[np.float64], norms_b: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(T,) cosines of rows that are finite and not equal."""
+    with np.errstate(over="ignore"):
+        gap = np.abs(a - b)
     step = np.maximum(np.abs(a), np.abs(b)) * _HALF_STEP + _HALF_LEAST
-    norms = np.sqrt(np.stack([np.einsum("td,td->t", a, a), np.einsum("td,td->t", b, b)]))
-    dots, scale = np.einsum("td,td->t", a, b), norms[0] * norms[1]
-    cosines = np.where(equal[good], 1.0, dots / np.where(scale > 0, scale, 1))
-    found.rounded += int((gap <= step).all(axis=1).sum())
+    scale = norms_a * norms_b
+    dots = np.vecdot(a.astype(np.float64), b.astype(np.float64))
+    cosines = np.clip(dots / np.where(scale > 0, scale, 1), -1, 1)
+    found.rounded += int(np.logical_and.reduce(gap <= step, axis=1).sum())
     found.aligned += int((1 - cosines <= _ONE_DIRECTION).sum())
-    found.resized += int((np.abs(norms[0] - norms[1]) > _ONE_LENGTH * norms.max(axis=0)).sum())
-    found.largest = max(found.largest, float(gap.max(initial=0)))
-    found.norm_sums += norms.sum(axis=1)
-    whole = np.full(good.shape, np.nan)
-    whole[good] = np.clip(cosines, -1, 1)
-    return whole
+    found.resized += int((np.abs(norms_a - norms_b) > _ONE_LENGTH * np.maximum(norms_a, norms_b)).sum())
+    found.largest = max(found.largest, float(gap.max()))
+    return np.asarray(cosines, dtype=np.float64)
 
 
 def _verdict(a: FeatureSource, b: FeatureSource, common: int, found: _Rows) -> Verdict:

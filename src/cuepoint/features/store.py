@@ -77,6 +77,10 @@ class Source(FeatureSource):
         super().__init__(place.path, options)
         ids, lengths = _read_index(place.path / _INDEX)
         self._rows = _map(place.path / _ROWS)
+        if not self._rows.dtype.isnative:
+            raise FormatError(
+                place.path / _ROWS, "is", field="descr", value=self._rows.dtype.str, accepted="<f2, <f4, <f8"
+            )
         self._ends = np.cumsum(lengths)
         if self._rows.ndim != 2 or len(self._rows) != int(self._ends[-1]):
             raise FormatError(
@@ -89,6 +93,7 @@ class Source(FeatureSource):
             item: slice(*ends) for item, *ends in zip(ids, starts, self._ends.tolist(), strict=True)
         }
         self._told = declared(place)
+        self._looked(ids[0])  # all items are one array: what is wrong with it is wrong with the first
 
     def _content(self) -> str | None:
         content = self._told.get("content")
@@ -99,6 +104,13 @@ class Source(FeatureSource):
 
     def _facts(self) -> Mapping[str, Any]:
         return self._told
+
+    def get(self, item: str) -> Rows:
+        """(T, D) rows of an item: a slice of the file, nothing is copied."""
+        place = self._slices.get(item)
+        if place is None or self._closed or self.options.strict:
+            return super().get(item)
+        return self._rows[place]
 
     def _look(self, item: str, where: Any) -> Unread:
         rows = self._rows[where]
@@ -188,7 +200,7 @@ class _Writer:
 
     def _cast(self, item: str, rows: Rows) -> Rows:
         finite = np.isfinite(rows)
-        self.not_finite += int((~finite.all(axis=1)).sum())
+        self.not_finite += len(rows) - int(finite.all(axis=1).sum())
         if self._asked is None and not np.can_cast(rows.dtype, self.dtype):
             raise UsageError(
                 f"{self._path}: item {item!r} is {rows.dtype}, and the first one was {self.dtype}; "
@@ -196,7 +208,7 @@ class _Writer:
             )
         with np.errstate(over="ignore"):
             kept = np.ascontiguousarray(rows, dtype=self.dtype.newbyteorder("<"))
-        if not np.array_equal(np.isfinite(kept), finite):
+        if kept.dtype.itemsize < rows.dtype.itemsize and not np.array_equal(np.isfinite(kept), finite):
             raise UsageError(
                 f"{self._path}: item {item!r} has numbers too large for {self.dtype}; take float32"
             )

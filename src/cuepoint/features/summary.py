@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.features._blocks import Block, blocks
+from cuepoint.features._blocks import Block, blocks, row_norms
 from cuepoint.features.fingerprint import Fingerprint
 from cuepoint.features.source import FeatureSource
 from cuepoint.features.store import content_hash
@@ -155,7 +155,5 @@ def _norms(block: Block) -> NDArray[np.float64]:
     """Length of each row; NaN where a row is not finite."""
     norms = np.empty(len(block.arrays[0]))
     for cut, (rows,) in block.slices():
-        wide = rows.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            norms[cut] = np.sqrt(np.einsum("td,td->t", wide, wide))
+        norms[cut] = row_norms(rows)
     return np.where(np.isfinite(norms), norms, np.nan)
