@@ -6,7 +6,14 @@ import argparse
 import sys
 from typing import Any
 
-from cuepoint.cli.options import add_format, print_json, print_lines, wants_json
+from cuepoint.cli.options import (
+    add_format,
+    add_judged,
+    file_formats,
+    print_json,
+    print_lines,
+    wants_json,
+)
 from cuepoint.types import UsageError
 
 _EPILOG = """\
@@ -29,19 +36,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
     )
-    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements")
-    parser.add_argument(
-        "--protocol", metavar="NAME", help="as `cuepoint evaluate` takes it (default: the judgements choose)"
-    )
-    parser.add_argument(
-        "--metric",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help='such as "R@1,IoU=0.7"; may be given again (default: those of the protocol)',
-    )
-    parser.add_argument("--format", metavar="NAME", help="format of the judgements (default: by content)")
-    parser.add_argument("--run-format", metavar="NAME", help="format of the runs (default: by content)")
+    add_judged(parser)
     _add_statistics(parser)
     add_format(parser)
     parser.add_argument("--latex", action="store_true", help="a booktabs table for a paper")
@@ -81,13 +76,14 @@ def run(options: argparse.Namespace) -> int:
     from cuepoint.evaluation.compared import Settings
     from cuepoint.evaluation.comparison import compare_files
 
+    truth_format, run_format = file_formats(options)
     comparison = compare_files(
         options.truth,
         options.runs,
         options.protocol,
         options.metric,
-        truth_format=options.format,
-        run_format=options.run_format,
+        truth_format=truth_format,
+        run_format=run_format,
         settings=Settings(
             baseline=options.baseline,
             correction=options.correction,

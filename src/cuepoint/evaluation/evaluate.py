@@ -239,7 +239,10 @@ def _result(
         unknown_videos=tally.unknown_videos,
         left_out=truth.left_out,
         groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
-        notes=protocol.notes,
+        notes=(
+            *protocol.notes,
+            *(f"judgements: {times:,} {what}" for what, times in annotations.counts.items()),
+        ),
     )
 
 
