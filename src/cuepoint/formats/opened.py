@@ -163,6 +163,8 @@ def read_json(path: Path) -> Any:
         raise FormatError(
             path, f"is not JSON ({error.msg}, column {error.colno})", line=error.lineno
         ) from None
+    except ValueError as error:
+        raise FormatError(path, f"is not JSON that can be read ({error})") from None
     except RecursionError:
         raise FormatError(path, "is nested too deeply to be read") from None
 
