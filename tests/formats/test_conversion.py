@@ -144,3 +144,17 @@ def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:
     collector.judge("q", "v", 1, 2, 3.0)
     formats.write_annotations(collector.annotations(), tmp_path / "in", "trec")
     assert convert(tmp_path / "in", tmp_path / "out", "tvr").losses == ("1 grades are left out",)
+
+
+def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cuepoint.cli.main import main
+
+    path = sample("jsonl", "open_run")
+    path.write_text(path.read_text() + '{"query_id": "x", "moments": [{"video_id": "v", "score": NaN}]}\n')
+    assert main(["convert", str(path), str(tmp_path / "out"), "--to", "trec"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == f"cuepoint: {path}, line 3: holds 'NaN'; accepted: finite numbers\n"
+    assert not (tmp_path / "out").exists()

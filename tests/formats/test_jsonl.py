@@ -366,3 +366,11 @@ def test_an_order_that_scores_contradict_is_written_so_that_it_comes_back(
     assert "1 queries had scores that contradict their order" in caplog.text
     assert "1 spans without length" in caplog.text
     assert "list left out: VR" in caplog.text
+
+
+def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuepoint.formats._records.LONGEST_LINE", 1 << 20)
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b'{"query_id": "a", "moments": []}\n{"query_id": "' + b"a" * (2 << 20))
+    with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):
+        list(formats.open_run(path).blocks())

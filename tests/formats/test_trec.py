@@ -305,3 +305,12 @@ def test_graded_qrels_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert again.end.tolist() == [3.0, 0.0, 11.0]
     assert again.relevance.tolist() == [2.0, 0.5, 0.0]
     assert "3 texts of queries" in caplog.text and "1 judgements have times that are rounded" in caplog.text
+
+
+def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_trec_lines, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(_trec_lines, "CHUNK_BYTES", 1 << 16)
+    path = tmp_path / "run"
+    path.write_bytes(GOOD.encode() + b"\nq2" + b"a" * (2 << 20))
+    with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):
+        list(formats.open_run(path).blocks())
