@@ -30,7 +30,6 @@ _FAULTS = (
     NotImplementedError,
     struct.error,
 )
-_ITEMSIZES = (2, 4, 8)
 
 
 def look_into_npy(path: Path, item: str) -> Unread:

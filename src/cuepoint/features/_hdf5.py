@@ -110,7 +110,8 @@ class Hdf5Source(FeatureSource):
                 self._refuse(item, f"is a group of {_names(data)}", "a data set of (T, D)")
             if data.get_offset() is None:  # not in one piece in this file
                 self._check_inside(item, data.get_create_plist())
-            return Unread(data.shape or (), data.dtype, lambda: self._rows(item, data))
+            shape, dtype = data.shape or (), data.dtype
+            return Unread(shape, dtype, lambda: self._rows(item, data, shape, dtype))
         except _FAULTS as error:
             self._refuse(item, f"is damaged ({_reason(error)}); fetch the file again")
 
@@ -124,9 +125,9 @@ class Hdf5Source(FeatureSource):
         if plan.get_layout() == self._h5py.h5d.VIRTUAL or plan.get_external_count():
             self._refuse(item, "keeps its numbers in another file", "numbers in this file")
 
-    def _rows(self, item: str, data: Any) -> Any:
+    def _rows(self, item: str, data: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         try:
-            rows = np.empty(data.shape, data.dtype)
+            rows = np.empty(shape, dtype)
             data.read(self._h5py.h5s.ALL, self._h5py.h5s.ALL, rows)
         except _FAULTS as error:
             self._refuse(item, f"is damaged or packed in a way that h5py lacks ({_reason(error)})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -126,15 +127,25 @@ class _Rows:
 
 def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
     """How far two sources differ, item by item of the ids that both have; a block in memory at a time."""
-    lengths = {item: (a.length(item), b.length(item)) for item in a if item in b}
+    common = [item for item in a if item in b]
     found = _Rows([], [], [], np.zeros(2))
-    if a.width == b.width:
-        pairs = (
-            (item, (a.get(item)[: min(both)], b.get(item)[: min(both)])) for item, both in lengths.items()
-        )
-        for block in blocks(pairs):
-            _gather(found, block)
+    if a.width != b.width:
+        return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, found)
+    lengths: dict[str, tuple[int, int]] = {}
+    for block in blocks(_pairs(a, b, common, lengths)):
+        _gather(found, block)
     return _comparison(a, b, lengths, found)
+
+
+def _pairs(
+    a: FeatureSource, b: FeatureSource, common: list[str], lengths: dict[str, tuple[int, int]]
+) -> Iterator[tuple[str, tuple[Rows, Rows]]]:
+    """The rows of both, cut to the shorter; their whole lengths are noted on the way."""
+    for item in common:
+        rows_a, rows_b = a.get(item), b.get(item)
+        lengths[item] = len(rows_a), len(rows_b)
+        least = min(lengths[item])
+        yield item, (rows_a[:least], rows_b[:least])
 
 
 def _comparison(

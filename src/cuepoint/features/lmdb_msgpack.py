@@ -7,6 +7,7 @@ msgpack-numpy would load a pickle where a file asks for it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -90,7 +91,7 @@ class Source(FeatureSource):
         dtype, data, shape = np.dtype(_text(name)), packed.get(b"data"), packed.get(b"shape")
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
             self._refuse(item, f"has the shape {_text(shape)}", "a list of sizes")
-        needed = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+        needed = math.prod(shape) * dtype.itemsize
         if not isinstance(data, bytes) or len(data) != needed:
             held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
             self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ MOST_BYTES = 1 << 32
 """An item that claims to be larger is refused: a file's own word is all there is for it."""
 
 _DTYPES = ("float16", "float32", "float64")
+_ITEMSIZES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class FeatureSource(ABC):
             rows = unread.read()
         except MemoryError:
             self._refuse(item, f"of {unread.shape} does not fit into memory")
-        rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
+        if not rows.dtype.isnative:
+            rows = rows.astype(rows.dtype.newbyteorder("="))
         if rows.shape != unread.shape:
             self._refuse(item, f"has shape {rows.shape} where {unread.shape} was announced")
         rows = rows.reshape(-1, rows.shape[-1])
@@ -225,13 +228,13 @@ class FeatureSource(ABC):
             self._refuse(
                 item, "holds objects, not numbers; they are never read", f"arrays of {', '.join(_DTYPES)}"
             )
-        if unread.dtype.newbyteorder("=").name not in _DTYPES:
+        if unread.dtype.kind != "f" or unread.dtype.itemsize not in _ITEMSIZES:
             self._refuse(item, f"holds {unread.dtype.name}", f"arrays of {', '.join(_DTYPES)}")
         if len(unread.shape) not in (1, 2):
             self._refuse(item, f"has shape {unread.shape}", "(T, D), rows by width")
         if 0 in unread.shape:
             self._refuse(item, f"is empty, of shape {unread.shape}", "at least one row")
-        size = int(np.prod(unread.shape, dtype=np.float64)) * unread.dtype.itemsize
+        size = math.prod(unread.shape) * unread.dtype.itemsize
         if size > MOST_BYTES:
             self._refuse(item, f"claims to be {size:,} bytes large", f"items of at most {MOST_BYTES:,} bytes")
 

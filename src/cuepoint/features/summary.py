@@ -107,8 +107,10 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
 
     Raises FormatError where the rows of our own store are not those that were written.
     """
-    lengths = np.array([source.length(item) for item in source], dtype=np.int64)
-    counted = None if quick else _count(source)
+    if quick:
+        counted, lengths = None, np.array([source.length(item) for item in source], dtype=np.int64)
+    else:
+        counted, lengths = _count(source)
     expected = source.fingerprint.content
     if expected is not None and not quick:
         found = content_hash((item, source.get(item)) for item in source)
@@ -129,17 +131,19 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
     )
 
 
-def _count(source: FeatureSource) -> RowCount:
-    norms, bad_items = [], []
+def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
+    """What is counted of the rows, and the length of each item."""
+    norms, lengths, bad_items = [], [], []
     for block in blocks((item, (source.get(item),)) for item in source):
         found = _norms(block)
         norms.append(found)
+        lengths.append(np.diff(block.starts, append=len(found)))
         bad = block.per_item(np.logical_or, ~np.isfinite(found))
         bad_items += [block.ids[place] for place in np.flatnonzero(bad)]
     joined = np.concatenate(norms)
     finite = joined[np.isfinite(joined)]
     least, mean, most = (finite.min(), finite.mean(), finite.max()) if len(finite) else (np.nan,) * 3
-    return RowCount(
+    counted = RowCount(
         norm_min=float(least),
         norm_mean=float(mean),
         norm_max=float(most),
@@ -149,6 +153,7 @@ def _count(source: FeatureSource) -> RowCount:
         items_not_finite=len(bad_items),
         first_not_finite=bad_items[0] if bad_items else None,
     )
+    return counted, np.concatenate(lengths)
 
 
 def _norms(block: Block) -> NDArray[np.float64]:
