@@ -156,5 +156,8 @@ def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
     assert main(["convert", str(path), str(tmp_path / "out"), "--to", "trec"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == f"cuepoint: {path}, line 3: holds 'NaN'; accepted: finite numbers\n"
+    assert (
+        shown.err
+        == f"cuepoint: {path}, line 3: moments[0].score: is not finite: nan; accepted: a finite number\n"
+    )
     assert not (tmp_path / "out").exists()

@@ -24,7 +24,6 @@ def read_json_without_repeats(path: Path) -> Any:
         return json.loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=lambda pairs: _without_repeats(path, pairs),
-            parse_constant=lambda name: _no_number(path, name),
         )
     except UnicodeDecodeError as error:
         raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
@@ -44,10 +43,6 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
     return record
-
-
-def _no_number(path: Path, name: str) -> float:
-    raise FormatError(path, "holds", value=name, accepted="finite numbers")
 
 
 def field_of(path: Path, record: Mapping[str, Any], key: str, where: str, line: int | None = None) -> Any:

@@ -142,7 +142,7 @@ def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tu
 def line_record(path: Path, number: int, raw: bytes) -> Record:
     """A line as a JSON object. Raises FormatError for anything else."""
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=lambda name: _refuse(path, number, name))
+        value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
     except UnicodeDecodeError as error:
         raise FormatError(path, f"is not UTF-8 text (byte {error.start} of the line)", line=number) from None
     except json.JSONDecodeError as error:
@@ -155,10 +155,6 @@ def line_record(path: Path, number: int, raw: bytes) -> Record:
     if not isinstance(value, dict):
         raise FormatError(path, "is no object:", line=number, value=value, accepted="a JSON object a line")
     return Record(path, value, number)
-
-
-def _refuse(path: Path, line: int, name: str) -> float:
-    raise FormatError(path, "holds", line=line, value=name, accepted="finite numbers")
 
 
 def records_of(path: Path) -> Iterator[Record]:

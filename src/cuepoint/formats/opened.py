@@ -156,7 +156,7 @@ def read_json(path: Path) -> Any:
     with opened(path) as stream:
         data = stream.read()
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: _no_number(path, name))
+        return json.loads(data.decode("utf-8-sig"))  # NaN and Infinity are left to the field that has them
     except UnicodeDecodeError as error:
         raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -167,7 +167,3 @@ def read_json(path: Path) -> Any:
         raise FormatError(path, f"is not JSON that can be read ({error})") from None
     except RecursionError:
         raise FormatError(path, "is nested too deeply to be read") from None
-
-
-def _no_number(path: Path, name: str) -> float:
-    raise FormatError(path, "holds", value=name, accepted="finite numbers")
