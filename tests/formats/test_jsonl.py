@@ -166,7 +166,7 @@ FAULTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("video id a list", [moment(video_id=[1])], ("moments[0].video_id: is no id: [1]", "whole number")),
     ("no video id", [{"start": 1, "end": 2, "score": 3}], ("moments[0].video_id: is missing",)),
     ("no score", [{"video_id": "v", "start": 1, "end": 2}], ("moments[0].score: is missing",)),
-    ("NaN score", '{"query_id": "a", "moments": [{"video_id": "v", "score": NaN}]}', ("line 2: moments[0].score", "nan")),
+    ("NaN score", '{"query_id": "a", "moments": [{"video_id": "v", "score": NaN}]}', ("[0].score", "nan")),
     ("huge score", '{"query_id": "a", "moments": [{"video_id": "v", "score": 1e999}]}', ("score", "inf")),
     ("long score", [moment(score=10**400)], ("moments[0].score: is not finite: inf",)),
     ("score a text", [moment(score="0.5")], ("moments[0].score: is no number: '0.5'", "a finite number")),

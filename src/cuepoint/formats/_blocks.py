@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cuepoint.formats.columns import Floats, Indices, RunBlock, RunSource, Task
+from cuepoint.formats.columns import Floats, Indices, RunBlock, RunSource, Task, best_first
 from cuepoint.formats.opened import FormatError
 
 _log = logging.getLogger("cuepoint")
@@ -110,24 +110,20 @@ def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
 
     Queries whose scores contradict the order (or tie against it) get the scores n .. 1.
     """
-    query = query_of_rows(block)
-    order = _order_of(block, query)
-    moved = np.unique(query[order != np.arange(len(order))])
-    if not len(moved):
+    ranked = best_first(block)
+    if ranked is block:
         return block
-    losses.count(
-        "queries had scores that contradict their order; they are written with the scores n .. 1", len(moved)
-    )
-    again = np.isin(query, moved)
+    moved = (ranked.video != block.video) | (ranked.score != block.score)
+    for old, new in ((block.start, ranked.start), (block.end, ranked.end)):
+        moved |= (old != new) & ~(np.isnan(old) & np.isnan(new))
+    query = query_of_rows(block)
+    queries = np.unique(query[moved])
+    if not len(queries):
+        return block
+    what = "queries had scores that contradict their order; they are written with the scores n .. 1"
+    losses.count(what, len(queries))
+    again = np.isin(query, queries)
     return replace(block, score=np.where(again, falling(np.diff(block.offsets)), block.score))
-
-
-def _order_of(block: RunBlock, query: Indices) -> Indices:
-    """Where `best_first` takes each row from."""
-    ranked = sorted(range(len(block.video_ids)), key=block.video_ids.__getitem__)
-    rank_of_id = np.empty(len(ranked), np.int64)
-    rank_of_id[ranked] = np.arange(len(ranked))
-    return np.lexsort((block.end, block.start, rank_of_id[block.video], -block.score, query))
 
 
 def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:

@@ -31,7 +31,7 @@ class RunLine(msgspec.Struct, gc=False):
 
 
 def decoder(path: Path) -> Callable[[int, bytes], RunLine]:
-    """A function (line number, line) -> answers. It raises FormatError; times are not yet checked."""
+    """A function (line number, line) -> answers, times and video ids not yet checked; raises FormatError."""
     decode = msgspec.json.Decoder(RunLine).decode
 
     def read(number: int, raw: bytes) -> RunLine:
@@ -40,9 +40,7 @@ def decoder(path: Path) -> Callable[[int, bytes], RunLine]:
             line = decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return with_care(path, number, raw)
-        if not line.query_id or not all(moment.video_id for moment in line.moments):
-            return with_care(path, number, raw)
-        return line
+        return line if line.query_id else with_care(path, number, raw)
 
     return read
 

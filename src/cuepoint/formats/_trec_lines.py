@@ -146,17 +146,13 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
 
 def _plain(chunk: bytes) -> bytes:
     """The chunk with one blank between fields. Raises ArrowInvalid for a lone carriage return."""
+    white = np.frombuffer(chunk, np.uint8) <= ord(" ")
+    if not (white[0] or b"\t" in chunk or (white[1:] & white[:-1]).any()):
+        return chunk
+    chunk = chunk.replace(b"\r\n", b"\n").replace(b"\t", b" ")
     if b"\r" in chunk:
-        chunk = chunk.replace(b"\r\n", b"\n")
-        if b"\r" in chunk:
-            raise pa.ArrowInvalid("a carriage return within a line")
-    if b"\t" in chunk:
-        chunk = chunk.replace(b"\t", b" ")
-    if b"  " in chunk:
-        chunk = re.sub(b" {2,}", b" ", chunk)
-    if b" \n" in chunk or b"\n " in chunk or chunk.startswith(b" "):
-        chunk = re.sub(b" ?\n ?", b"\n", chunk.removeprefix(b" "))
-    return chunk
+        raise pa.ArrowInvalid("a carriage return within a line")
+    return re.sub(b" *\n *", b"\n", re.sub(b" {2,}", b" ", chunk).removeprefix(b" "))
 
 
 def _split(document: Any) -> tuple[Any, Floats, Floats] | None:

@@ -275,14 +275,22 @@ def best_first(block: RunBlock) -> RunBlock:
     Rows already in that order are returned as they are, without a copy.
     """
     query = np.repeat(np.arange(len(block)), np.diff(block.offsets))
-    rank_of_id = np.empty(len(block.video_ids), np.int64)
-    rank_of_id[sorted(range(len(block.video_ids)), key=block.video_ids.__getitem__)] = np.arange(
-        len(block.video_ids)
-    )
-    falls = block.score[1:] < block.score[:-1]
-    if bool(np.all(falls | (query[1:] != query[:-1]))):
+    beside = query[1:] == query[:-1]
+    rising = query[1:][beside & (block.score[1:] > block.score[:-1])]
+    tied = beside & (block.score[1:] == block.score[:-1])
+    if not len(rising) and not tied.any():
         return block
-    order = np.lexsort((block.end, block.start, rank_of_id[block.video], -block.score, query))
+    # Only what may move is sorted: rows of equal scores, and whole queries whose scores rise somewhere.
+    moving = np.append(tied, False) | np.insert(tied, 0, False)
+    moving |= np.isin(query, np.unique(rising)) if len(rising) else False
+    rows = np.flatnonzero(moving)
+    codes, video = np.unique(block.video[rows], return_inverse=True)
+    names = [block.video_ids[code] for code in codes.tolist()]
+    rank_of_id = np.empty(len(names), np.int64)
+    rank_of_id[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    keys = (block.end[rows], block.start[rows], rank_of_id[video], -block.score[rows], query[rows])
+    order = np.arange(len(query))
+    order[rows] = rows[np.lexsort(keys)]
     return RunBlock(
         block.query_ids,
         block.offsets,

@@ -208,12 +208,13 @@ def _refuse_repeated(path: Path, number: int, raw: bytes, seen: dict[str, int]) 
 
 def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
     moments = list(chain.from_iterable(line.moments for _, _, line in lines))
-    codes: dict[str, int] = {}
+    videos = [moment.video_id for moment in moments]
+    codes = {video_id: code for code, video_id in enumerate(dict.fromkeys(videos))}
     counts = np.array([0, *(len(line.moments) for _, _, line in lines)], np.int64)
     block = RunBlock(
         query_ids=tuple(line.query_id for _, _, line in lines),
         offsets=np.cumsum(counts),
-        video=np.array([codes.setdefault(moment.video_id, len(codes)) for moment in moments], np.int32),
+        video=np.fromiter(map(codes.__getitem__, videos), np.int32, len(videos)),
         video_ids=tuple(codes),
         start=np.array([moment.start for moment in moments], np.float64),
         end=np.array([moment.end for moment in moments], np.float64),
@@ -221,7 +222,8 @@ def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
     )
     lacking = np.isnan(block.start)
     sound = (block.start >= 0) & (block.start < block.end) | lacking & np.isnan(block.end)
-    if not (sound.all() and np.isfinite(block.score).all() and np.isfinite(block.end[~lacking]).all()):
+    finite = np.isfinite(block.score).all() and np.isfinite(block.end[~lacking]).all()
+    if not (sound.all() and finite) or "" in codes:
         for number, raw, _ in lines:
             answers(line_record(path, number, raw))
     return block
