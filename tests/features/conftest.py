@@ -84,8 +84,8 @@ def _lmdb_of(pack: Callable[[NDArray[Any]], bytes], folder: bool = True) -> Make
     return make
 
 
-def _lz4(rows: NDArray[Any]) -> bytes:
-    squeezed = pyarrow.compress(packed(rows), codec="lz4", asbytes=True)
+def _lz4(value: bytes) -> bytes:
+    squeezed = pyarrow.compress(value, codec="lz4", asbytes=True)
     assert squeezed[:4] == b"\x04\x22\x4d\x18"
     return bytes(squeezed)
 
@@ -126,7 +126,8 @@ VARIANTS: dict[str, tuple[str, Maker]] = {
     "activitynet": ("activitynet", lambda path, items: write_hdf5(path, items, "{}/c3d_features".format)),
     "lmdb of msgpack": ("lmdb", _lmdb_of(packed)),
     "lmdb of npz": ("lmdb", _lmdb_of(lambda rows: npz_bytes(features=rows))),
-    "lmdb of lz4": ("lmdb", _lmdb_of(_lz4)),
+    "lmdb of lz4": ("lmdb", _lmdb_of(lambda rows: _lz4(packed(rows)))),
+    "lmdb of lz4 of npz": ("lmdb", _lmdb_of(lambda rows: _lz4(npz_bytes(features=rows)))),
     "lmdb in one file": ("lmdb", _lmdb_of(packed, folder=False)),
     "moment-detr": (
         "moment-detr",
