@@ -309,7 +309,7 @@ def _fingerprints(a: Fingerprint, b: Fingerprint) -> str:
     try:
         unsure = require_same(a, b, ("A", "B"))
     except FeatureMismatch as mismatch:
-        return f"fingerprints: {mismatch}"
+        return f"fingerprints differ: {mismatch.differences}"
     if not unsure:
         return "fingerprints: the same"
     return f"fingerprints: nothing speaks against it, but unknown of one or both: {', '.join(unsure)}"

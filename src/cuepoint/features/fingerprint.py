@@ -22,7 +22,11 @@ _LONGEST = 1000
 
 
 class FeatureMismatch(CuepointError):
-    """Features that something else was made from; the message names both."""
+    """Features that something else was made from; the message names both, `differences` what differs."""
+
+    def __init__(self, names: tuple[str, str], differences: str) -> None:
+        super().__init__(f"{names[0]} and {names[1]} were not made from the same features: {differences}")
+        self.differences = differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ def require_same(
             f"{_or_unknown(pairs[name][1])} in {names[1]}"
             for name in wrong
         )
-        raise FeatureMismatch(f"{names[0]} and {names[1]} were not made from the same features: {told}")
+        raise FeatureMismatch(names, told)
     return tuple(name for name, (x, y) in pairs.items() if x is None or y is None)
 
 
