@@ -52,6 +52,7 @@ def test_every_command_on_the_pages_parses(page: Path) -> None:
             ["show"],
             ["index"],
             ["evaluate"],
+            ["features"],
             ["doctor", "why"],
         ):
             continue  # named, not run

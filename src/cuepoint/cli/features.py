@@ -24,7 +24,12 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_show(actions: Any) -> None:
-    parser = actions.add_parser("show", help="layout, items, width, norms, fingerprint of a file or folder")
+    parser = actions.add_parser(
+        "show",
+        help="layout, items, width, norms, fingerprint of a file or folder",
+        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not finite, "
+        "and what made it.",
+    )
     parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
     _add_opening(parser)
     parser.add_argument("--quick", action="store_true", help="read no rows: no norms, nothing counted")
@@ -33,7 +38,12 @@ def _add_show(actions: Any) -> None:
 
 
 def _add_compare(actions: Any) -> None:
-    parser = actions.add_parser("compare", help="say how far two feature files differ")
+    parser = actions.add_parser(
+        "compare",
+        help="say how far two feature files differ",
+        description="Say whether two feature files are the same, the same but for rounding or length, or "
+        "different features, and show the items that differ most.",
+    )
     parser.add_argument("a", metavar="A", type=Path, help="a feature file or folder")
     parser.add_argument("b", metavar="B", type=Path, help="another")
     parser.add_argument("--layout-a", metavar="NAME", help="layout of A (default: its content decides)")
@@ -45,7 +55,11 @@ def _add_compare(actions: Any) -> None:
 
 
 def _add_convert(actions: Any) -> None:
-    parser = actions.add_parser("convert", help="write features as our own store, with their fingerprint")
+    parser = actions.add_parser(
+        "convert",
+        help="write features as our own store, with their fingerprint",
+        description="Write features as a store that is read by memory map and says what made them.",
+    )
     parser.add_argument("source", metavar="SRC", type=Path, help="a feature file or folder")
     parser.add_argument("dest", metavar="DEST", type=Path, help="the folder to write; nothing is overwritten")
     _add_opening(parser)
