@@ -27,8 +27,8 @@ def _add_show(actions: Any) -> None:
     parser = actions.add_parser(
         "show",
         help="layout, items, width, norms, fingerprint of a file or folder",
-        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not finite, "
-        "and what made it.",
+        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not "
+        "finite, and what made it.",
     )
     parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
     _add_opening(parser)
