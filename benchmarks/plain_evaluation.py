@@ -1,4 +1,4 @@
-"""The evaluation in plain Python: one query, one row, one judged moment at a time. An oracle and a yardstick.
+"""The evaluation in plain Python: one query, row and judged moment at a time. An oracle and a yardstick.
 
 It shares nothing with the package: tests hold the package's numbers against it, benchmarks the package's time.
 Truth is query -> [(video, start, end, grade)]; a run is query -> [(video, start, end, score)], best first.
