@@ -1,6 +1,6 @@
 """The evaluation in plain Python: one query, row and judged moment at a time. An oracle and a yardstick.
 
-It shares nothing with the package: tests hold the package's numbers against it, benchmarks the package's time.
+It shares nothing with the package: tests hold the numbers against it, benchmarks the time.
 Truth is query -> [(video, start, end, grade)]; a run is query -> [(video, start, end, score)], best first.
 """
 
