@@ -138,6 +138,13 @@ class StreamAnswer:
         video_id = self.block.video_ids[int(found.video[row])]
         return Moment(video_id, float(found.start[row]), float(found.end[row]))
 
+    def scored(self, row: int) -> ScoredMoment:
+        """A moment as the stream scores it, with its evidence."""
+        score = float(self.moments.score[row])
+        return ScoredMoment(
+            self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
+        )
+
     def says(self, row: int, words: Collection[str]) -> bool:
         """Whether each of some words is said in a moment, as it is."""
         return says(" ".join(self.block.text[self._clips(row)]), words)
@@ -274,43 +281,47 @@ class Searcher:
     def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
         """Moments of all streams in one order; those that streams agree on are one moment.
 
-        Each stream's scores are first turned into how surprising they are among what unrelated sentences
-        score there (`Chance.surprise`), which puts streams on one scale. A moment that several streams
-        found gets the sum of its surprises, and the span of the stream that is surer. With m streams
-        asked, an unrelated sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m.
+        See `ranked`, which says how.
         """
-        scored = [
-            (self._scored(answer, row), answer, row)
-            for answer in answers
-            for row in range(len(answer.moments))
-        ]
-        scored.sort(key=lambda item: item[0].sort_key)
-        ranked: list[ScoredMoment] = []
-        for found, answer, _ in scored:
-            twin = _twin(ranked, found, answer.stream) if len(answers) > 1 else None
-            if twin is None:
-                ranked.append(found)
-            else:
-                ranked[twin] = _joined(ranked[twin], found)
-        ranked.sort(key=lambda found: found.sort_key)
-        if any(answer.stream not in self._chances for answer in answers if len(answer.moments)):
-            return ranked
-        return [replace(found, confidence=(-math.expm1(-found.score)) ** len(answers)) for found in ranked]
+        found = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
+        return ranked(found, self._chances, len(answers))
 
     def clips_in(self, stream: str, moment: Moment) -> int:
         """How many clips of a stream share time with a moment."""
         block = self._store.clips_of(stream, [moment.video_id], vectors=False)
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
 
-    def _scored(self, answer: StreamAnswer, row: int) -> ScoredMoment:
-        raw = float(answer.moments.score[row])
-        chance = self._chances.get(answer.stream)
-        return ScoredMoment(
-            moment=answer.moment(row),
-            score=chance.surprise(raw) if chance else raw,
-            evidence={answer.stream: answer.evidence(row)},
-            text=answer.text(row),
-        )
+
+def ranked(
+    found: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
+) -> list[ScoredMoment]:
+    """What `streams` streams found, as each scores it (`StreamAnswer.scored`), in one order.
+
+    Each stream's scores are first turned into how surprising they are among what unrelated sentences
+    score there (`Chance.surprise`), which puts streams on one scale. A moment that several streams
+    found gets the sum of its surprises, and the span of the stream that is surer. With m streams
+    asked, an unrelated sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m. Where a stream
+    that found something has no chance, no confidence is told.
+    """
+    scored = [(next(iter(one.evidence)), one) for one in found]
+    calibrated = all(stream in chances for stream, _ in scored)
+    known = [(stream, _surprising(one, chances.get(stream))) for stream, one in scored]
+    known.sort(key=lambda item: item[1].sort_key)
+    joined: list[ScoredMoment] = []
+    for stream, one in known:
+        twin = _twin(joined, one, stream) if streams > 1 else None
+        if twin is None:
+            joined.append(one)
+        else:
+            joined[twin] = _joined(joined[twin], one)
+    joined.sort(key=lambda one: one.sort_key)
+    if not calibrated:
+        return joined
+    return [replace(one, confidence=(-math.expm1(-one.score)) ** streams) for one in joined]
+
+
+def _surprising(found: ScoredMoment, chance: Chance | None) -> ScoredMoment:
+    return replace(found, score=chance.surprise(found.score)) if chance else found
 
 
 def _judged(

@@ -1,0 +1,142 @@
+"""Shares of questions with the range that they leave open: 2 of 40 may be anything from 1 to 17 percent.
+
+The interval is that of Clopper and Pearson (1934): exact, never too narrow for independent questions, and
+it says something for 0 of 40 too. Questions about one video are not independent, so it is taken at the
+number of independent questions that would scatter as much (Korn and Graubard, 1998: "Confidence intervals
+for proportions with small expected number of positive counts estimated from survey data").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+CERTAINTY = 0.95
+"""How often an interval holds the true share."""
+
+_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`count` of `of` questions; `effective` is how many independent questions these are worth."""
+
+    count: int
+    of: int
+    effective: float
+
+    @property
+    def share(self) -> float | None:
+        """The share in [0, 1]; None for no questions."""
+        return self.count / self.of if self.of else None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Lowest and highest share that fit, at `CERTAINTY`; all of [0, 1] for no questions."""
+        return exact_interval(self.effective * self.count / self.of if self.of else 0.0, self.effective)
+
+    def __str__(self) -> str:
+        if not self.of:
+            return "no questions to tell it by"
+        low, high = self.interval
+        return f"{self.count / self.of:.1%} ({self.count} of {self.of}; {low:.1%} to {high:.1%})"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs and for the corpus's description; `rate` is null for no questions."""
+        low, high = self.interval
+        return {
+            "rate": self.share,
+            "low": low,
+            "high": high,
+            "count": self.count,
+            "of": self.of,
+            "effective": self.effective,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Rate:
+        """Back from the corpus's description."""
+        return cls(int(value["count"]), int(value["of"]), float(value["effective"]))
+
+
+def rate_of(hits: Sequence[bool], groups: Sequence[Hashable] = ()) -> Rate:
+    """The share of `hits` that are true; questions with an equal group (a video) hang together.
+
+    Raises ValueError where there are groups, but not one for each question.
+    """
+    if groups and len(groups) != len(hits):
+        raise ValueError(f"{len(groups)} groups for {len(hits)} questions")
+    return Rate(sum(hits), len(hits), _effective(hits, groups) if groups else float(len(hits)))
+
+
+def _effective(hits: Sequence[bool], groups: Sequence[Hashable]) -> float:
+    """Questions that are worth as many independent ones: as many, or fewer where groups differ."""
+    names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    count, number = len(hits), len(names)
+    share = sum(hits) / count if count else 0.0
+    if number < 2 or not 0 < share < 1:
+        # Nothing scatters, so nothing is known of how groups differ; one group is no sample of groups.
+        return float(count)
+    sums = np.zeros(number)
+    for hit, group in zip(hits, groups, strict=True):
+        sums[names[group]] += hit - share
+    # Variance of the mean between groups against that of as many independent questions.
+    between = number / (number - 1) * float(sums @ sums) / count**2
+    alone = share * (1 - share) / count
+    return count / max(1.0, between / alone)
+
+
+def exact_interval(successes: float, trials: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval at `CERTAINTY`; numbers need not be whole.
+
+    >>> low, high = exact_interval(2, 40)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.006 to 0.169'
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} of {trials} is no share")
+    tail = (1 - CERTAINTY) / 2
+    low = _share_at(tail, successes, trials - successes + 1) if successes > 0 else 0.0
+    high = _share_at(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return low, high
+
+
+def _share_at(probability: float, a: float, b: float) -> float:
+    """Where the Beta distribution's cumulative probability is `probability`, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beta_below(middle, a, b) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def beta_below(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b), by its continued fraction.
+
+    DLMF 8.17.22 (https://dlmf.nist.gov/8.17), evaluated from the front by the method of Lentz (1976).
+    """
+    if not 0 < x < 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - beta_below(1 - x, b, a)
+    front = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    tiny = 1e-300
+    c, d = 1.0, 1 / max(tiny, 1 - (a + b) * x / (a + 1))
+    fraction = d
+    for m in range(1, 400):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 + term * d
+            d = 1 / (d if abs(d) > tiny else tiny)
+            c = 1 + term / c
+            c = c if abs(c) > tiny else tiny
+            fraction *= d * c
+        if abs(d * c - 1) < 1e-14:
+            break
+    return math.exp(front) * fraction / a
