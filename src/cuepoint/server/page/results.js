@@ -1,0 +1,67 @@
+// What a search found, as cards; and the videos of the corpus while nothing is asked.
+
+import { thumbnail } from "./server.js";
+import { badge, clock, length, make, marker, span, wordOf } from "./words.js";
+
+/** The link of a card is a real one: it can be opened elsewhere and copied. */
+function card({ href, key, picture, caption, children, dim }) {
+  const link = make("a", { class: "card-link", href, "data-key": key },
+    make("span", { class: "thumb" }, picture, make("span", { class: "time" }, caption)),
+    make("span", { class: "card-body" }, ...children));
+  return make("li", { class: dim ? "card dim" : "card" }, link);
+}
+
+/** The picture of a video at an instant; `told` is its `thumbnail_url`, null where there is none. */
+function picture(id, at, told) {
+  if (told === null) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
+  const image = make("img", { src: thumbnail(id, at), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
+  image.addEventListener("error", () => image.parentElement?.classList.add("bare"), { once: true });
+  return image;
+}
+
+/** A moment. */
+export function momentCard(found, { answer, query, href, dim }) {
+  const mark = marker(query);
+  const word = wordOf(found.confidence, answer, found.rank);
+  const pieces = Object.entries(found.evidence ?? {}).map(([stream, piece]) =>
+    make("span", { class: "evidence" },
+      make("span", { class: "stream" }, stream), " ",
+      ...(piece.text ? mark(piece.text) : [`the picture at ${clock(piece.start)}`])));
+  const title = found.title || found.video_id;
+  return card({
+    href, dim,
+    key: keyOf(found),
+    picture: picture(found.video_id, (found.start + found.end) / 2, found.thumbnail_url),
+    caption: span(found.start, found.end),
+    children: [
+      make("span", { class: "card-head" },
+        make("span", { class: "rank" }, `${found.rank}.`), make("span", { class: "card-title" }, title)),
+      badge(word, found.confidence),
+      ...pieces,
+    ],
+  });
+}
+
+/** A video of the corpus. */
+export function videoCard(video, href) {
+  const streams = Array.isArray(video.streams) ? video.streams : Object.keys(video.streams ?? {});
+  return card({
+    href,
+    key: video.video_id,
+    picture: picture(video.video_id, Math.min(1, (video.duration ?? 0) / 2), video.thumbnail_url),
+    caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
+    children: [
+      make("span", { class: "card-head" }, make("span", { class: "card-title" }, video.title || video.video_id)),
+      make("span", { class: "evidence" }, [length(video.duration), streams.join(", ") || "not searchable"].filter(Boolean).join(" · ")),
+    ],
+  });
+}
+
+export const keyOf = (found) => `${found.video_id}@${found.start.toFixed(3)}-${found.end.toFixed(3)}`;
+
+/** Grey cards while an answer is on its way. */
+export function waiting(number) {
+  return Array.from({ length: number }, () =>
+    make("li", { class: "card ghost", "aria-hidden": "true" },
+      make("span", { class: "thumb" }), make("span", { class: "card-body" }, make("span"), make("span"), make("span"))));
+}
