@@ -1,0 +1,71 @@
+"""`cuepoint serve`: the page and the REST routes of a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from cuepoint.cli.options import add_corpus, open_corpus
+from cuepoint.types import UsageError
+
+_EPILOG = """\
+examples:
+  cuepoint serve --corpus my.corpus
+  CUEPOINT_TOKEN=$(openssl rand -hex 16) cuepoint serve --corpus my.corpus --host 0.0.0.0"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "serve",
+        help="a page in the browser, and REST, for a corpus",
+        description="Search in a browser: results with pictures, a player, match curves. And REST for "
+        "programs (/openapi.json). Only this machine can ask, unless --host and a token say otherwise.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_corpus(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
+    parser.add_argument(
+        "--token",
+        default=None,
+        help="what clients must know (default: $CUEPOINT_TOKEN, which other users' `ps` does not show)",
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="folder for thumbnails and clips (default: ~/.cache/cuepoint)",
+    )
+    parser.add_argument(
+        "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    try:
+        from cuepoint.server.run import serve
+        from cuepoint.server.settings import Settings, default_cache
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("cuepoint"):
+            raise
+        raise UsageError(
+            f"the server needs {error.name}, which is not installed: pip install 'cuepoint[server]'"
+        ) from error
+    token = os.environ.get("CUEPOINT_TOKEN", "") if options.token is None else options.token
+    settings = Settings(
+        host=options.host,
+        port=options.port,
+        token=token,
+        cache=options.cache or default_cache(),
+        cache_bytes=options.cache_size << 20,
+    )
+    serve(open_corpus(options), settings, lambda line: print(line, flush=True))
+    return 0
