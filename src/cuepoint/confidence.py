@@ -25,6 +25,14 @@ FEWEST_SCORES = 30
 """With fewer background scores than this nothing is said of confidence."""
 
 MATCH_AT = 0.95
+"""A match is what at least so large a share of unrelated sentences stays below."""
+
+HIGHEST_MATCH_AT = 0.99
+"""Where questions find much without their true video, they may have other answers; more is never asked."""
+
+FALSE_ALARMS = 0.1
+"""The share of questions without an answer that may be called a match; half are on the corpus's topics."""
+
 NO_MATCH_BELOW = 0.75
 
 _EULER_LOG2 = math.log(math.log(2.0))
@@ -82,12 +90,54 @@ def fit_chance(scores: Sequence[float]) -> Chance | None:
     return Chance(float(middle) + scale * _EULER_LOG2, scale)
 
 
-def answer_for(confidence: float | None, *, found: bool) -> Answer:
-    """The answer in one word, from the confidence of the best moment; "unsure" while there is none."""
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Confidences that part the three answers: "match" at `match_at`, "no match" below `no_match_below`."""
+
+    match_at: float = MATCH_AT
+    no_match_below: float = NO_MATCH_BELOW
+
+    def to_json(self) -> dict[str, float]:
+        """For the corpus's description."""
+        return {"match_at": self.match_at, "no_match_below": self.no_match_below}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Thresholds:
+        """Back from the corpus's description."""
+        return cls(float(value["match_at"]), float(value["no_match_below"]))
+
+
+FIXED = Thresholds()
+"""Where too little is known of a corpus to choose."""
+
+
+def choose_thresholds(unrelated: Sequence[float], taken_out: Sequence[float]) -> Thresholds:
+    """The lowest "match" with which at most `FALSE_ALARMS` of questions without an answer are called one.
+
+    Both are confidences of the best moments: of unrelated sentences, and of questions whose true video was
+    taken out. Both kinds count as half of all questions, however many were asked. `FIXED` for fewer than
+    `FEWEST_SCORES` of a kind; between `MATCH_AT` and `HIGHEST_MATCH_AT` always.
+    """
+    kinds = [np.asarray(kind, dtype=np.float64) for kind in (unrelated, taken_out)]
+    if min(map(len, kinds)) < FEWEST_SCORES:
+        return FIXED
+    for level in np.arange(MATCH_AT, HIGHEST_MATCH_AT, 0.001).round(3).tolist():
+        if np.mean([np.mean(kind >= level) for kind in kinds]) <= FALSE_ALARMS:
+            return Thresholds(level)
+    return Thresholds(HIGHEST_MATCH_AT)
+
+
+def answer_for(
+    confidence: float | None, *, found: bool, said: bool = False, thresholds: Thresholds = FIXED
+) -> Answer:
+    """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
+
+    Where every word of the question is `said` in a stream's best moment, as it is, "no match" would mislead.
+    """
     if not found:
         return "no_match"
     if confidence is None:
         return "unsure"
-    if confidence >= MATCH_AT:
+    if confidence >= thresholds.match_at:
         return "match"
-    return "no_match" if confidence < NO_MATCH_BELOW else "unsure"
+    return "no_match" if confidence < thresholds.no_match_below and not said else "unsure"

@@ -23,6 +23,7 @@ from cuepoint.times import parse_moment
 from cuepoint.types import Moment, UsageError, Video
 
 if TYPE_CHECKING:
+    from cuepoint.calibration import Report
     from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
     from cuepoint.index.build import Encoders
     from cuepoint.index.lock import Holder
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from cuepoint.why import Why
 
 _MOST_PROCESSES = 8
+# Questions that `calibrate` makes of a corpus: enough for intervals of some 5 points either way.
+CALIBRATING_QUESTIONS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,35 @@ class Corpus:
             self._transcripts.forget([record.content_hash for record in records.values()])
         return [_video(record) for record in records.values()]
 
+    def calibrate(
+        self,
+        queries: str | os.PathLike[str] | None = None,
+        *,
+        made: int = CALIBRATING_QUESTIONS,
+        wait: bool = False,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> Report:
+        """Measure anew how often the three answers are wrong, and keep it with the corpus.
+
+        `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most
+        `made` questions are made of what is said. `progress` hears which share is done.
+        Raises UsageError for a corpus that is empty and for a file that is not as it should be.
+        """
+        from cuepoint import calibration
+        from cuepoint.questions import read_questions
+
+        if made < 0:
+            raise UsageError(f"{made} questions: give 0 or more")
+        with self.writing(wait=wait):
+            if not self._store.streams:
+                raise UsageError(
+                    f"{self.location} is empty; put something in with `cuepoint index PATH… --corpus`"
+                )
+            known = read_questions(Path(queries), lambda n: self.resolve(n).video_id) if queries else None
+            return calibration.measure(
+                self._store, self._shelf.for_queries(), told=progress, known=known, made=made
+            )
+
     # Asking --------------------------------------------------------------------------------------
 
     def search(
@@ -265,7 +297,14 @@ class Corpus:
             )
         known = calibration.load(self._store)
         if self._searcher is None or self._asked != (streams, known):
-            self._searcher = Searcher(self._store, self._shelf.for_queries(), known.scales, known.chances)
+            self._searcher = Searcher(
+                self._store,
+                self._shelf.for_queries(),
+                known.scales,
+                known.chances,
+                known.thresholds,
+                known.rates,
+            )
             self._asked = (streams, known)
         return self._searcher
 

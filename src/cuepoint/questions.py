@@ -121,7 +121,9 @@ def read_questions(path: Path, resolve: Callable[[str], str]) -> list[Known]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     known = [
-        _known(line, f"{path}, line {number}", resolve) for number, line in enumerate(lines, 1) if line.strip()
+        _known(line, f"{path}, line {number}", resolve)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
     ]
     if not known:
         raise UsageError(f"{path} holds no questions; write a JSON line of query, video, start, end for each")
@@ -142,8 +144,12 @@ def _known(line: str, where: str, resolve: Callable[[str], str]) -> Known:
     if not isinstance(query, str) or not query.strip():
         raise UsageError(f"{where}: query is {query!r}; give the words to ask")
     times = [value["start"], value["end"]]
-    if not isinstance(video, str) or any(isinstance(t, bool) or not isinstance(t, int | float) for t in times):
-        raise UsageError(f"{where}: video is {video!r}, start and end are {times}; give a name and two seconds")
+    if not isinstance(video, str) or any(
+        isinstance(t, bool) or not isinstance(t, int | float) for t in times
+    ):
+        raise UsageError(
+            f"{where}: video is {video!r}, start and end are {times}; give a name and two seconds"
+        )
     try:
         return Known(query, Moment(resolve(video), float(times[0]), float(times[1])))
     except UsageError as error:

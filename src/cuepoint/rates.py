@@ -78,7 +78,7 @@ def _effective(hits: Sequence[bool], groups: Sequence[Hashable]) -> float:
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     count, number = len(hits), len(names)
     share = sum(hits) / count if count else 0.0
-    if number < 2 or not 0 < share < 1:
+    if number in (0, 1, count) or not 0 < share < 1:
         # Nothing scatters, so nothing is known of how groups differ; one group is no sample of groups.
         return float(count)
     sums = np.zeros(number)

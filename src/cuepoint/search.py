@@ -17,7 +17,7 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.confidence import Chance, answer_for
+from cuepoint.confidence import FIXED, MATCH_AT, Chance, Thresholds, answer_for
 from cuepoint.index.filters import Filter
 from cuepoint.index.passages import query_words, says
 from cuepoint.index.records import ClipBlock, ClipHits, VideoRecord
@@ -43,6 +43,7 @@ SEEN = Config()
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
 _MOST_TEXT = 600
+_UNCALIBRATED = "uncalibrated: this corpus is too small to say how sure an answer is"
 
 
 class Encodes(Protocol):
@@ -57,7 +58,8 @@ class Encodes(Protocol):
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
-    `doubt` says why the answer is "unsure", "" where it is not.
+    `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
+    answers are wrong on this corpus (`calibration.py: Report.summary`), None where that was not measured.
     """
 
     query: str
@@ -66,6 +68,7 @@ class SearchResult:
     videos: Mapping[str, VideoRecord] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     doubt: str = ""
+    calibration: Mapping[str, Any] | None = None
 
     def name(self, found: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""
@@ -84,6 +87,7 @@ class SearchResult:
             "answer": self.answer,
             "moments": [self._moment(rank, found) for rank, found in enumerate(self.moments, 1)],
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
+            "calibration": None if self.calibration is None else dict(self.calibration),
         }
 
     def _moment(self, rank: int, found: ScoredMoment) -> dict[str, Any]:
@@ -149,6 +153,14 @@ class StreamAnswer:
         """Whether each of some words is said in a moment, as it is."""
         return says(" ".join(self.block.text[self._clips(row)]), words)
 
+    def says_near(self, row: int, query: str, seconds: float) -> bool:
+        """Whether each word of a query is said in a moment or within some seconds of it."""
+        words, place, block = set(query_words(query)[0]), int(self.moments.video[row]), self.block
+        own = block.rows(place)
+        low, high = float(self.moments.start[row]) - seconds, float(self.moments.end[row]) + seconds
+        near = own.start + np.flatnonzero((block.start[own] < high) & (block.end[own] > low))
+        return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
+
     def evidence(self, row: int) -> Evidence:
         """The moment's strongest clip."""
         clips = self._clips(row)
@@ -176,7 +188,8 @@ class Searcher:
 
     `encoders` maps streams to what queries are encoded with; a stream without one is searched by its
     words only, or not at all. `scales` and `chances` are what has been measured of the streams
-    (`calibration.py`); without them scores are still ordered, but no confidence is told.
+    (`calibration.py`); without them scores are still ordered, but no confidence is told. `thresholds` part
+    the three answers; `rates` say how often these are wrong, and are handed on with each answer.
     """
 
     def __init__(
@@ -185,11 +198,15 @@ class Searcher:
         encoders: Mapping[str, Encodes],
         scales: Mapping[str, Scale] = MappingProxyType({}),
         chances: Mapping[str, Chance] = MappingProxyType({}),
+        thresholds: Thresholds = FIXED,
+        rates: Mapping[str, Any] | None = None,
     ) -> None:
         self._store = store
         self._scales = dict(scales)
         self._encoders = dict(encoders)
         self._chances = dict(chances)
+        self._thresholds = thresholds
+        self._rates = rates
 
     def search(
         self,
@@ -209,19 +226,17 @@ class Searcher:
         notes += said_of_filter
         answers = self._find_in(words, allowed, streams)
         ranked = self.rank(answers)
-        answer, doubt = _judged(words, ranked, answers)
+        answer, doubt = _judged(words, ranked, answers, self._thresholds)
         kept = [found for found in ranked if (found.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(
-                "this corpus is too small to say how sure an answer is; ask without a least confidence"
-            )
+            notes.append(f"{_UNCALIBRATED}; ask without a least confidence")
         ids = sorted({found.moment.video_id for found in kept})
         videos = {record.video_id: record for record in self._store.videos(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
         moments = tuple(found for found in kept if found.moment.video_id in videos)
         if not moments:
             answer, doubt = "no_match", ""
-        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt)
+        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt, self._rates)
 
     def find_all(
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
@@ -292,9 +307,7 @@ class Searcher:
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
 
 
-def ranked(
-    found: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
-) -> list[ScoredMoment]:
+def ranked(found: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int) -> list[ScoredMoment]:
     """What `streams` streams found, as each scores it (`StreamAnswer.scored`), in one order.
 
     Each stream's scores are first turned into how surprising they are among what unrelated sentences
@@ -324,8 +337,14 @@ def _surprising(found: ScoredMoment, chance: Chance | None) -> ScoredMoment:
     return replace(found, score=chance.surprise(found.score)) if chance else found
 
 
+def said_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
+    """The first stream whose best moment has every word of the query, as the query has it."""
+    words = set(query_words(query)[0])
+    return next((one for one in answers if words and len(one.moments) and one.says(0, words)), None)
+
+
 def _judged(
-    query: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+    query: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], thresholds: Thresholds
 ) -> tuple[Answer, str]:
     """The answer in one word, and why it is "unsure" where it is.
 
@@ -333,16 +352,17 @@ def _judged(
     what was asked for is there. It scores low because its words are common in this corpus, or few.
     """
     confidence = ranked[0].confidence if ranked else None
-    answer = answer_for(confidence, found=bool(ranked))
-    if answer == "match" or not ranked:
+    said = said_in(query, answers)
+    answer = answer_for(confidence, found=bool(ranked), said=said is not None, thresholds=thresholds)
+    if answer != "unsure":
         return answer, ""
     if confidence is None:
-        return answer, "this corpus is too small to say how sure an answer is"
-    words = set(query_words(query)[0])
-    for one in answers:
-        if words and len(one.moments) and one.says(0, words):
-            return "unsure", _doubt_of_said(one, words)
-    return answer, "unrelated sentences find about as much" if answer == "unsure" else ""
+        return answer, _UNCALIBRATED
+    if said is not None and confidence < MATCH_AT:
+        return answer, _doubt_of_said(said, set(query_words(query)[0]))
+    if confidence >= MATCH_AT:
+        return answer, "questions whose video is taken out find about as much"
+    return answer, "unrelated sentences find about as much"
 
 
 def _doubt_of_said(answer: StreamAnswer, words: Collection[str]) -> str:
