@@ -38,6 +38,7 @@ function readAddress() {
   };
   const read = { q: asked.get("q") ?? "", v: asked.get("v") ?? "", s: seconds("s"), e: seconds("e") };
   for (const name of FILTERS) read[name] = asked.get(name) ?? "";
+  if (!(Number(read.min) > 0)) read.min = "";
   if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
   return read;
 }
@@ -144,13 +145,13 @@ function readThresholds(told) {
 function bindOpen() {
   const found = resultOf(state);
   markOpen();
-  if (found) void player.open({ id: state.v, start: state.s, end: state.e, found, query: state.q, title: found.title });
+  if (found) player.bind(found);
 }
 
 async function listVideos(signal, pageToken = "") {
   const told = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const videos = told.data ?? told.videos ?? [];
+  const videos = told.data;
   shown.data.push(...videos);
   shown.page_info = told.page_info;
   const total = told.page_info?.total_results ?? shown.data.length;
@@ -258,8 +259,15 @@ function showCards() {
   byId("tail-cards").replaceChildren(...cards.filter((_, row) => tail[row]));
   const behind = tail.filter(Boolean).length;
   byId("tail").hidden = behind === 0;
-  byId("tail-said").textContent = `${behind} more that unrelated questions find as easily`;
-  byId("more").hidden = !shown.page_info?.next_page_token;
+  const total = shown.page_info.total_results - (data.length - behind);
+  byId("tail-said").textContent = `${total} more that unrelated questions find as easily`;
+  showMore();
+}
+
+/** What comes after a closed tail belongs into it. */
+function showMore() {
+  const closed = !byId("tail").hidden && !byId("tail").open;
+  byId("more").hidden = closed || !shown.page_info?.next_page_token;
   markOpen();
 }
 
@@ -437,9 +445,9 @@ async function fillFilters() {
   // Conveniences: without them the fields can still be typed into.
   try {
     const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), ask("stats")]);
-    byId("videos").replaceChildren(...(videos.data ?? videos.videos ?? []).map((video) =>
+    byId("videos").replaceChildren(...videos.data.map((video) =>
       make("option", { value: video.video_id }, video.title || video.video_id)));
-    const names = Object.keys(stats.streams ?? {});
+    const names = Object.keys(stats.streams);
     byId("stream").append(...names.filter((name) => name !== state.stream).map((name) => make("option", { value: name }, name)));
   } catch { /* said where it matters */ }
 }
@@ -454,7 +462,7 @@ function listen() {
   for (const name of FILTERS) byId(name).addEventListener("change", () => submit());
   byId("min").addEventListener("input", showMin);
   byId("more").addEventListener("click", () => void more());
-  byId("tail").addEventListener("toggle", markOpen);
+  byId("tail").addEventListener("toggle", showMore);
   byId("close").addEventListener("click", () => go({ v: "", s: null, e: null }));
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));

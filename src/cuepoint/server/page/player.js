@@ -6,11 +6,8 @@ import { clock, day, length, make, marker, readClock, span } from "./words.js";
 import { explained } from "./why.js";
 
 const byId = (id) => document.getElementById(id);
-const SOUND_ONLY = /\.(mp3|m4a|m4b|aac|wav|flac|ogg|oga|opus|wma|aiff?)$/i;
 // Cues are read in pieces: a day of film has tens of thousands.
 const CUES_AROUND = 300;
-// A cut that is longer is left to the browser's own downloads instead of being held in memory.
-const LONGEST_IN_MEMORY = 600;
 
 export class Player {
   /** `hooks`: changed(start, end), linkTo(moment), onlyThis(id), say(text), results(), question(). */
@@ -22,6 +19,7 @@ export class Player {
       changed: (start, end, isFinal, side) => this.#moved(start, end, isFinal, side),
     });
     this.loops = true;
+    this.cues = [];
     this.opened = null;
     this.#listen();
   }
@@ -37,14 +35,14 @@ export class Player {
    * was opened (null: none), `title` what to call the video until the server has said.
    */
   async open({ id, start, end, found, query, title }) {
-    const same = this.opened?.id === id && this.opened?.query === query;
+    const same = this.opened?.id === id && this.opened?.query === query && this.isWhole;
     this.opening?.abort();
     this.opening = new AbortController();
     const { signal } = this.opening;
     const from = start ?? 0;
     const until = end ?? from + 5;
     const info = same ? this.info : null;
-    this.opened = { id, query, found: found && { start: found.start, end: found.end, rank: found.rank } };
+    this.opened = { id, query, found };
     this.info = info;
     Object.assign(this, { start: from, end: until, given: start !== null });
     this.root.hidden = false;
@@ -62,7 +60,14 @@ export class Player {
     if (signal.aborted) return;
     this.#describe();
     this.#load(same);
-    await Promise.all([same ? this.#drawAgain() : this.#curves(signal), this.#words(from, signal, same)]);
+    await Promise.all([same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal, same)]);
+    this.isWhole ||= !signal.aborted;
+  }
+
+  /** Which result the open moment is, told after it was opened. */
+  bind(found) {
+    this.opened.found = found;
+    if (this.info) this.#showBorders();
   }
 
   close() {
@@ -75,6 +80,8 @@ export class Player {
   #forget() {
     this.#drop();
     this.curves = {};
+    this.cues = [];
+    this.isWhole = false;
     byId("subtitle").textContent = "";
     byId("unplayable").hidden = true;
     byId("cues").hidden = true;
@@ -91,8 +98,8 @@ export class Player {
     this.rate = rateOf(info);
     this.length = Number.isFinite(info.duration) ? info.duration : null;
     if (!this.given && this.length !== null) this.end = Math.min(this.end, this.length);
-    byId("title").textContent = info.title || nameOf(info) || this.opened.id;
-    const facts = [length(this.length ?? NaN), day(info.recorded ?? ""), `${Number(this.rate.toFixed(3))} frames a second`];
+    byId("title").textContent = info.title;
+    const facts = [length(this.length ?? NaN), day(info.recorded), info.frame_rate ? `${Number(this.rate.toFixed(3))} frames a second` : ""];
     byId("subtitle").textContent = facts.filter(Boolean).join(" · ");
     this.#frameTimeline();
   }
@@ -103,10 +110,6 @@ export class Player {
       rate: this.rate, start: this.start, end: this.end, shots: this.info.shots ?? [],
     });
     this.#showBorders();
-  }
-
-  #drawAgain() {
-    this.timeline.setCurves(this.curves);
   }
 
   // Playing ---------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ export class Player {
       return;
     }
     const file = address(ofVideo(this.opened.id, "/file"));
-    this.#mount(!hasPictures(this.info) ? "audio" : "video", `${file}#t=${this.start.toFixed(3)}`);
+    this.#mount(!this.info.has_picture ? "audio" : "video", `${file}#t=${this.start.toFixed(3)}`);
   }
 
   /** Only words are left to show. */
@@ -171,7 +174,7 @@ export class Player {
 
   #ready() {
     const { media } = this;
-    if (media.tagName === "VIDEO" && media.videoWidth === 0 && !this.clip && hasPictures(this.info)) {
+    if (media.tagName === "VIDEO" && media.videoWidth === 0 && !this.clip && this.info.has_picture) {
       this.#unplayable("the sound of this file, but not its pictures");
     }
     if (this.length === null && Number.isFinite(media.duration) && !this.clip) {
@@ -187,7 +190,7 @@ export class Player {
       byId("unplayable-text").textContent = "The cut moment cannot be played either. It may still be downloaded with “Cut”.";
       byId("play-clip").hidden = true;
     } else {
-      const kind = (/\.([a-z0-9]{1,5})$/i.exec(nameOf(this.info))?.[1] ?? "").toLowerCase();
+      const kind = (/\.([a-z0-9]{1,5})$/i.exec(this.info.name)?.[1] ?? "").toLowerCase();
       byId("unplayable-text").textContent = what
         ? `This browser plays ${what}.`
         : `This browser cannot play this file${kind ? ` (${kind})` : ""}, or the file is gone.`;
@@ -213,7 +216,7 @@ export class Player {
     this.#tell("");
     this.clip = { start, end };
     byId("unplayable").hidden = true;
-    this.#mount(!hasPictures(this.info) ? "audio" : "video", url);
+    this.#mount(!this.info.has_picture ? "audio" : "video", url);
     byId("screen").classList.add("clip");
   }
 
@@ -254,7 +257,7 @@ export class Player {
   }
 
   #playing(plays) {
-    byId("play-said").textContent = plays ? "Pause" : "Play the moment";
+    byId("play-said").textContent = plays ? "Pause" : "Play moment";
     byId("play").classList.toggle("plays", plays);
     cancelAnimationFrame(this.beat);
     if (!plays) return;
@@ -355,7 +358,7 @@ export class Player {
     this.cuesRead = read;
     try {
       const told = await ask(ofVideo(this.opened.id, "/cues"), { start: read.start.toFixed(3), end: read.end.toFixed(3) }, { signal });
-      if (!signal.aborted) this.#showCues(cuesOf(told));
+      if (!signal.aborted) this.#showCues(told.data);
     } catch (error) {
       if (error.name !== "AbortError") this.#tell(`No words: ${error.message}`, true);
     }
@@ -377,13 +380,13 @@ export class Player {
   }
 
   #markInside() {
-    for (const cue of this.cues ?? []) {
+    for (const cue of this.cues) {
       cue.button.classList.toggle("inside", cue.start < this.end && cue.end > this.start);
     }
   }
 
   #follow(at) {
-    const now = (this.cues ?? []).find((cue) => cue.start <= at && at < cue.end) ?? null;
+    const now = this.cues.find((cue) => cue.start <= at && at < cue.end) ?? null;
     if (now === this.current) return;
     this.current?.button.removeAttribute("aria-current");
     this.current = now;
@@ -403,7 +406,7 @@ export class Player {
 
   #cueKey(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const row = (this.cues ?? []).findIndex((cue) => cue.button === event.target.closest(".cue"));
+    const row = this.cues.findIndex((cue) => cue.button === event.target.closest(".cue"));
     if (!step || row < 0) return;
     event.preventDefault();
     event.stopPropagation();
@@ -429,11 +432,6 @@ export class Player {
     const { start, end } = this;
     const url = clipOf(this.opened.id, start, end);
     const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.mp4`.replace(/[\\/:*?"<>|]+/g, ".");
-    if (end - start > LONGEST_IN_MEMORY) {
-      make("a", { href: url, download: name }).click();
-      this.#tell("The browser loads the cut as soon as it is made.");
-      return;
-    }
     byId("cut").disabled = true;
     this.#tell(`Cutting ${span(start, end)}…`);
     try {
@@ -523,18 +521,9 @@ export class Player {
   }
 }
 
-const nameOf = (info) => String(info.name ?? info.path ?? info.title ?? "");
-const hasPictures = (info) => info.has_picture ?? !SOUND_ONLY.test(nameOf(info));
 
-/** Frames a second: a number, or a fraction such as "30000/1001". */
-function rateOf(info) {
-  const told = info.frame_rate ?? info.fps ?? null;
-  const [over, under = 1] = typeof told === "string" ? told.split("/").map(Number) : [Number(told)];
-  const rate = over / under;
-  return Number.isFinite(rate) && rate >= 1 && rate <= 1000 ? rate : 25;
-}
-
-const cuesOf = (told) => (Array.isArray(told) ? told : (told.cues ?? told.data ?? []));
+/** Frames a second; sound moves in steps of a 25th. */
+const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);
 
 async function copied(text) {
   if (navigator.clipboard && window.isSecureContext) {

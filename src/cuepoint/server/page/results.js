@@ -1,6 +1,5 @@
 // What a search found, as cards; and the videos of the corpus while nothing is asked.
 
-import { thumbnail } from "./server.js";
 import { badge, clock, length, make, marker, span, wordOf } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
@@ -11,10 +10,11 @@ function card({ href, key, picture, caption, children, dim }) {
   return make("li", { class: dim ? "card dim" : "card" }, link);
 }
 
-/** The picture of a video at an instant; `told` is its `thumbnail_url`, null where there is none. */
-function picture(id, at, told) {
-  if (told === null) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
-  const image = make("img", { src: thumbnail(id, at), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
+/** The server's picture of a video or a moment; a note where there is only sound, or only words. */
+function picture(told) {
+  // Addresses of this server only, and relative to the page.
+  if (!told?.startsWith("/api/")) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
+  const image = make("img", { src: told.slice(1), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
   image.addEventListener("error", () => image.parentElement?.classList.add("bare"), { once: true });
   return image;
 }
@@ -31,7 +31,7 @@ export function momentCard(found, { answer, query, href, dim }) {
   return card({
     href, dim,
     key: keyOf(found),
-    picture: picture(found.video_id, (found.start + found.end) / 2, found.thumbnail_url),
+    picture: picture(found.thumbnail_url),
     caption: span(found.start, found.end),
     children: [
       make("span", { class: "card-head" },
@@ -44,15 +44,14 @@ export function momentCard(found, { answer, query, href, dim }) {
 
 /** A video of the corpus. */
 export function videoCard(video, href) {
-  const streams = Array.isArray(video.streams) ? video.streams : Object.keys(video.streams ?? {});
   return card({
     href,
     key: video.video_id,
-    picture: picture(video.video_id, Math.min(1, (video.duration ?? 0) / 2), video.thumbnail_url),
+    picture: picture(video.thumbnail_url),
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title" }, video.title || video.video_id)),
-      make("span", { class: "evidence" }, [length(video.duration), streams.join(", ") || "not searchable"].filter(Boolean).join(" · ")),
+      make("span", { class: "evidence" }, [length(video.duration), video.streams.join(", ") || "not searchable"].filter(Boolean).join(" · ")),
     ],
   });
 }

@@ -24,7 +24,6 @@ export function address(path, parameters = {}) {
 }
 
 export const ofVideo = (id, part = "") => `videos/${encodeURIComponent(id)}${part}`;
-export const thumbnail = (id, at, width = 320) => address(ofVideo(id, "/thumbnail"), { at: at.toFixed(3), width });
 export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 

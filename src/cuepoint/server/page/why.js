@@ -4,7 +4,6 @@ import { counted, make, span } from "./words.js";
 
 /** The heading and the body for an answer of /api/why; `linkTo(moment)` is where a moment opens. */
 export function explained(why, linkTo) {
-  const wanted = why.moment;
   const title = why.found
     ? `Found: it is result ${why.rank}`
     : why.rank !== null
@@ -17,14 +16,15 @@ export function explained(why, linkTo) {
         make("a", { href: linkTo(moment) }, `${moment.video_id} ${span(moment.start, moment.end)}`),
         moment.text ? make("span", { class: "quiet" }, ` ${moment.text}`) : null))));
   }
-  return { title: `${title} – ${span(wanted.start, wanted.end)}`, body: parts };
+  return { title, body: parts };
 }
 
 function verdict(why) {
-  if (why.localized) return `The search marks it as ${span(...why.localized)}.`;
+  const wanted = `About ${span(why.moment.start, why.moment.end)}: `;
+  if (why.localized) return `${wanted}the search marks it as ${span(...why.localized)}.`;
   const empty = why.streams.every((stream) => !stream.clips_in_moment);
-  if (empty) return "Nothing of this moment is in the index, so no question can find it.";
-  return "No result shares a third of this moment's time.";
+  if (empty) return `${wanted}nothing of it is in the index, so no question can find it.`;
+  return `${wanted}no result shares a third of its time.`;
 }
 
 function streamPart(stream) {
