@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,17 +19,18 @@ from typing import Any
 
 from cuepoint.types import UsageError
 from cuepoint.video.aside import check_free, write_error, written_aside
-from cuepoint.video.copying import copy_packets
-from cuepoint.video.encoding import MovieWriter, Span, common_form, container_for, look_at
+from cuepoint.video.copying import copy_packets, copy_suffix
+from cuepoint.video.encoding import MovieWriter, Span, check_media, common_form, container_for, look_at
 from cuepoint.video.files import printable
 from cuepoint.video.headers import lacks_index, missing_bytes
-from cuepoint.video.probe import MediaError
+from cuepoint.video.probe import MediaError, probe
 from cuepoint.video.spans import PictureSpan, SoundSpan
 from cuepoint.video.timecode import exact
 
 Progress = Callable[[float], None]
 # A copied piece says what it is off by only where somebody would notice.
 _NOTABLE_SECONDS = 0.001
+_LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,33 @@ class Cut:
             "duration": round(self.duration, 6),
             "notes": list(self.notes),
         }
+
+
+def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection[str] = ()) -> str:
+    """A file name for a cut of a file that is called `name`, safe in every folder and not among `taken`.
+
+    >>> cut_name("My holiday?/.mp4", 1, 2.5, ".mp4"), cut_name("...", 0, 1, ".m4a", {"video_0.000-1.000.m4a"})
+    ('My_holiday_1.000-2.500.mp4', 'video_0.000-1.000-2.m4a')
+    """
+    valid = unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
+    stem = valid.rpartition(".")[0] if "." in valid.strip(".") else valid
+    safe = re.sub(r"[^\w.-]+", "_", stem).strip("_.-")
+    while len(safe.encode()) > _LONGEST_NAME:
+        safe = safe[:-1]
+    wanted = f"{safe or 'video'}_{start:.3f}-{end:.3f}"
+    chosen, number = f"{wanted}{suffix}", 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{wanted}-{number}{suffix}"
+    return chosen
+
+
+def suffix_for(path: Path, *, copy: bool = False) -> str:
+    """The suffix that a cut of a file has: .mp4, .m4a for sound alone, that of the source for a copy."""
+    check_media(Path(path))
+    if copy:
+        return copy_suffix(Path(path))
+    return ".mp4" if probe(Path(path)).picture is not None else ".m4a"
 
 
 def cut(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.types import UsageError
-from cuepoint.video.files import printable
+from cuepoint.video.files import TRANSCRIPT_SUFFIXES, printable
 from cuepoint.video.probe import (
     MediaError,
     frame_matrix,
@@ -69,6 +69,11 @@ def container_for(path: Path, *, copy: bool = False) -> str:
         known = [suffix for suffix, name in _CONTAINERS.items() if copy or name in _ENCODED]
         raise UsageError(f"{printable(path)}: a cut is written as {', '.join(known)}; give such a name")
     return container
+
+
+def is_written(path: Path) -> bool:
+    """Whether a name ends as those of cuts do."""
+    return path.suffix.lower() in _CONTAINERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def look_at(path: Path, start: float, end: float) -> Span:
         raise UsageError(
             f"{printable(path)}: {start!r}-{end!r} is no span of time; 0 <= start < end is needed"
         )
-    check_regular(path)
+    check_media(path)
     found = probe(path)
     notes: list[str] = []
     first, last = exact(start), exact(end)
@@ -153,10 +158,12 @@ def look_at(path: Path, start: float, end: float) -> Span:
     return Span(path, (start, end), first, last, look, sound, tuple(notes))
 
 
-def check_regular(path: Path) -> None:
-    """Raise MediaError for what is there and is no plain file: a pipe would be waited for without end."""
+def check_media(path: Path) -> None:
+    """Raise MediaError for what cannot be a recording: a pipe would be waited for without end."""
     if path.exists() and not path.is_file():
         raise MediaError(f"{printable(path)}: no plain file; give the path of a recording")
+    if path.suffix.lower() in TRANSCRIPT_SUFFIXES:
+        raise MediaError(f"{printable(path)}: a transcript; there are no pictures and no sound in it to cut")
 
 
 def _look(path: Path, container: InputContainer, stream: VideoStream) -> Look:

@@ -1,0 +1,43 @@
+"""Text that comes from file names, subtitles and queries, made harmless for one line of a list."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def one_line(text: str, longest: int = 0) -> str:
+    """Text on one line without control characters; cut to `longest` characters where that is given.
+
+    >>> one_line("two\\nlines \\x1b[31mred")
+    'two lines [31mred'
+    """
+    valid = text.encode("utf-8", "backslashreplace").decode()
+    spaced = "".join(
+        " " if letter.isspace() or unicodedata.category(letter) in ("Zl", "Zp") else letter
+        for letter in valid
+    )
+    plain = "".join(letter for letter in spaced if unicodedata.category(letter) not in ("Cc", "Cn"))
+    joined = " ".join(plain.split())
+    return joined if not longest or len(joined) <= longest else joined[: longest - 1].rstrip() + "…"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number for people, "" for None.
+
+    >>> number(0.5), number(None)
+    ('0.5', '')
+    """
+    return "" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def clock(seconds: float) -> str:
+    """HH:MM:SS.mmm, as WebVTT wants it.
+
+    >>> clock(3723.5)
+    '01:02:03.500'
+    """
+    milliseconds = round(seconds * 1000)
+    rest, thousandths = divmod(milliseconds, 1000)
+    minutes, second = divmod(rest, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour:02d}:{minute:02d}:{second:02d}.{thousandths:03d}"
