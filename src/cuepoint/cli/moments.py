@@ -110,7 +110,8 @@ def _one(corpus: Corpus | None, moment: str, rank: int) -> Clip:
     if corpus is None:
         if not Path(video).exists():
             raise UsageError(
-                f"{video!r}: there is no such file; check the path, or give --corpus DIR to name a video of it"
+                f"{video!r}: there is no such file; check the path, "
+                "or give --corpus DIR to name a video of it"
             )
         return clip_of_file(video, start, end, rank)
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from cuepoint.export.clip import Clip
@@ -17,44 +17,20 @@ from cuepoint.video.files import content_hash
 from cuepoint.video.probe import MediaError
 
 if TYPE_CHECKING:
-    from cuepoint.types import ScoredMoment
+    # The nouns of rooms above this one: what is handed in, never what is called.
+    from cuepoint.index.records import VideoRecord
+    from cuepoint.search import SearchResult
 
 _MOST_BYTES = 64 << 20
 _MOST_MOMENTS = 10_000
 _LONGEST_TEXT = 100_000
 
 
-class Record(Protocol):
-    """What is needed of a corpus's row of a file."""
-
-    @property
-    def video_id(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def modified_ns(self) -> int: ...
-    @property
-    def content_hash(self) -> str: ...
-
-
-class Result(Protocol):
-    """What is needed of an answer."""
-
-    @property
-    def query(self) -> str: ...  # noqa: D102
-    @property
-    def moments(self) -> Sequence[ScoredMoment]: ...  # noqa: D102
-    @property
-    def videos(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-
 class ResultsError(CuepointError):
     """A file of answers that is none; the message names file, place, value and what is accepted."""
 
 
-def clips_of_result(result: Result) -> list[Clip]:
+def clips_of_result(result: SearchResult) -> list[Clip]:
     """The moments of an answer, best first."""
     return [
         _clip(
@@ -70,7 +46,7 @@ def clips_of_result(result: Result) -> list[Clip]:
     ]
 
 
-def clip_of_moment(record: Record, start: float, end: float, rank: int = 1) -> Clip:
+def clip_of_moment(record: VideoRecord, start: float, end: float, rank: int = 1) -> Clip:
     """A moment of a video of a corpus that a person named."""
     return _clip(record, Moment(record.video_id, start, end), rank=rank)
 
@@ -91,7 +67,7 @@ def clip_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> C
     )
 
 
-def _clip(record: Any, moment: Moment, *, rank: int, **facts: Any) -> Clip:
+def _clip(record: VideoRecord, moment: Moment, *, rank: int, **facts: Any) -> Clip:
     return Clip(
         rank=rank,
         video_id=moment.video_id,
@@ -103,7 +79,7 @@ def _clip(record: Any, moment: Moment, *, rank: int, **facts: Any) -> Clip:
     )
 
 
-def check_unchanged(record: Record) -> None:
+def check_unchanged(record: VideoRecord) -> None:
     """Raise MediaError where the file is gone, or is another one than was indexed.
 
     As `index` does: size and time tell, and where the time alone differs, the content.

@@ -105,8 +105,9 @@ def _clamped(clip: Clip, source: Source) -> list[str]:
 def make_timeline(clips: Sequence[Clip], options: Options, *, rates: Rates) -> Timeline:
     """The time line of some moments in their order.
 
-    `rates` says how each source is counted, for formats differ: at that of the time line ("one"), at its own
-    where editors know it ("standard"), or at its own whatever it is ("own"). Raises UsageError for no moments, or options that do not fit.
+    `rates` says how each source is counted, for formats differ: at the rate of the time line ("one"), at its
+    own where editors know it ("standard"), or at its own whatever it is ("own").
+    Raises UsageError for no moments, or options that do not fit.
     """
     if not clips:
         raise UsageError("nothing to export: no moment was found or given")
