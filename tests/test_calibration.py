@@ -211,7 +211,7 @@ def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
     result = corpus.search("whales", k=5)
     assert result.answer == "unsure"
-    assert result.doubt == "this corpus is too small to say how sure an answer is"
+    assert result.doubt == "uncalibrated: this corpus is too small to say how sure an answer is"
     assert "whales" in result.moments[0].text
     assert all(found.confidence is None for found in result.moments)
     assert result.to_json()["moments"][0]["confidence"] is None

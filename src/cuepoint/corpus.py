@@ -360,7 +360,8 @@ class Corpus:
         from cuepoint.shown import Stats
 
         self._store.refresh()
-        return Stats.of(self.location, self._store, calibration.load(self._store).chances)
+        known = calibration.load(self._store)
+        return Stats.of(self.location, self._store, known.chances, known.rates)
 
     def check_streams(self) -> list[tuple[str, str, str, str]]:
         """For each stream: name, what made it, what is wrong with searching it ("": nothing), the remedy."""

@@ -19,11 +19,12 @@ from cuepoint.index.passages import query_words
 from cuepoint.index.store import Store
 from cuepoint.types import Moment, UsageError
 
-FEWEST_WORDS, MOST_WORDS = 3, 6
-"""Words of a question that is made of a passage; titles that people give have 5 in the middle."""
+FEWEST_WORDS, MOST_WORDS = 4, 8
+"""Words of a question that is made of a passage. With these, answers to made questions and to titles that
+people give are a match, unsure and no match about as often (docs/confidence.md)."""
 
 # A question is made of a stretch with at least so many different words, so that some can be left out.
-_WORDS_OF_STRETCH = 2 * MOST_WORDS
+_WORDS_OF_STRETCH = 12
 # Videos that questions are taken from; each is read whole.
 _MOST_VIDEOS = 200
 # Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
@@ -103,8 +104,9 @@ def _words(text: str) -> Iterator[str]:
 
 def _question(words: Sequence[str], common: Counter[str], rng: random.Random) -> str:
     """Some of the rarer half of the words, in another order than they are said in."""
-    rarer = sorted(words, key=lambda word: (common[word], word))[: max(MOST_WORDS, len(words) // 2)]
-    chosen = rng.sample(rarer, rng.randint(FEWEST_WORDS, MOST_WORDS))
+    count = rng.randint(FEWEST_WORDS, MOST_WORDS)
+    rarer = sorted(words, key=lambda word: (common[word], word))[: max(count, len(words) // 2)]
+    chosen = rng.sample(rarer, count)
     if chosen == [word for word in words if word in set(chosen)]:
         chosen.reverse()
     return " ".join(chosen)

@@ -11,6 +11,7 @@ from cuepoint.confidence import Chance
 from cuepoint.index.filters import recorded_at
 from cuepoint.index.records import StoreStats, VideoRecord
 from cuepoint.index.store import Store
+from cuepoint.rates import Rate
 from cuepoint.times import format_time
 from cuepoint.types import Moment
 
@@ -98,18 +99,22 @@ class Stats:
     store: StoreStats
     encoders: Mapping[str, str]
     chances: Mapping[str, Chance]
+    rates: Mapping[str, Any] | None
     failed: tuple[VideoRecord, ...]
     indexed_at: float
 
     @classmethod
-    def of(cls, location: str, store: Store, chances: Mapping[str, Chance]) -> Stats:
-        """The numbers of a store."""
+    def of(
+        cls, location: str, store: Store, chances: Mapping[str, Chance], rates: Mapping[str, Any] | None
+    ) -> Stats:
+        """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
         records = store.videos()
         return cls(
             location=location,
             store=store.stats(),
             encoders={name: info.encoder for name, info in store.streams.items()},
             chances=chances,
+            rates=rates,
             failed=tuple(record for record in records if record.state == "failed"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
         )
@@ -139,6 +144,7 @@ class Stats:
                 }
                 for name, stream in self.store.streams.items()
             },
+            "calibration": None if self.rates is None else dict(self.rates),
             "failed": [{"path": _printable(r.path), "error": r.error} for r in self.failed],
             "indexed_at": self.indexed_at,
         }
@@ -153,6 +159,11 @@ class Stats:
             how = "by vector index" if stream.vector_index else "exactly"
             sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
             lines.append(f"  {name}: {stream.clips} clips by {self.encoders[name]}, searched {how}{sure}")
+        if self.rates is not None:
+            alarms, misses = (_told(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            lines.append(
+                f"  answers: false alarms {alarms}, misses {misses} (`cuepoint calibrate` says more)"
+            )
         if self.failed:
             lines.append(
                 f"{len(self.failed)} files could not be read (`cuepoint index --retry` tries again):"
@@ -162,6 +173,10 @@ class Stats:
                 for r in self.failed
             ]
         return lines
+
+
+def _told(rate: Mapping[str, Any]) -> str:
+    return str(Rate.from_json(rate))
 
 
 def _printable(text: str) -> str:

@@ -32,7 +32,7 @@ def test_json_is_what_the_formats_page_says(cuepoint: Cuepoint) -> None:
     answer = done.json
     assert done.code == 0
     assert done.err == ""
-    assert set(answer) == {"query", "answer", "moments", "notes"}
+    assert set(answer) == {"query", "answer", "moments", "notes", "calibration"}
     assert answer["query"] == "the space telescope"
     assert answer["answer"] == "match"
     assert 1 < len(answer["moments"]) <= 5

@@ -13,7 +13,8 @@ def test_numbers_for_programs(cuepoint: Cuepoint, corpus: Path) -> None:
     done = cuepoint("stats")
     stats = done.json
     assert done.code == 0
-    assert set(stats) == {"corpus", "videos", "hours", "bytes", "streams", "failed", "indexed_at"}
+    keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "indexed_at"}
+    assert set(stats) == keys
     assert stats["corpus"] == str(corpus)
     assert stats["videos"] == len(cuepoint("show").json)
     assert 0 < stats["hours"] < 1
