@@ -9,16 +9,20 @@ from collections.abc import Sequence
 
 import cuepoint
 from cuepoint.cli import (
+    calibrate,
     compare,
     convert,
+    cut,
     datasets,
     doctor,
     evaluate,
+    export,
     features,
     index,
     remove,
     report,
     search,
+    serve,
     show,
     stats,
 )
@@ -28,7 +32,24 @@ from cuepoint.types import CuepointError
 FOUND, NOT_FOUND, WRONG = 0, 1, 2
 INTERRUPTED = 130
 
-_VERBS = (index, search, show, stats, remove, doctor, evaluate, compare, report, convert, datasets, features)
+_VERBS = (
+    index,
+    search,
+    show,
+    stats,
+    remove,
+    doctor,
+    serve,
+    export,
+    cut,
+    calibrate,
+    evaluate,
+    compare,
+    report,
+    convert,
+    datasets,
+    features,
+)
 
 _EPILOG = """\
 first steps:
