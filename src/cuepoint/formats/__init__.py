@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cuepoint.formats.columns import Annotations, RunSource
-from cuepoint.formats.opened import FormatError, Opening, look_into, read_json
+from cuepoint.formats.opened import Opening, json_fault, look_into, read_json
 from cuepoint.types import UsageError
 
 __all__ = [
@@ -118,4 +118,4 @@ def _check_json(opening: Opening) -> None:
     try:
         json.loads(opening.first_line)
     except (ValueError, RecursionError) as error:
-        raise FormatError(opening.path, f"is not JSON ({error})", line=1) from None
+        raise json_fault(opening.path, error, line=1) from None

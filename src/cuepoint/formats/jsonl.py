@@ -29,7 +29,7 @@ from cuepoint.formats._blocks import (
 )
 from cuepoint.formats._records import Record, line_record, numbered_lines, records_of
 from cuepoint.formats.columns import Annotations, Collector, RunBlock, RunSource, Task, best_first
-from cuepoint.formats.opened import FormatError, Opening, look_into, opened, written
+from cuepoint.formats.opened import FormatError, Opening, beside, look_into, opened, written
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -68,25 +68,17 @@ def read_annotations(path: Path) -> Annotations:
     that the video is right and no moment of it is known.
     """
     if path.is_dir():
-        path = _beside(path, "qrels") or path / "qrels.jsonl"
+        path /= "qrels.jsonl"
+        path = beside(path, path.name) or path
     collector = Collector(str(path), cut=False)
     if path.name in ("qrels.jsonl", "qrels.jsonl.gz"):
         for kind, read in (("videos", _read_video), ("queries", _read_query), ("pools", _read_pool)):
-            if sibling := _beside(path.parent, kind):
+            if sibling := beside(path, f"{kind}.jsonl"):
                 for record in records_of(sibling):
                     read(collector, record)
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, _QRELS):
         _read_judgement(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no judgements", accepted=_QRELS)
     return collector.annotations()
-
-
-def _beside(folder: Path, kind: str) -> Path | None:
-    names = (folder / f"{kind}.jsonl", folder / f"{kind}.jsonl.gz")
-    return next((path for path in names if path.exists()), None)
 
 
 def _read_video(collector: Collector, record: Record) -> None:

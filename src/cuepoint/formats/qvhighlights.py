@@ -20,7 +20,7 @@ from cuepoint.formats._blocks import BLOCK_ROWS, BlockBuilder, Losses, Row, list
 from cuepoint.formats._records import Record, records_of
 from cuepoint.formats._writing import as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import Annotations, Collector, Floats, RunBlock, RunSource, Task
-from cuepoint.formats.opened import FormatError, Opening, written
+from cuepoint.formats.opened import Opening, written
 from cuepoint.types import UsageError
 
 NAME = "qvhighlights"
@@ -51,12 +51,8 @@ def read_annotations(path: Path) -> Annotations:
     A query without labels has no judgement; its video is its pool.
     """
     collector = Collector(str(path))
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, _TRUTH):
         _read_line(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no annotations", accepted=_TRUTH)
     return collector.annotations()
 
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from cuepoint.formats._beginning import first_object
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, refuse_empty, rows_of
-from cuepoint.formats._fields import read_json_without_repeats
-from cuepoint.formats._records import Record, records_of
+from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import (
     Annotations,
@@ -30,7 +29,7 @@ from cuepoint.formats.columns import (
     RunSource,
     Task,
 )
-from cuepoint.formats.opened import FormatError, Opening, opened, written
+from cuepoint.formats.opened import Opening, opened, written
 from cuepoint.types import Query, UsageError
 
 if TYPE_CHECKING:
@@ -67,12 +66,8 @@ def read_annotations(path: Path) -> Annotations:
     a query without judgement; its video, where it is named, is the query's pool.
     """
     collector = Collector(str(path), cut=False)
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, "lines with desc_id, desc, vid_name, ts"):
         _read_line(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no annotations", accepted="lines with desc_id, desc, vid_name, ts")
     return collector.annotations()
 
 
@@ -166,10 +161,7 @@ def _block(
 
 def _with_care(path: Path) -> MemoryRun:
     """The same by Python's own JSON reader; says what is wrong where something is."""
-    value = read_json_without_repeats(path)
-    if not isinstance(value, dict):
-        raise FormatError(path, "is no object:", value=value, accepted=_SUBMISSION)
-    document = Record(path, value)
+    document = document_of(path).record("", _SUBMISSION)
     videos = _indices(document)
     lists = {task: _list_with_care(document, task, videos) for task in TASKS if document.has(task)}
     refuse_empty(path, any(lists.values()))
