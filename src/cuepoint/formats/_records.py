@@ -16,6 +16,7 @@ LONGEST_LINE = 1 << 28
 
 _IDS = "a text that is not empty, or a whole number"
 _WORDS = "a text that is not empty"
+_TIMES = "[start, end], two finite numbers"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -147,14 +148,13 @@ class Record:
             raise self.wrong(key, "is no pair:", value, accepted)
         return value[0], value[1]
 
-    def as_times(self, key: str, value: Any, accepted: str = "[start, end]") -> tuple[float, float]:
+    def as_times(self, key: str, value: Any, accepted: str = _TIMES) -> tuple[float, float]:
         """[start, end] that stands at `key`: two finite numbers in any order."""
-        accepted += ", two finite numbers"
-        start, end = (
-            self.as_number(f"{key}[{place}]", time, accepted=accepted)
-            for place, time in enumerate(self.as_pair(key, value, accepted))
+        start, end = self.as_pair(key, value, accepted)
+        return (
+            self.as_number(key + "[0]", start, accepted=accepted),
+            self.as_number(key + "[1]", end, accepted=accepted),
         )
-        return start, end
 
     def record(self, key: str, accepted: str = "an object") -> Record:
         """An object."""

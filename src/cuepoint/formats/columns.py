@@ -51,14 +51,7 @@ class Annotations:
     def qrels(self) -> Qrels:
         """Query id -> judgements, those without a usable moment left out."""
         judged: dict[str, list[Judgement]] = {query.id: [] for query in self.queries}
-        for query, video, start, end, relevance in zip(
-            self.query.tolist(),
-            self.video.tolist(),
-            self.start.tolist(),
-            self.end.tolist(),
-            self.relevance.tolist(),
-            strict=True,
-        ):
+        for query, video, start, end, relevance in judgement_rows(self):
             if start < end:
                 moment = Moment(self.videos[video].id, start, end)
                 judged[self.queries[query].id].append(Judgement(moment, relevance))
@@ -192,6 +185,18 @@ class Collector:
             pools=MappingProxyType(self._pools),
             counts=MappingProxyType(self._counts),
         )
+
+
+def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, float, float]]:
+    """(number of the query, number of the video, start, end, relevance) of each judgement, in their order."""
+    columns = (
+        annotations.query,
+        annotations.video,
+        annotations.start,
+        annotations.end,
+        annotations.relevance,
+    )
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,15 @@ from cuepoint.formats._blocks import (
     without_empty_spans,
 )
 from cuepoint.formats._records import Record, line_record, numbered_lines, records_of
-from cuepoint.formats.columns import Annotations, Collector, RunBlock, RunSource, Task, best_first
+from cuepoint.formats.columns import (
+    Annotations,
+    Collector,
+    RunBlock,
+    RunSource,
+    Task,
+    best_first,
+    judgement_rows,
+)
 from cuepoint.formats.opened import FormatError, Opening, beside, look_into, opened, written
 from cuepoint.types import UsageError
 
@@ -270,14 +278,7 @@ def _video_line(video: Any) -> dict[str, Any]:
 
 
 def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
-    for query, video, start, end, relevance in zip(*(c.tolist() for c in columns), strict=True):
+    for query, video, start, end, relevance in judgement_rows(annotations):
         times = {"start": start, "end": end} if start < end else {}
         names = {"query_id": annotations.queries[query].id, "video_id": annotations.videos[video].id}
         yield {**names, **times, "relevance": relevance}

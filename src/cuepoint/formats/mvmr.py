@@ -18,7 +18,7 @@ from cuepoint.formats._beginning import first_entry, first_object
 from cuepoint.formats._blocks import Losses
 from cuepoint.formats._records import Record, document_of
 from cuepoint.formats._writing import put
-from cuepoint.formats.columns import Annotations, Collector
+from cuepoint.formats.columns import Annotations, Collector, judgement_rows
 from cuepoint.formats.opened import FormatError, Opening, written
 
 NAME = "mvmr"
@@ -123,8 +123,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses = Losses(path)
     losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     judged: dict[int, list[tuple[str, float, float]]] = {}
-    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
-    for number, video, start, end in zip(*(column.tolist() for column in columns), strict=True):
+    for number, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(number, []).append((annotations.videos[video].id, start, end))
     document: dict[str, dict[str, Any]] = {}
     for video_ in annotations.videos:

@@ -28,6 +28,7 @@ from cuepoint.formats.columns import (
     RunBlock,
     RunSource,
     Task,
+    judgement_rows,
 )
 from cuepoint.formats.opened import Opening, opened, written
 from cuepoint.types import Query, UsageError
@@ -222,9 +223,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
     known, own = durations(annotations), own_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
-    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
     with written(path) as stream:
-        for number, video, *times in zip(*(column.tolist() for column in columns), strict=True):
+        for number, video, *times, _ in judgement_rows(annotations):
             _put_line(stream, annotations.queries[number], annotations.videos[video].id, known, {"ts": times})
         for number in unjudged:
             query = annotations.queries[number]

@@ -20,7 +20,7 @@ from cuepoint.formats._beginning import first_entry, first_value
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
 from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource
+from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource, judgement_rows
 from cuepoint.formats.opened import FormatError, Opening, look_into, written
 
 NAME = "tvr-ranking"
@@ -135,18 +135,10 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("queries without judgements are left out", silent)
     losses.count("pools are left out", len(annotations.pools))
     known = durations(annotations)
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
-    rows = zip(*(column.tolist() for column in columns), strict=True)
     with written(path) as stream:
         stream.write(b"[")
         members = ListWriter(stream)
-        for pair_id, (number, video, start, end, grade) in enumerate(rows):
+        for pair_id, (number, video, start, end, grade) in enumerate(judgement_rows(annotations)):
             query, video_id = annotations.queries[number], annotations.videos[video].id
             members.add(
                 {
