@@ -40,8 +40,9 @@ class Record:
         """
         if value is None and problem.endswith(":"):
             problem += " null"
+        given = {} if value is None else {"value": value}
         field = self.prefix + key if key else self.prefix.removesuffix(".")
-        return FormatError(self.path, problem, line=self.line, field=field, value=value, accepted=accepted)
+        return FormatError(self.path, problem, line=self.line, field=field, accepted=accepted, **given)
 
     def has(self, key: str) -> bool:
         """Whether the field is there and not null."""
