@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cuepoint.formats.opened import FormatError, json_fault, opened, read_json
+from cuepoint.formats.opened import ABSENT, FormatError, json_fault, opened, read_json
 
 LONGEST_LINE = 1 << 28
 """Bytes of a line beyond which a file is taken for something else than lines."""
@@ -33,7 +33,7 @@ class Record:
     line: int | None = None
     prefix: str = ""
 
-    def wrong(self, key: str, problem: str, value: Any = None, accepted: str = "") -> FormatError:
+    def wrong(self, key: str, problem: str, value: Any = ABSENT, accepted: str = "") -> FormatError:
         """The error that a field of this record has, or the record itself, whose key is "".
 
         A problem that ends in a colon is followed by the value.

@@ -64,6 +64,10 @@ class Annotations:
         for query_id, judgements in qrels.items():
             collector.add_query(query_id)
             for judgement in judgements:
+                if not isinstance(judgement, Judgement):
+                    raise UsageError(
+                        f"query {query_id!r}: {judgement!r}: judgements are Judgements of Moments"
+                    )
                 moment = judgement.moment
                 collector.judge(query_id, moment.video_id, moment.start, moment.end, judgement.relevance)
         return collector.annotations()
@@ -260,7 +264,12 @@ def _block_of(run: Run) -> RunBlock:
     codes: dict[str, int] = {}
     ordered: list[ScoredMoment] = []
     offsets = [0]
-    for moments in run.values():
+    for query_id, moments in run.items():
+        for scored in moments:
+            if not isinstance(scored, ScoredMoment) or not math.isfinite(scored.score):
+                raise UsageError(
+                    f"query {query_id!r}: {scored!r}: answers are ScoredMoments with finite scores"
+                )
         ordered.extend(sorted(moments, key=lambda scored: scored.sort_key))
         offsets.append(len(ordered))
     return RunBlock(

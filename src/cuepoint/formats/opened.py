@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -19,6 +20,8 @@ from cuepoint.types import CuepointError
 
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 65_536
+ABSENT: Any = object()
+"""No value to show: None is one, JSON's null."""
 
 
 class FormatError(CuepointError):
@@ -31,12 +34,12 @@ class FormatError(CuepointError):
         *,
         line: int | None = None,
         field: str | None = None,
-        value: Any = None,
+        value: Any = ABSENT,
         accepted: str = "",
     ) -> None:
         where = f"{path}" + (f", line {line}" if line is not None else "")
         what = f"{_in_line(field)}: " if field else ""
-        shown = "" if value is None else f" {_short(value)}"
+        shown = "" if value is ABSENT else f" {_short(value)}"
         remedy = f"; accepted: {accepted}" if accepted else ""
         super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
 
@@ -134,7 +137,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all."""
+    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
+
+    A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
+    """
+    packed = path.name.endswith(".gz")
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise FormatError(path, "is no file to write to; name one that is, or that is not there yet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -142,7 +152,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
         with os.fdopen(handle, "wb") as raw:
-            if path.name.endswith(".gz"):
+            if packed:
                 # No name and no time in the header: the same content makes the same bytes.
                 with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
                     yield cast(IO[bytes], stream)
@@ -203,3 +213,21 @@ def json_fault(
         return FormatError(path, "is nested too deeply to be read", line=line)
     # Python refuses to read whole numbers of thousands of digits.
     return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+
+
+def refuse_overwriting(target: Path, *sources: Path | str) -> None:
+    """Raise FormatError where a file to write is one of those that are read."""
+    for source in map(Path, sources):
+        with contextlib.suppress(OSError):
+            if target.samefile(source):
+                raise FormatError(target, "is read here and would be overwritten; write to another file")
+
+
+def line_with(path: Path, text: str) -> int | None:
+    """The first line of a file that holds some text, None where none does: for messages about an id."""
+    wanted = (text.encode(), json.dumps(text)[1:-1].encode())
+    with contextlib.suppress(CuepointError), opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if any(form in line for form in wanted):
+                return number
+    return None
