@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: 
     assert told["unknown_queries"] == 1
     strict = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--strict")
     assert strict.code == 2
-    assert "'stranger' is not judged" in strict.err
+    assert "run.jsonl, line 2: query 'stranger' is not judged" in strict.err
 
 
 @pytest.mark.parametrize(
@@ -166,3 +167,27 @@ def test_names_from_a_file_cannot_command_the_terminal(bare: Cuepoint, files: tu
     done = bare("evaluate", "vcmr", "--truth", truth, "--run", run)
     assert done.code == 2
     assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_file_that_is_read_is_not_overwritten(bare: Cuepoint, files: tuple[Path, Path], which: int) -> None:
+    before = files[which].read_bytes()
+    done = bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", files[which])
+    assert done.code == 2
+    assert "would be overwritten" in done.err
+    assert files[which].read_bytes() == before
+
+
+def test_an_output_that_is_a_pipe_is_refused_and_a_link_is_followed(
+    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pipe, link, behind = tmp_path / "pipe", tmp_path / "link.jsonl", tmp_path / "behind.jsonl"
+    os.mkfifo(pipe)
+    done = bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", pipe)
+    assert done.code == 2
+    assert "is no file to write to" in done.err
+    assert pipe.is_fifo()
+    link.symlink_to(behind)
+    assert bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", link).code == 0
+    assert link.is_symlink()
+    assert behind.read_text().count("query_id") == 2

@@ -53,6 +53,21 @@ def test_a_data_set_declares_what_a_person_must_know(name: str) -> None:
 
 
 @EVERY
+def test_a_count_of_one_split_does_not_stand_on_the_cards_of_all(name: str) -> None:
+    """The notes of a data set are shown with every split; what is true of one is said with that split."""
+    dataset = declared_as(name)
+    for measure in ("videos", "queries"):
+        counts = [
+            {getattr(split.paper, measure), *(getattr(file.holds, measure) for file in split.files)} - {None}
+            for split in dataset.splits
+        ]
+        of_some = set().union(*counts) - set.intersection(*counts)
+        for note in dataset.notes:
+            said = {int(text.replace(",", "")) for text in re.findall(rf"([\d,]*\d) {measure}", note)}
+            assert not said & of_some, note
+
+
+@EVERY
 def test_no_promise_of_a_link_is_made(name: str) -> None:
     told = json.dumps(declared_as(name).to_json())
     assert "http" not in told

@@ -22,6 +22,14 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
         open_dataset("charades", tmp_path)
 
 
+@pytest.mark.parametrize("name", dataset_names())
+def test_a_name_may_have_underscores_and_be_in_any_case(name: str) -> None:
+    """Papers write Charades-STA, programs charades_sta."""
+    assert declared_as(name.replace("-", "_")).name == name
+    assert declared_as(name.title()).name == name
+    assert declared_as(name.upper().replace("-", "_", 1)).name == name
+
+
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere: is not there; give the folder"):
         open_dataset("tvr", tmp_path / "nowhere")

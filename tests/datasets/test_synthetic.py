@@ -47,7 +47,9 @@ def test_a_list_of_videos_without_the_split_is_an_error(release: Release, tmp_pa
     source = release("tvr") / "data" / "tvr_val_release.jsonl"
     (tmp_path / source.name).write_bytes(source.read_bytes())
     (tmp_path / CORPUS).write_text(json.dumps({"train": {}}))
-    with pytest.raises(FormatError, match=r"has no 'val'; accepted: a file with it \(found: train\)"):
+    with pytest.raises(
+        FormatError, match=r"val: is missing \(found: 'train'\); accepted: an object, split -> "
+    ):
         open_dataset("tvr", tmp_path).annotations("val")
 
 

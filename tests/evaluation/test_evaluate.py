@@ -150,7 +150,13 @@ ALL = [
 def test_every_value_is_a_fraction_or_does_not_apply(truth: Any, run: Any, protocol: str) -> None:
     if not fits(truth, run):
         return
-    values = evaluate(qrels_of(truth), run_of(run), ALL, protocol=protocol).values
+    collector = Collector("pooled")
+    for query, rows in truth.items():
+        collector.add_query(query)
+        for video, (start, end), grade in rows:
+            collector.judge(query, video, start, end, grade)
+        collector.set_pool(query, ["a", "b", "c"])
+    values = evaluate(collector.annotations(), run_of(run), ALL, protocol=protocol).values
     assert ((values >= 0) & (values <= 1) | np.isnan(values)).all()
 
 
@@ -313,8 +319,25 @@ def test_a_run_of_videos_tells_vr_and_nothing_else() -> None:
     result = evaluate(ONE, videos)
     assert result.metrics == ("VR R@1", "VR R@5", "VR R@10", "VR R@100")
     assert result.means()["VR R@1"] == 0.5
-    with pytest.raises(UsageError, match="without moments cannot tell"):
+    with pytest.raises(UsageError, match="holds VR alone, which cannot tell"):
         evaluate(ONE, videos, ["R@1,IoU=0.5"])
+
+
+def test_a_submission_of_one_list_tells_that_list_and_nothing_else() -> None:
+    block = MemoryRun.from_run(ANSWER).lists["VCMR"][0]
+    only = MemoryRun("only", {"SVMR": (block,)})
+    assert all(name.startswith("SVMR ") for name in evaluate(ONE, only, protocol="tvr").metrics)
+    with pytest.raises(UsageError, match="holds SVMR alone, which cannot tell 'VR R@1'"):
+        evaluate(ONE, only, ["VR R@1"])
+
+
+def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:
+    with pytest.raises(UsageError, match=r"'q': .* finite scores"):
+        evaluate(ONE, {"q": [ScoredMoment(Moment("v", 0.0, 1.0), float("nan"))]}, ["mIoU"])
+    with pytest.raises(UsageError, match=r"'q': .* are ScoredMoments"):
+        evaluate(ONE, {"q": [("v", 0, 1)]}, ["mIoU"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="are Judgements"):
+        evaluate({"q": [Moment("v", 0.0, 1.0)]}, ANSWER, ["mIoU"])  # type: ignore[list-item]
 
 
 # Protocols ----------------------------------------------------------------------------------------
@@ -336,6 +359,18 @@ def test_queries_without_a_full_pool_are_left_out_and_counted() -> None:
     result = evaluate(truth, run, ["R@1,IoU=0.5"], protocol="mvmr")
     assert result.query_ids == ("full",)
     assert result.left_out == {"queries have no full pool": 1}
+
+
+def test_pools_that_are_not_there_are_asked_for() -> None:
+    with pytest.raises(UsageError, match="mvmr needs the pool of each query"):
+        evaluate(ONE, ANSWER, ["R@1,IoU=0.5"], protocol="mvmr")
+
+
+def test_a_grade_that_its_gain_cannot_hold_is_refused() -> None:
+    truth = {"q": [Judgement(Moment("v", 0.0, 10.0), 2000.0)]}
+    with pytest.raises(UsageError, match="grade 2000: the gain"):
+        evaluate(truth, ANSWER, protocol="rvmr-spr")
+    assert evaluate(truth, ANSWER, protocol="rvmr").means()["nDCG@10,IoU=0.5"] == 1
 
 
 def test_moments_outside_the_pool_do_not_take_ranks() -> None:

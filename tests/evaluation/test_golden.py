@@ -409,6 +409,7 @@ def _one_video(released: Mapping[str, Any], data: str) -> None:
             np.testing.assert_array_equal(moments, released[f"{data}.nms_moments.{video}.{sentence}"])
             query = f"{video}#{sentence}"
             truth.add_query(query)
+            truth.set_pool(query, [str(video)])
             gold = released[f"{data}.gt_moments.{video}"][sentence].astype(np.float64)
             truth.judge(query, str(video), *gold.tolist())
             rows = zip(moments.tolist(), best.score[0, :count].tolist(), strict=True)

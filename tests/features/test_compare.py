@@ -132,12 +132,31 @@ def test_rows_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> No
     broken["3MSZA"][0, 0] = np.inf
     found = held_against(tmp_path, made, broken)
     assert found.rows_not_finite == len(made["9"]) + 1
-    assert "rows are not finite and left out" in found.sentence
-    assert found.verdict == "rounded", "what is left is equal, but not every number"
+    assert found.rows_not_finite_by_file == (0, found.rows_not_finite)
+    assert found.verdict == "same_where_finite", "what is left is equal, but not every number"
+    assert found.sentence.startswith(
+        "These are the same features where both are finite: those rows are equal"
+    )
+    count = found.rows_not_finite
+    assert found.sentence.endswith(f"; {count} rows are left out that are not finite (0 in A, {count} in B).")
     assert found.worst[0].id == "9" and np.isnan(found.worst[0].cosine_mean)
     assert held_against(tmp_path, broken, broken).verdict == "same"
     nothing = {item: np.full_like(rows, np.nan) for item, rows in made.items()}
     assert "no row is finite" in held_against(tmp_path, made, nothing).sentence
+
+
+def test_rows_that_are_not_finite_do_not_hide_how_the_others_differ(tmp_path: Path) -> None:
+    made = make_items(width=64)
+    broken = {item: rows.copy() for item, rows in made.items()}
+    broken["9"][0] = np.nan
+    rounded = {item: rows.astype(np.float16) for item, rows in made.items()}
+    rounded["3MSZA"][0, 0] = np.nan
+    found = held_against(tmp_path, broken, rounded)
+    assert found.verdict == "rounded"
+    assert found.sentence.endswith("; 2 rows are left out that are not finite (1 in A, 1 in B).")
+    broken["3MSZA"][0] = np.inf
+    assert held_against(tmp_path, broken, rounded).rows_not_finite_by_file == (2, 1)
+    assert held_against(tmp_path, broken, rounded).rows_not_finite == 2
 
 
 def test_rows_of_zeros_agree_with_each_other_and_with_nothing_else(tmp_path: Path) -> None:

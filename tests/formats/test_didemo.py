@@ -115,23 +115,26 @@ def test_the_format_is_recognised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"times": [[1]]}, r"\[1\]\.times\[0\]: has 1 entries: \[1\]; accepted: \[first, last\] in segments"),
-        ({"times": [[1, 1], 5]}, r"\[1\]\.times\[1\]: is a number, no list: 5"),
-        ({"times": "1-2"}, r"\[1\]\.times: is a text, no list: '1-2'"),
-        ({"times": [[-1, 2]]}, r"\[1\]\.times\[0\]: is out of range: -1"),
-        ({"times": [[0.5, 2]]}, r"\[1\]\.times\[0\]: is no whole number: 0.5"),
-        ({"times": [["0", 2]]}, r"\[1\]\.times\[0\]: is no number: '0'"),
-        ({"times": [[False, 2]]}, r"\[1\]\.times\[0\]: is no number: False"),
+        ({"times": [[1]]}, r"\[1\]\.times\[0\]: is no pair: \[1\]; accepted: \[first, last\] in segments"),
+        ({"times": [[1, 1], 5]}, r"\[1\]\.times\[1\]: is no list: 5; accepted: \[first, last\]"),
+        ({"times": "1-2"}, r"\[1\]\.times: is no list: '1-2'; accepted: a list of \[first, last\]"),
+        ({"times": [[-1, 2]]}, r"\[1\]\.times\[0\]\[0\]: is too small: -1; accepted: .*whole numbers from 0"),
+        ({"times": [[0.5, 2]]}, r"\[1\]\.times\[0\]\[0\]: is no whole number: 0\.5"),
+        ({"times": [["0", 2]]}, r"\[1\]\.times\[0\]\[0\]: is no number: '0'"),
+        ({"times": [[False, 2]]}, r"\[1\]\.times\[0\]\[0\]: is no number: False"),
         (
             {"num_segments": 0},
-            r"\[1\]\.num_segments: is out of range: 0; accepted: a whole number, 1 or more",
+            r"\[1\]\.num_segments: is too small: 0; accepted: a whole number, 1 or more",
         ),
-        ({"num_segments": None}, r"\[1\]\.num_segments: is no number"),
+        ({"num_segments": None}, r"\[1\]\.num_segments: is no number: null"),
         ({"video": ".mov"}, r"\[1\]\.video: has no name before its ending: '\.mov'"),
-        ({"video": 5}, r"\[1\]\.video: is a number, no text: 5"),
-        ({"description": " "}, r"\[1\]\.description: is empty"),
-        ({"annotation_id": None}, r"\[1\]\.annotation_id: is no number"),
-        ({"annotation_id": ""}, r"\[1\]\.annotation_id: is empty"),
+        ({"video": 5}, r"\[1\]\.video: is no text: 5; accepted: a text"),
+        ({"description": " "}, r"\[1\]\.description: is empty: ' '"),
+        (
+            {"annotation_id": None},
+            r"\[1\]\.annotation_id: is no number: null; accepted: a whole number or a text",
+        ),
+        ({"annotation_id": ""}, r"\[1\]\.annotation_id: is empty: ''"),
     ],
 )
 def test_a_wrong_field_is_one_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -145,15 +148,16 @@ def test_a_wrong_field_is_one_line(tmp_path: Path, change: dict[str, Any], messa
 @pytest.mark.parametrize("key", sorted(GOOD))
 def test_a_missing_field_is_named(tmp_path: Path, key: str) -> None:
     record = {name: value for name, value in GOOD.items() if name != key}
-    with pytest.raises(FormatError, match=rf"\[0\]\.{key}: is missing; accepted: {key} \(found: "):
+    found = ", ".join(record)
+    with pytest.raises(FormatError, match=rf"\[0\]\.{key}: is missing \(found: '{found}'\); accepted: a "):
         read_annotations(written(tmp_path, [record]))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "is an object, no list"),
-        ("[5]", r"\[0\]: is a number, no object: 5"),
+        ("{}", r"is no list: \{\}; accepted: a list of "),
+        ("[5]", r"\[0\]: is no object: 5; accepted: a list of "),
         ('[{"video": "a.mov", "video": "b.mov"}]', "the key comes twice: 'video'"),
         ("[", "line 1: is not JSON"),
     ],

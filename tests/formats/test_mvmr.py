@@ -152,7 +152,7 @@ def test_ids_and_grades_that_cannot_be_kept_are_told(
         ({"pos_moments": [3, []]}, "A.pos_moments[0]: is no list: 3"),
         ({"retrieval_pool": [["A", 1.5], []]}, "A.retrieval_pool[0][1]: is no id: 1.5"),
         ({"duration": -2}, "A.duration: is too small: -2"),
-        ({"fps": 0}, "A.fps: is 0; accepted: frames a second, more than 0"),
+        ({"fps": 0}, "A.fps: is 0; accepted: a finite number above 0"),
     ],
 )
 def test_a_fault_is_named_with_field_and_value(changes: dict[str, Any], part: str, tmp_path: Path) -> None:
@@ -160,6 +160,29 @@ def test_a_fault_is_named_with_field_and_value(changes: dict[str, Any], part: st
     with pytest.raises(FormatError) as caught:
         formats.read_annotations(path, "mvmr")
     assert str(caught.value).startswith(f"{path}: {part}")
+
+
+def test_a_key_that_comes_twice_is_refused_not_lost(tmp_path: Path) -> None:
+    video = json.dumps(seconds()["B"])
+    for text, key in (
+        (f'{{"A": {video}, "B": {video}, "A": {video}}}', "A"),
+        (f'{{"B": {video[:-1]}, "retrieval_pool": []}}}}', "retrieval_pool"),
+    ):
+        path = tmp_path / "pool.json"
+        path.write_text(text)
+        with pytest.raises(FormatError) as caught:
+            formats.read_annotations(path, "mvmr")
+        assert str(caught.value) == (
+            f"{path}: the key comes twice: {key!r}; accepted: each key once in its object"
+        )
+
+
+def test_a_video_id_with_a_line_break_leaves_an_error_in_one_line(tmp_path: Path) -> None:
+    path = put(tmp_path / "pool.json", {"a\nb" + "c" * 500: {"sentences": 5}})
+    with pytest.raises(FormatError, match=r"a\\nbc+\.\.\.: is no list: 5; accepted: a list") as caught:
+        formats.read_annotations(path, "mvmr")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300 + len(str(path))
 
 
 def test_the_released_pool_file_comes_back(shared_data: Path, tmp_path: Path) -> None:

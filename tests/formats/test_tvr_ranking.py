@@ -209,6 +209,17 @@ def test_a_fault_of_the_truth_is_named(value: Any, part: str, tmp_path: Path) ->
     assert str(caught.value).startswith(f"{path}: {part}")
 
 
+@pytest.mark.parametrize("read", [formats.read_annotations, formats.open_run])
+def test_a_query_that_comes_twice_is_refused_not_lost(read: Callable[..., Any], tmp_path: Path) -> None:
+    grade = {"relevance": 1} if read is formats.read_annotations else {}
+    first, second = (json.dumps([moment(start, 9, **grade)]) for start in (1, 2))
+    read(put(tmp_path / "once.json", f'{{"5": {first}, "6": {second}}}'), "tvr-ranking")
+    path = put(tmp_path / "twice.json", f'{{"5": {first}, "6": {first}, "5": {second}}}')
+    with pytest.raises(FormatError) as caught:
+        read(path, "tvr-ranking")
+    assert str(caught.value) == f"{path}: the key comes twice: '5'; accepted: each key once in its object"
+
+
 def test_the_golden_files_are_read_as_they_stand(shared_data: Path, tmp_path: Path, rows: Rows) -> None:
     golden = json.loads((shared_data.parent / "golden" / "metrics" / "ndcg_iou.json").read_text())
     truth = formats.read_annotations(put(tmp_path / "truth.json", golden["ground_truth"]))

@@ -74,8 +74,11 @@ def _summaries() -> str:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
     from cuepoint.evaluation.evaluate import evaluate_files
+    from cuepoint.formats.opened import refuse_overwriting
 
     truth_format, run_format = file_formats(options)
+    if options.per_query:
+        refuse_overwriting(Path(options.per_query), options.truth, options.answers)
     result = evaluate_files(
         options.truth,
         options.answers,

@@ -38,9 +38,13 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def declared_as(name: str) -> Declaration:
-    """The data set of that name. Raises UsageError with the names that there are."""
+    """The data set of that name, in any case, and with underscores as well as hyphens.
+
+    Raises UsageError with the names that there are.
+    """
+    wanted = name.lower().replace("_", "-")
     for dataset in declarations():
-        if dataset.name == name:
+        if dataset.name == wanted:
             return dataset
     raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.datasets.declared import COUNTS, MEASURES, AnnotationFile, Declaration, Numbers, Split
-from cuepoint.formats.columns import Annotations
+from cuepoint.formats.columns import Annotations, judgement_rows
 from cuepoint.formats.opened import opened
 
 _LABELS = {
@@ -195,13 +195,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 def _repeated(annotations: Annotations) -> int:
     judged: dict[int, list[tuple[int, float, float]]] = {}
-    for query, video, start, end in zip(
-        annotations.query.tolist(),
-        annotations.video.tolist(),
-        annotations.start.tolist(),
-        annotations.end.tolist(),
-        strict=True,
-    ):
+    for query, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(query, []).append((video, start, end))
     said = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
     return sum(times - 1 for times in said.values())

@@ -53,7 +53,7 @@ DATASET = Declaration(
                 moment_seconds=31.87,
                 words_per_query=8.53,
             ),
-            _NOTE.format(paper="4,083"),
+            _NOTE.format(paper="4,083") + " Its 25 videos are no corpus: as VCMR it is too easy to say much.",
         ),
     ),
     features=(C3D,),
@@ -62,6 +62,5 @@ DATASET = Declaration(
         "Several people described each video: one query in eight repeats another of its video, word for "
         "word, "
         "with the same moment.",
-        "25 videos are no corpus: as VCMR it is too easy to say much.",
     ),
 )

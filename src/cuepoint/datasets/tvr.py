@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from cuepoint.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, SideFile, Split
-from cuepoint.formats._fields import list_at, number_at, object_at, read_json_without_repeats
+from cuepoint.formats._records import document_of
 from cuepoint.formats.columns import Annotations
-from cuepoint.formats.opened import FormatError
+from cuepoint.formats.opened import beside
 from cuepoint.types import Video
 
 CORPUS = "tvr_video2dur_idx.json"
@@ -50,32 +51,24 @@ VIDEOS = (
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
     """The annotations with all videos of the split, as the side file has them: they are what is searched."""
-    corpus = _corpus_beside(path, split)
+    return with_corpus(annotations, _corpus_beside(path, split))
+
+
+def with_corpus(annotations: Annotations, corpus: Mapping[str, float]) -> Annotations:
+    """The annotations with every video of a corpus (id -> seconds) that they do not yet have."""
     known = {video.id for video in annotations.videos}
     more = tuple(Video(name, seconds) for name, seconds in corpus.items() if name not in known)
     return replace(annotations, videos=annotations.videos + more)
 
 
 def _corpus_beside(path: Path, split: str) -> dict[str, float]:
-    for beside in (path.with_name(CORPUS), path.with_name(f"{CORPUS}.gz")):
-        if not beside.is_file():
-            continue
-        splits = object_at(beside, read_json_without_repeats(beside), "", _CORPUS_ACCEPTED)
-        if split not in splits:
-            found = ", ".join(map(str, splits))[:80]
-            raise FormatError(beside, "has no", value=split, accepted=f"a file with it (found: {found})")
-        videos = object_at(beside, splits[split], split, _CORPUS_ACCEPTED)
-        return {
-            name: number_at(
-                beside,
-                (list_at(beside, row, f"{split}.{name}", "[seconds, index]") or [None])[0],
-                f"{split}.{name}",
-                "[seconds, index]",
-                least=0,
-            )
-            for name, row in videos.items()
-        }
-    return {}
+    corpus = beside(path, CORPUS)
+    if corpus is None:
+        return {}
+    videos = document_of(corpus).record("", _CORPUS_ACCEPTED).record(split, _CORPUS_ACCEPTED)
+    accepted = "[seconds, index]"
+    rows = {name: videos.array(name, accepted) for name in videos.fields}
+    return {name: videos.as_number(name, row[0] if row else None, 0, accepted) for name, row in rows.items()}
 
 
 def _file(split: str) -> tuple[AnnotationFile, ...]:

@@ -7,26 +7,25 @@ from pathlib import Path
 
 from cuepoint.datasets import tvr
 from cuepoint.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, SideFile, Split
-from cuepoint.formats._fields import number_at, object_at, read_json_without_repeats
+from cuepoint.formats._records import document_of
 from cuepoint.formats.columns import Annotations
-from cuepoint.types import Video
+from cuepoint.formats.opened import beside
 
 CORPUS = "video_corpus.json"
 
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
     """The annotations with all videos of the corpus, as the side file has them."""
-    beside = next((p for p in (path.with_name(CORPUS), path.with_name(f"{CORPUS}.gz")) if p.is_file()), None)
-    if beside is None:
+    corpus = beside(path, CORPUS)
+    if corpus is None:
         return annotations
     accepted = "an object, video -> seconds (or [seconds, index])"
-    known = {video.id for video in annotations.videos}
-    more = []
-    for name, row in object_at(beside, read_json_without_repeats(beside), "", accepted).items():
-        seconds = number_at(beside, row[0] if isinstance(row, list) and row else row, name, accepted, least=0)
-        if name not in known:
-            more.append(Video(name, seconds))
-    return replace(annotations, videos=annotations.videos + tuple(more))
+    videos = document_of(corpus).record("", accepted)
+    seconds = {
+        name: videos.as_number(name, row[0] if isinstance(row, list) and row else row, 0, accepted)
+        for name, row in videos.fields.items()
+    }
+    return tvr.with_corpus(annotations, seconds)
 
 
 def _files(name: str) -> tuple[AnnotationFile, ...]:

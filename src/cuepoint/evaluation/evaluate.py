@@ -19,6 +19,7 @@ from cuepoint.evaluation.result import Evaluation
 from cuepoint.evaluation.scoring import fill, not_applicable
 from cuepoint.evaluation.truth import Truth, truth_of
 from cuepoint.formats.columns import Annotations, Floats, Indices, MemoryRun, RunBlock, RunSource, Task
+from cuepoint.formats.opened import line_with
 from cuepoint.types import Qrels, Run, UsageError
 
 # Fewer known queries than this share of a run's: it is a run of something else.
@@ -79,11 +80,8 @@ def _can_tell(metric: Metric, annotations: Annotations, source: RunSource) -> bo
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
         return "saliency_scores" in first and bool(_saliency(source))
-    lists = set(source.tasks)
-    if lists == {"VR"}:
-        return metric.task == "VR"
-    # A submission of several lists has what its author handed in; a plain list of moments tells all three.
-    return len(lists) == 1 or metric.task in lists
+    # A plain list of moments tells all three; a submission of several lists has what its author handed in.
+    return source.tasks == ("VCMR",) or metric.task in source.tasks
 
 
 def _saliency(source: RunSource) -> Mapping[str, Floats]:
@@ -130,10 +128,10 @@ def _by_list(asked: tuple[Metric, ...], source: RunSource) -> dict[Task, list[in
     for column, metric in enumerate(asked):
         if metric.task == "HL":
             continue
-        plain = source.tasks[0]
-        if metric.task != "VR" and plain == "VR":
-            raise UsageError(f"{source.name}: a run of videos without moments cannot tell {metric.name!r}")
-        task = metric.task if metric.task in source.tasks else plain
+        if metric.task not in source.tasks and "VCMR" not in source.tasks:
+            held = ", ".join(source.tasks)
+            raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}")
+        task = metric.task if metric.task in source.tasks else "VCMR"
         lists.setdefault(task, []).append(column)
     return lists
 
@@ -151,7 +149,9 @@ def _known_rows(
     unknown = np.flatnonzero(codes < 0)
     if strict and len(unknown):
         name = block.query_ids[unknown[0]]
-        raise UsageError(f"{source.name}: query {name!r} is not judged; without strict it is counted")
+        raise UsageError(
+            f"{_place(source, name)}: query {name!r} is not judged; without strict it is counted"
+        )
     known = codes[codes >= 0]
     twice = known[seen[known]] if len(np.unique(known)) == len(known) else known[_repeated(known)]
     if len(twice):
@@ -164,7 +164,8 @@ def _known_rows(
     if strict and strange.any():
         name = block.video_ids[int(rows.video[strange][0]) - len(truth.video_codes)]
         raise UsageError(
-            f"{source.name}: video {name!r} is not named by the judgements; without strict it is counted"
+            f"{_place(source, name)}: video {name!r} is not named by the judgements; "
+            "without strict it is counted"
         )
     if tally is not None:
         tally.unknown_queries += len(unknown)
@@ -172,6 +173,12 @@ def _known_rows(
         tally.unknown_videos += int(strange.sum())
         tally.examples.extend(block.query_ids[number] for number in unknown[: 1 - len(tally.examples)])
     return rows
+
+
+def _place(source: RunSource, name: str) -> str:
+    """Where a run names something: its file, and the line where it has lines."""
+    line = line_with(Path(source.name), name)
+    return source.name if line is None else f"{source.name}, line {line}"
 
 
 def _repeated(codes: Indices) -> NDArray[np.bool_]:
@@ -258,7 +265,7 @@ def evaluate_files(
     strict: bool = False,
 ) -> Evaluation:
     """As `evaluate`, with formats named; what the command line calls."""
-    chosen = find_protocol(protocol, as_released=as_released) if protocol else None
+    chosen = None if protocol is None else find_protocol(protocol, as_released=as_released)
     wrong = chosen is not None and chosen.truth_as_released
     annotations = formats.read_annotations(truth, truth_format, as_released=wrong)
     source = formats.open_run(run, run_format)

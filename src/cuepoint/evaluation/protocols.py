@@ -179,11 +179,11 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
 
     Raises UsageError for an unknown name or version.
     """
-    bare, _, version = name.partition("@")
+    bare, at, version = name.partition("@")
     found = PROTOCOLS.get(bare)
     if found is None:
         raise UsageError(f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}")
-    if version and version != str(found.version):
+    if at and version != str(found.version):
         raise UsageError(f"{name!r}: version {version} is not here, {found.label} is")
     if not as_released or bare.endswith("-as-released"):
         return found

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 from cuepoint.evaluation.protocols import Protocol
 from cuepoint.formats.columns import Annotations, Floats, Indices
+from cuepoint.types import UsageError
+
+MOST_GRADE = 100
+"""Beyond this a gain of 2^grade leaves no room in a float for the others."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,20 @@ class Truth:
 
 
 def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
-    """The judgements that count under a protocol."""
+    """The judgements that count under a protocol.
+
+    Raises UsageError for judgements that a protocol cannot work with: no pools, grades without bounds.
+    """
+    if protocol.full_pools and not annotations.pools:
+        raise UsageError(
+            f"{annotations.name}: {protocol.name} needs the pool of each query, and there is none; "
+            "give an MVMR file, or pools.jsonl beside qrels.jsonl; vcmr searches everything"
+        )
+    if protocol.gain == "exponential" and annotations.relevance.max(initial=0) > MOST_GRADE:
+        raise UsageError(
+            f"{annotations.name}: grade {annotations.relevance.max():g}: the gain 2^grade - 1 takes grades "
+            f"up to {MOST_GRADE}"
+        )
     queries = len(annotations.queries)
     video_codes = {video.id: code for code, video in enumerate(annotations.videos)}
     given_video = np.full(queries, -1, np.int64)
@@ -91,7 +108,7 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
         counts=counts,
         left_out=left_out,
         given_video=given_video,
-        pool_keys=_pool_keys(annotations, video_codes) if protocol.full_pools and annotations.pools else None,
+        pool_keys=_pool_keys(annotations, video_codes) if protocol.full_pools else None,
     )
 
 
@@ -108,7 +125,7 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[NDArray[np.
         demands.append(("queries have no relevant moment", have(annotations.relevance > 0)))
     if not protocol.spanless:
         demands.append(("queries have no moment with a length", have(annotations.end > annotations.start)))
-    if protocol.full_pools and annotations.pools:
+    if protocol.full_pools:
         sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
         demands.append(("queries have no full pool", sizes == sizes.max()))
     counts = np.ones(queries, bool)

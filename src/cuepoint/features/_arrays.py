@@ -15,7 +15,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.features.protocol import Place
 from cuepoint.features.source import MOST_BYTES, Unread
 from cuepoint.formats.opened import FormatError
 
@@ -72,39 +71,6 @@ def array_names(path: Path) -> tuple[str, ...]:
             return _names(packed.namelist())
     except _FAULTS:
         return ()
-
-
-def file_of(place: Place, name: str, item: str) -> Path:
-    """A file of a folder. Raises FormatError for a link that leads out of it."""
-    path = place.path / name
-    if path.is_symlink():
-        try:
-            inside = path.resolve(strict=True).is_relative_to(place.path.resolve(strict=True))
-        except (OSError, RuntimeError):
-            raise FormatError(place.path, "is a link that leads nowhere", field=f"item {item!r}") from None
-        if not inside:
-            raise FormatError(
-                place.path,
-                "is a link that leads out of the folder",
-                field=f"item {item!r}",
-                accepted="files in the folder; the folder itself may be a link",
-            )
-    return path
-
-
-def by_id(place: Place, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """File names by id. Raises FormatError where two files have one id."""
-    found: dict[str, str] = {}
-    for item, name in pairs:
-        if item in found:
-            raise FormatError(
-                place.path,
-                f"has two files, {found[item]!r} and {name!r}",
-                field=f"item {item!r}",
-                accepted="one",
-            )
-        found[item] = name
-    return found
 
 
 def _names(members: Sequence[str]) -> tuple[str, ...]:

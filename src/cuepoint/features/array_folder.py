@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cuepoint.features._arrays import array_names, by_id, file_of, look_into_npy, look_into_npz
-from cuepoint.features._declared import declared
+from cuepoint.features._arrays import array_names, look_into_npy, look_into_npz
+from cuepoint.features._folder import FolderSource
 from cuepoint.features.protocol import Options, Place
-from cuepoint.features.source import FeatureSource, Unread
+from cuepoint.features.source import Unread
 
 NAME = "arrays"
 SUMMARY = "folder of id.npy, or of id.npz with one array"
@@ -19,24 +19,17 @@ _ELSEWHERE = {"features", "last_hidden_state", "pooler_output"}
 """Arrays whose names make a folder that of Moment-DETR."""
 
 
-class Source(FeatureSource):
+class Source(FolderSource):
     """One file an item."""
 
     layout = NAME
 
-    def __init__(self, place: Place, options: Options) -> None:
-        super().__init__(place.path, options)
-        self._place = place
-
     def _find(self) -> Mapping[str, Any]:
         names = [name for name in self._place.names if name.endswith(_SUFFIXES)]
-        return by_id(self._place, [(Path(name).stem, name) for name in names])
-
-    def _facts(self) -> Mapping[str, Any]:
-        return declared(self._place)
+        return self._by_id([(Path(name).stem, name) for name in names])
 
     def _look(self, item: str, where: Any) -> Unread:
-        path = file_of(self._place, where, item)
+        path = self._file_of(where, item)
         if path.suffix == ".npy":
             return look_into_npy(path, item)
         return look_into_npz(path, item, [self.options.key] if self.options.key else None)

@@ -14,7 +14,7 @@ from cuepoint.features._blocks import Block, Rows, blocks, row_norms
 from cuepoint.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from cuepoint.features.source import FeatureSource
 
-Verdict = Literal["same", "rounded", "normalised", "different", "incomparable"]
+Verdict = Literal["same", "same_where_finite", "rounded", "normalised", "different", "incomparable"]
 
 PERCENTILES = (1, 5, 25, 50)
 _WORST = 10
@@ -59,6 +59,8 @@ class Comparison:
     rows_compared: int
     rows_equal: int
     rows_not_finite: int
+    """Rows that are not finite in A, in B or in both; they are left out."""
+    rows_not_finite_by_file: tuple[int, int]
     cosine_mean: float | None
     cosine_min: float | None
     percentiles: dict[int, float]
@@ -116,8 +118,10 @@ class _Rows:
     means: list[NDArray[np.float64]]
     leasts: list[NDArray[np.float64]]
     norm_sums: NDArray[np.float64]
+    not_finite_by_file: NDArray[np.int64]
     rows: int = 0
     equal: int = 0
+    equal_finite: int = 0
     rounded: int = 0
     aligned: int = 0
     resized: int = 0
@@ -128,7 +132,7 @@ class _Rows:
 def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
     """How far two sources differ, item by item of the ids that both have; a block in memory at a time."""
     common = [item for item in a if item in b]
-    found = _Rows([], [], [], np.zeros(2))
+    found = _Rows([], [], [], np.zeros(2), np.zeros(2, np.int64))
     if a.width != b.width:
         return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, found)
     lengths: dict[str, tuple[int, int]] = {}
@@ -170,6 +174,7 @@ def _comparison(
         rows_compared=found.rows,
         rows_equal=found.equal,
         rows_not_finite=found.not_finite,
+        rows_not_finite_by_file=_by_file(found),
         cosine_mean=float(known.mean()) if len(known) else None,
         cosine_min=float(np.nanmin(leasts)) if len(known) else None,
         percentiles=_percentiles(known),
@@ -212,9 +217,11 @@ def _compare_rows(found: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
     if broken.any():
         same = (a[broken] == b[broken]) | (np.isnan(a[broken]) & np.isnan(b[broken]))
         found.equal += int(np.logical_and.reduce(same, axis=1).sum())
+        found.not_finite_by_file += [int((~np.isfinite(norms)).sum()) for norms in (norms_a, norms_b)]
     found.norm_sums += (norms_a[good].sum(), norms_b[good].sum())
     other = good & ~equal
     agreeing = known_good - int(other.sum())
+    found.equal_finite += agreeing
     found.rounded += agreeing
     found.aligned += agreeing
     cosines = np.where(good, 1.0, np.nan)
@@ -250,6 +257,8 @@ def _verdict(a: FeatureSource, b: FeatureSource, common: int, found: _Rows) -> V
         return "same"
     if not finite:
         return "incomparable"
+    if found.equal_finite == finite:
+        return "same_where_finite"
     # Asked first: very small numbers of any scale would all be one to float16.
     if found.aligned == finite and found.resized:
         return "normalised"
@@ -266,6 +275,8 @@ def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, found: _Rows
         return f"Nothing can be compared: no row is finite {where}"
     if verdict == "same":
         return f"These are the same features: every number is equal {where}"
+    if verdict == "same_where_finite":
+        return f"These are the same features where both are finite: those rows are equal {where}"
     if verdict == "rounded":
         fine = found.rounded == found.rows - found.not_finite
         how = "rounded (float16)" if fine else "rounded, and more coarsely than float16 does"
@@ -281,8 +292,17 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
     if differing:
         notes.append(f"{differing:,} differ in their number of rows (the shorter counts)")
     if found.not_finite:
-        notes.append(f"{found.not_finite:,} rows are not finite and left out")
+        in_a, in_b = _by_file(found)
+        notes.append(
+            f"{found.not_finite:,} rows are left out that are not finite ({in_a:,} in A, {in_b:,} in B)"
+        )
     return "".join(f"; {note}" for note in notes) + "."
+
+
+def _by_file(found: _Rows) -> tuple[int, int]:
+    """How many rows are not finite in A, and how many in B."""
+    in_a, in_b = found.not_finite_by_file.tolist()
+    return in_a, in_b
 
 
 def _percentiles(means: NDArray[np.float64]) -> dict[int, float]:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cuepoint.features._arrays import array_names, by_id, file_of, look_into_npz
-from cuepoint.features._declared import declared
+from cuepoint.features._arrays import array_names, look_into_npz
+from cuepoint.features._folder import FolderSource
 from cuepoint.features.protocol import Options, Place
-from cuepoint.features.source import FeatureSource, Unread
+from cuepoint.features.source import Unread
 
 NAME = "moment-detr"
 SUMMARY = (
@@ -26,25 +26,18 @@ _KEYS = ("features", "last_hidden_state", "pooler_output")
 _QUERY = re.compile(r"qid(\d+)")
 
 
-class Source(FeatureSource):
+class Source(FolderSource):
     """One npz an item."""
 
     layout = NAME
 
-    def __init__(self, place: Place, options: Options) -> None:
-        super().__init__(place.path, options)
-        self._place = place
-
     def _find(self) -> Mapping[str, Any]:
         names = [name for name in self._place.names if name.endswith(".npz")]
-        return by_id(self._place, [(_id_of(name), name) for name in names])
-
-    def _facts(self) -> Mapping[str, Any]:
-        return declared(self._place)
+        return self._by_id([(_id_of(name), name) for name in names])
 
     def _look(self, item: str, where: Any) -> Unread:
         wanted = (self.options.key,) if self.options.key else _KEYS
-        return look_into_npz(file_of(self._place, where, item), item, wanted)
+        return look_into_npz(self._file_of(where, item), item, wanted)
 
 
 def _id_of(name: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cuepoint.formats.columns import Annotations, RunSource
-from cuepoint.formats.opened import FormatError, Opening, look_into, read_json
+from cuepoint.formats.opened import FormatError, Opening, json_fault, look_into, read_json
 from cuepoint.types import UsageError
 
 __all__ = [
@@ -101,6 +101,8 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     for module in _formats():
         if hasattr(module, way) and module.recognises(opening):
             return module
+    if opening.whole and not opening.head.strip():
+        raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
     _check_json(opening)
     raise UsageError(
         f"{path}: {opening.describe()} is in no format known for this; "
@@ -118,4 +120,4 @@ def _check_json(opening: Opening) -> None:
     try:
         json.loads(opening.first_line)
     except (ValueError, RecursionError) as error:
-        raise FormatError(opening.path, f"is not JSON ({error})", line=1) from None
+        raise json_fault(opening.path, error, line=1) from None

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 
 from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError, Opening, opened
+from cuepoint.formats.opened import FormatError, Opening, beside, opened
 
 NAME = "charades"
 ORDER = 40
@@ -95,10 +95,8 @@ def _lines(path: Path) -> list[str]:
 def _lengths_beside(path: Path) -> dict[str, float]:
     lengths: dict[str, float] = {}
     for name in LENGTHS:
-        for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
-            if beside.is_file():
-                lengths.update(read_lengths(beside))
-                break
+        if found := beside(path, name):
+            lengths.update(read_lengths(found))
     return lengths
 
 

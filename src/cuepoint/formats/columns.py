@@ -51,14 +51,7 @@ class Annotations:
     def qrels(self) -> Qrels:
         """Query id -> judgements, those without a usable moment left out."""
         judged: dict[str, list[Judgement]] = {query.id: [] for query in self.queries}
-        for query, video, start, end, relevance in zip(
-            self.query.tolist(),
-            self.video.tolist(),
-            self.start.tolist(),
-            self.end.tolist(),
-            self.relevance.tolist(),
-            strict=True,
-        ):
+        for query, video, start, end, relevance in judgement_rows(self):
             if start < end:
                 moment = Moment(self.videos[video].id, start, end)
                 judged[self.queries[query].id].append(Judgement(moment, relevance))
@@ -71,6 +64,10 @@ class Annotations:
         for query_id, judgements in qrels.items():
             collector.add_query(query_id)
             for judgement in judgements:
+                if not isinstance(judgement, Judgement):
+                    raise UsageError(
+                        f"query {query_id!r}: {judgement!r}: judgements are Judgements of Moments"
+                    )
                 moment = judgement.moment
                 collector.judge(query_id, moment.video_id, moment.start, moment.end, judgement.relevance)
         return collector.annotations()
@@ -194,6 +191,18 @@ class Collector:
         )
 
 
+def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, float, float]]:
+    """(number of the query, number of the video, start, end, relevance) of each judgement, in their order."""
+    columns = (
+        annotations.query,
+        annotations.video,
+        annotations.start,
+        annotations.end,
+        annotations.relevance,
+    )
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 @dataclass(frozen=True)
 class RunBlock:
     """The answers to some queries: a run is read in such blocks, so that its size does not matter.
@@ -255,7 +264,12 @@ def _block_of(run: Run) -> RunBlock:
     codes: dict[str, int] = {}
     ordered: list[ScoredMoment] = []
     offsets = [0]
-    for moments in run.values():
+    for query_id, moments in run.items():
+        for scored in moments:
+            if not isinstance(scored, ScoredMoment) or not math.isfinite(scored.score):
+                raise UsageError(
+                    f"query {query_id!r}: {scored!r}: answers are ScoredMoments with finite scores"
+                )
         ordered.extend(sorted(moments, key=lambda scored: scored.sort_key))
         offsets.append(len(ordered))
     return RunBlock(

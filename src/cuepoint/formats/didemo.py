@@ -20,18 +20,10 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from cuepoint.formats._fields import (
-    field_of,
-    list_at,
-    object_at,
-    read_json_without_repeats,
-    text_at,
-    whole_number_at,
-)
+from cuepoint.formats._records import Record, document_of
 from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError, Opening
+from cuepoint.formats.opened import Opening
 
 NAME = "didemo"
 ORDER = 45
@@ -53,27 +45,24 @@ def recognises(opening: Opening) -> bool:
 def read_annotations(path: Path) -> Annotations:
     """Videos, a query for each description, and the moments that at least two annotators agree on."""
     collector = Collector(str(path))
-    records = [
-        object_at(path, value, f"[{i}]", _RECORD)
-        for i, value in enumerate(list_at(path, read_json_without_repeats(path), "", _RECORD))
-    ]
+    records = list(document_of(path).records("", _RECORD))
     # All videos come first: one that is said to have five segments here and six there has six.
-    video_ids = _add_videos(collector, path, records)
-    for i, (record, video_id) in enumerate(zip(records, video_ids, strict=True)):
-        _add_description(collector, path, record, f"[{i}]", video_id)
+    video_ids = _add_videos(collector, records)
+    for record, video_id in zip(records, video_ids, strict=True):
+        _add_description(collector, record, video_id)
     return collector.annotations()
 
 
-def _add_videos(collector: Collector, path: Path, records: list[dict[str, Any]]) -> list[str]:
+def _add_videos(collector: Collector, records: list[Record]) -> list[str]:
     names: dict[str, set[str]] = {}
     segments: dict[str, int] = {}
     video_ids = []
-    for i, record in enumerate(records):
-        name = text_at(path, field_of(path, record, "video", f"[{i}]"), f"[{i}].video")
-        video_id = video_id_of(path, name, f"[{i}].video")
+    for record in records:
+        name = record.words("video")
+        video_id = _video_id_of(record, name)
         video_ids.append(video_id)
         names.setdefault(video_id, set()).add(name)
-        segments[video_id] = max(_segments(path, record, f"[{i}]"), segments.get(video_id, 0))
+        segments[video_id] = max(_segments(record), segments.get(video_id, 0))
     for video_id, count in segments.items():
         # Released features stand under the file names.
         duration = min(SEGMENT_SECONDS * count, LONGEST_SECONDS)
@@ -84,32 +73,24 @@ def _add_videos(collector: Collector, path: Path, records: list[dict[str, Any]])
     return video_ids
 
 
-def video_id_of(path: Path, name: str, where: str) -> str:
-    """A file name without its last ending.
-
-    >>> video_id_of(Path("x"), "12@N00_34_ab.mov.mp4", "video")
-    '12@N00_34_ab.mov'
-    """
+def _video_id_of(record: Record, name: str) -> str:
+    """A file name without its last ending: 12@N00_34_ab.mov.mp4 is of the video 12@N00_34_ab.mov."""
     stem = name.rpartition(".")[0] if "." in name else name
     if not stem:
-        raise FormatError(
-            path, "has no name before its ending:", field=where, value=name, accepted="a file name"
-        )
+        raise record.wrong("video", "has no name before its ending:", name, "a file name")
     return stem
 
 
-def _segments(path: Path, record: dict[str, Any], where: str) -> int:
-    value = field_of(path, record, "num_segments", where)
-    return whole_number_at(path, value, f"{where}.num_segments", "a whole number, 1 or more", least=1)
+def _segments(record: Record) -> int:
+    accepted = "a whole number, 1 or more"
+    return record.as_whole("num_segments", record.value("num_segments", accepted), 1, accepted)
 
 
-def _add_description(
-    collector: Collector, path: Path, record: dict[str, Any], where: str, video_id: str
-) -> None:
-    spans = _marked(collector, path, record, where)
-    text = text_at(path, field_of(path, record, "description", where), f"{where}.description")
+def _add_description(collector: Collector, record: Record, video_id: str) -> None:
+    spans = _marked(collector, record)
+    text = record.words("description")
     seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in spans]
-    query_id = _query_id(path, record, where)
+    query_id = _query_id(record)
     if not collector.add_query(query_id, text, annotated=tuple(seconds)):
         return
     agreed = [span for span, annotators in Counter(seconds).most_common() if annotators >= 2]
@@ -119,23 +100,23 @@ def _add_description(
         collector.count(NO_AGREEMENT)
 
 
-def _query_id(path: Path, record: dict[str, Any], where: str) -> str:
-    value = field_of(path, record, "annotation_id", where)
+def _query_id(record: Record) -> str:
+    accepted = "a whole number or a text"
+    value = record.value("annotation_id", accepted)
     if isinstance(value, str):
-        return text_at(path, value, f"{where}.annotation_id")
-    return str(whole_number_at(path, value, f"{where}.annotation_id", "a whole number or a text"))
+        return record.as_words("annotation_id", value)
+    return str(record.as_whole("annotation_id", value, 0, accepted))
 
 
-def _marked(collector: Collector, path: Path, record: dict[str, Any], where: str) -> list[tuple[int, int]]:
+def _marked(collector: Collector, record: Record) -> list[tuple[int, int]]:
     """What each annotator marked; a span that ends before it starts is no vote for anything."""
     accepted = "[first, last] in segments of 5 s, whole numbers from 0"
     spans = []
-    times = list_at(path, field_of(path, record, "times", where), f"{where}.times", f"a list of {accepted}")
-    for k, pair in enumerate(times):
-        field = f"{where}.times[{k}]"
+    for number, pair in enumerate(record.array("times", f"a list of {accepted}")):
+        key = f"times[{number}]"
         first, last = (
-            whole_number_at(path, segment, field, accepted)
-            for segment in list_at(path, pair, field, accepted, 2)
+            record.as_whole(f"{key}[{place}]", segment, 0, accepted)
+            for place, segment in enumerate(record.as_pair(key, pair, accepted))
         )
         if first > last:
             collector.count(collector.REVERSED)

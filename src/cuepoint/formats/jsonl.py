@@ -28,8 +28,16 @@ from cuepoint.formats._blocks import (
     without_empty_spans,
 )
 from cuepoint.formats._records import Record, line_record, numbered_lines, records_of
-from cuepoint.formats.columns import Annotations, Collector, RunBlock, RunSource, Task, best_first
-from cuepoint.formats.opened import FormatError, Opening, look_into, opened, written
+from cuepoint.formats.columns import (
+    Annotations,
+    Collector,
+    RunBlock,
+    RunSource,
+    Task,
+    best_first,
+    judgement_rows,
+)
+from cuepoint.formats.opened import FormatError, Opening, beside, look_into, opened, written
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -68,25 +76,17 @@ def read_annotations(path: Path) -> Annotations:
     that the video is right and no moment of it is known.
     """
     if path.is_dir():
-        path = _beside(path, "qrels") or path / "qrels.jsonl"
+        path /= "qrels.jsonl"
+        path = beside(path, path.name) or path
     collector = Collector(str(path), cut=False)
     if path.name in ("qrels.jsonl", "qrels.jsonl.gz"):
         for kind, read in (("videos", _read_video), ("queries", _read_query), ("pools", _read_pool)):
-            if sibling := _beside(path.parent, kind):
+            if sibling := beside(path, f"{kind}.jsonl"):
                 for record in records_of(sibling):
                     read(collector, record)
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, _QRELS):
         _read_judgement(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no judgements", accepted=_QRELS)
     return collector.annotations()
-
-
-def _beside(folder: Path, kind: str) -> Path | None:
-    names = (folder / f"{kind}.jsonl", folder / f"{kind}.jsonl.gz")
-    return next((path for path in names if path.exists()), None)
 
 
 def _read_video(collector: Collector, record: Record) -> None:
@@ -278,14 +278,7 @@ def _video_line(video: Any) -> dict[str, Any]:
 
 
 def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
-    for query, video, start, end, relevance in zip(*(c.tolist() for c in columns), strict=True):
+    for query, video, start, end, relevance in judgement_rows(annotations):
         times = {"start": start, "end": end} if start < end else {}
         names = {"query_id": annotations.queries[query].id, "video_id": annotations.videos[video].id}
         yield {**names, **times, "relevance": relevance}

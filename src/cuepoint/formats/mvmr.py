@@ -16,10 +16,9 @@ from typing import Any, Literal
 
 from cuepoint.formats._beginning import first_entry, first_object
 from cuepoint.formats._blocks import Losses
-from cuepoint.formats._fields import read_json_without_repeats
-from cuepoint.formats._records import Record
+from cuepoint.formats._records import Record, document_of
 from cuepoint.formats._writing import put
-from cuepoint.formats.columns import Annotations, Collector
+from cuepoint.formats.columns import Annotations, Collector, judgement_rows
 from cuepoint.formats.opened import FormatError, Opening, written
 
 NAME = "mvmr"
@@ -49,13 +48,10 @@ def read_annotations(path: Path, as_released: bool = False) -> Annotations:
     `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
     the frame numbers of the TACoS file for seconds.
     """
-    value = read_json_without_repeats(path)
-    if not isinstance(value, dict):
-        raise FormatError(path, "is no object:", value=value, accepted=_ACCEPTED)
-    if not value:
+    document = document_of(path).record("", _ACCEPTED)
+    if not document.fields:
         raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
-    document = Record(path, value)
-    videos = {document.as_id("video", key): document.record(key, entry) for key, entry in value.items()}
+    videos = {document.as_id("video", key): document.record(key) for key in document.fields}
     collector = Collector(str(path), cut=not as_released)
     rates = {video_id: _rate(video) for video_id, video in videos.items()}
     for video_id, video in videos.items():
@@ -72,12 +68,7 @@ def read_annotations_as_released(path: Path) -> Annotations:
 
 def _rate(video: Record) -> float:
     """Frames a second where times are frames, else 1."""
-    if not video.has("fps"):
-        return 1.0
-    rate = video.number("fps", 0)
-    if rate == 0:
-        raise video.wrong("fps", "is 0", accepted="frames a second, more than 0")
-    return rate
+    return video.positive("fps") if video.has("fps") else 1.0
 
 
 def _duration(video: Record) -> float | None:
@@ -111,11 +102,7 @@ def _read_video(
 def _list(video: Record, key: str, length: int) -> list[Any]:
     if key != "timestamps" and not video.has(key):
         return [None] * length
-    values = video.array(key)
-    if len(values) != length:
-        problem = f"has {len(values)} entries and sentences has {length}"
-        raise video.wrong(key, problem, accepted="an entry a sentence")
-    return values
+    return video.array_along(key, "sentences")
 
 
 def _positives(video: Record, key: str, rows: Any) -> Iterator[tuple[str, float, float]]:
@@ -136,8 +123,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses = Losses(path)
     losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     judged: dict[int, list[tuple[str, float, float]]] = {}
-    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
-    for number, video, start, end in zip(*(column.tolist() for column in columns), strict=True):
+    for number, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(number, []).append((annotations.videos[video].id, start, end))
     document: dict[str, dict[str, Any]] = {}
     for video_ in annotations.videos:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from cuepoint.types import CuepointError
 
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 65_536
+ABSENT: Any = object()
+"""No value to show: None is one, JSON's null."""
 
 
 class FormatError(CuepointError):
@@ -30,14 +34,20 @@ class FormatError(CuepointError):
         *,
         line: int | None = None,
         field: str | None = None,
-        value: Any = None,
+        value: Any = ABSENT,
         accepted: str = "",
     ) -> None:
         where = f"{path}" + (f", line {line}" if line is not None else "")
-        what = f"{field}: " if field else ""
-        shown = "" if value is None else f" {_short(value)}"
+        what = f"{_in_line(field)}: " if field else ""
+        shown = "" if value is ABSENT else f" {_short(value)}"
         remedy = f"; accepted: {accepted}" if accepted else ""
         super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
+
+
+def _in_line(field: str) -> str:
+    """A field's name, which may hold any key of a file, fit for one line."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in field[:120])
+    return text if len(field) <= 120 else text + "..."
 
 
 def _short(value: Any) -> str:
@@ -127,7 +137,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all."""
+    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
+
+    A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
+    """
+    packed = path.name.endswith(".gz")
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise FormatError(path, "is no file to write to; name one that is, or that is not there yet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -135,7 +152,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
         with os.fdopen(handle, "wb") as raw:
-            if path.name.endswith(".gz"):
+            if packed:
                 # No name and no time in the header: the same content makes the same bytes.
                 with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
                     yield cast(IO[bytes], stream)
@@ -151,19 +168,66 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         Path(aside).unlink(missing_ok=True)
 
 
+def beside(path: Path, name: str) -> Path | None:
+    """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
+    names = (path.with_name(name), path.with_name(f"{name}.gz"))
+    return next((candidate for candidate in names if candidate.exists()), None)
+
+
 def read_json(path: Path) -> Any:
-    """The one JSON value of a file. Raises FormatError with the line where it stops being JSON."""
+    """The one JSON value of a file in which no object has a key twice.
+
+    Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
+    sentences would be gone. Raises FormatError for that, and with the line where it stops being JSON.
+    """
     with opened(path) as stream:
         data = stream.read()
     try:
-        return json.loads(data.decode("utf-8-sig"))  # NaN and Infinity are left to the field that has them
-    except UnicodeDecodeError as error:
-        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            path, f"is not JSON ({error.msg}, column {error.colno})", line=error.lineno
-        ) from None
-    except ValueError as error:
-        raise FormatError(path, f"is not JSON that can be read ({error})") from None
-    except RecursionError:
-        raise FormatError(path, "is nested too deeply to be read") from None
+        # NaN and Infinity are left to the field that has them.
+        return json.loads(
+            data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
+        )
+    except (ValueError, RecursionError) as error:
+        raise json_fault(path, error) from None
+
+
+def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
+    return found
+
+
+def json_fault(
+    path: Path, error: ValueError | RecursionError, line: int | None = None, accepted: str = ""
+) -> FormatError:
+    """What kept a text from being read as JSON; `line` is given where the text is one line of the file."""
+    if isinstance(error, UnicodeDecodeError):
+        of_line = "" if line is None else " of the line"
+        return FormatError(path, f"is not UTF-8 text (byte {error.start}{of_line})", line=line)
+    if isinstance(error, json.JSONDecodeError):
+        problem = f"is not JSON ({error.msg}, column {error.colno})"
+        return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
+    if isinstance(error, RecursionError):
+        return FormatError(path, "is nested too deeply to be read", line=line)
+    # Python refuses to read whole numbers of thousands of digits.
+    return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+
+
+def refuse_overwriting(target: Path, *sources: Path | str) -> None:
+    """Raise FormatError where a file to write is one of those that are read."""
+    for source in map(Path, sources):
+        with contextlib.suppress(OSError):
+            if target.samefile(source):
+                raise FormatError(target, "is read here and would be overwritten; write to another file")
+
+
+def line_with(path: Path, text: str) -> int | None:
+    """The first line of a file that holds some text, None where none does: for messages about an id."""
+    wanted = (text.encode(), json.dumps(text)[1:-1].encode())
+    with contextlib.suppress(CuepointError), opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if any(form in line for form in wanted):
+                return number
+    return None

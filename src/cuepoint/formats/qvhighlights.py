@@ -19,8 +19,8 @@ from cuepoint.formats._beginning import first_object
 from cuepoint.formats._blocks import BLOCK_ROWS, BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
 from cuepoint.formats._records import Record, records_of
 from cuepoint.formats._writing import as_number, durations, own_videos, put, texts
-from cuepoint.formats.columns import Annotations, Collector, Floats, RunBlock, RunSource, Task
-from cuepoint.formats.opened import FormatError, Opening, written
+from cuepoint.formats.columns import Annotations, Collector, Floats, RunBlock, RunSource, Task, judgement_rows
+from cuepoint.formats.opened import Opening, written
 from cuepoint.types import UsageError
 
 NAME = "qvhighlights"
@@ -51,12 +51,8 @@ def read_annotations(path: Path) -> Annotations:
     A query without labels has no judgement; its video is its pool.
     """
     collector = Collector(str(path))
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, _TRUTH):
         _read_line(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no annotations", accepted=_TRUTH)
     return collector.annotations()
 
 
@@ -141,8 +137,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     known, own = durations(annotations), own_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
-    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
-    for number, video, start, end in zip(*(column.tolist() for column in columns), strict=True):
+    for number, video, start, end, _ in judgement_rows(annotations):
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
         if own[query_id] != video_id:
             raise UsageError(

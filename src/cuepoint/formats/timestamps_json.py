@@ -12,16 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cuepoint.formats._fields import (
-    field_of,
-    list_at,
-    number_at,
-    object_at,
-    read_json_without_repeats,
-    text_at,
-)
+from cuepoint.formats._records import Record, document_of
 from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError, Opening
+from cuepoint.formats.opened import Opening
 
 NAME = "2d-tan"
 ORDER = 60
@@ -48,32 +41,24 @@ def read_annotations(path: Path) -> Annotations:
     a record that gives its length in both ways or in neither: its unit would be a guess.
     """
     collector = Collector(str(path))
-    for video_id, value in object_at(path, read_json_without_repeats(path), "", _VIDEOS).items():
-        record = object_at(path, value, video_id, _VIDEOS)
-        text_at(path, video_id, "video id")
-        _add_video(collector, path, video_id, record)
+    videos = document_of(path).record("", _VIDEOS)
+    for video_id in videos.fields:
+        record = videos.record(video_id, _VIDEOS)
+        videos.as_words("video id", video_id)
+        _add_video(collector, video_id, record)
     return collector.annotations()
 
 
-def _add_video(collector: Collector, path: Path, video_id: str, record: dict[str, Any]) -> None:
-    length = length_of(path, video_id, record)
+def _add_video(collector: Collector, video_id: str, video: Record) -> None:
+    length = length_of(video)
     collector.add_video(video_id, length.seconds, **length.metadata)
-    sentences = list_at(
-        path, field_of(path, record, "sentences", video_id), f"{video_id}.sentences", "a list"
-    )
-    where = f"{video_id}.timestamps"
-    spans = list_at(
-        path,
-        field_of(path, record, "timestamps", video_id),
-        where,
-        f"a list of {len(sentences)} [start, end], one for each sentence",
-        len(sentences),
-    )
+    sentences, spans = video.array("sentences"), video.array_along("timestamps", "sentences", "[start, end]")
+    accepted = "[start, end] in frames" if length.metadata else "[start, end] in seconds"
     for i, (span, sentence) in enumerate(zip(spans, sentences, strict=True)):
         query_id = f"{video_id}#{i}"
-        collector.add_query(query_id, text_at(path, sentence, f"{video_id}.sentences[{i}]"))
-        start, end = span_of(path, span, f"{where}[{i}]", length)
-        collector.judge(query_id, video_id, start, end)
+        collector.add_query(query_id, video.as_words(f"sentences[{i}]", sentence))
+        start, end = video.as_times(f"timestamps[{i}]", span, accepted)
+        collector.judge(query_id, video_id, start / length.per_second, end / length.per_second)
 
 
 @dataclass(frozen=True)
@@ -85,32 +70,14 @@ class Length:
     metadata: dict[str, Any]
 
 
-def length_of(path: Path, video_id: str, record: dict[str, Any]) -> Length:
+def length_of(video: Record) -> Length:
     """A video's length from the fields that its record has; see the head of this module."""
-    in_frames = "fps" in record or "num_frames" in record
-    if in_frames == ("duration" in record):
-        found = ", ".join(key for key in ("duration", "fps", "num_frames") if key in record) or "neither"
-        raise FormatError(path, "does not say its unit:", field=video_id, value=found, accepted=_LENGTH)
-    if in_frames:
-        rate = _positive(path, record, "fps", video_id)
-        frames = _positive(path, record, "num_frames", video_id)
+    known = [key for key in ("duration", "fps", "num_frames") if key in video.fields]
+    if known and "duration" not in known:
+        rate, frames = video.positive("fps"), video.positive("num_frames")
         return Length(frames / rate, rate, {"fps": rate, "num_frames": frames})
+    if known != ["duration"]:
+        raise video.wrong("", "does not say its unit:", ", ".join(known) or "neither", _LENGTH)
     # Files hold 104.53999999999999 for 104.54, and 104.54 as the end of a moment; without rounding, that
     # moment would end after its video.
-    return Length(round(_positive(path, record, "duration", video_id), 6), 1.0, {})
-
-
-def span_of(path: Path, span: Any, where: str, length: Length) -> tuple[float, float]:
-    """Start and end of a timestamp, in seconds."""
-    unit = "seconds" if length.per_second == 1.0 and not length.metadata else "frames"
-    accepted = f"[start, end] in {unit}"
-    start, end = (number_at(path, time, where, accepted) for time in list_at(path, span, where, accepted, 2))
-    return start / length.per_second, end / length.per_second
-
-
-def _positive(path: Path, record: dict[str, Any], key: str, video_id: str) -> float:
-    value = field_of(path, record, key, video_id)
-    number = number_at(path, value, f"{video_id}.{key}", "a number above 0", least=0)
-    if number == 0:
-        raise FormatError(path, "is", field=f"{video_id}.{key}", value=value, accepted="a number above 0")
-    return number
+    return Length(round(video.positive("duration"), 6), 1.0, {})

@@ -17,8 +17,7 @@ import numpy as np
 
 from cuepoint.formats._beginning import first_object
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, refuse_empty, rows_of
-from cuepoint.formats._fields import read_json_without_repeats
-from cuepoint.formats._records import Record, records_of
+from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import (
     Annotations,
@@ -29,8 +28,9 @@ from cuepoint.formats.columns import (
     RunBlock,
     RunSource,
     Task,
+    judgement_rows,
 )
-from cuepoint.formats.opened import FormatError, Opening, opened, written
+from cuepoint.formats.opened import Opening, opened, written
 from cuepoint.types import Query, UsageError
 
 if TYPE_CHECKING:
@@ -67,12 +67,8 @@ def read_annotations(path: Path) -> Annotations:
     a query without judgement; its video, where it is named, is the query's pool.
     """
     collector = Collector(str(path), cut=False)
-    lines = 0
-    for record in records_of(path):
+    for record in records_of(path, "lines with desc_id, desc, vid_name, ts"):
         _read_line(collector, record)
-        lines += 1
-    if not lines:
-        raise FormatError(path, "holds no annotations", accepted="lines with desc_id, desc, vid_name, ts")
     return collector.annotations()
 
 
@@ -166,10 +162,7 @@ def _block(
 
 def _with_care(path: Path) -> MemoryRun:
     """The same by Python's own JSON reader; says what is wrong where something is."""
-    value = read_json_without_repeats(path)
-    if not isinstance(value, dict):
-        raise FormatError(path, "is no object:", value=value, accepted=_SUBMISSION)
-    document = Record(path, value)
+    document = document_of(path).record("", _SUBMISSION)
     videos = _indices(document)
     lists = {task: _list_with_care(document, task, videos) for task in TASKS if document.has(task)}
     refuse_empty(path, any(lists.values()))
@@ -230,9 +223,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
     known, own = durations(annotations), own_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
-    columns = (annotations.query, annotations.video, annotations.start, annotations.end)
     with written(path) as stream:
-        for number, video, *times in zip(*(column.tolist() for column in columns), strict=True):
+        for number, video, *times, _ in judgement_rows(annotations):
             _put_line(stream, annotations.queries[number], annotations.videos[video].id, known, {"ts": times})
         for number in unjudged:
             query = annotations.queries[number]

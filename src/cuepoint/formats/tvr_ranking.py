@@ -18,10 +18,9 @@ import numpy as np
 
 from cuepoint.formats._beginning import first_entry, first_value
 from cuepoint.formats._blocks import BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
-from cuepoint.formats._fields import read_json_without_repeats
-from cuepoint.formats._records import Record, records_of
+from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource
+from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource, judgement_rows
 from cuepoint.formats.opened import FormatError, Opening, look_into, written
 
 NAME = "tvr-ranking"
@@ -83,15 +82,14 @@ def _pairs(path: Path) -> Iterator[tuple[str, str, Record]]:
     if _is_pair(first_value(opening)):
         yield from (_own(record) for record in records_of(path))
         return
-    value = read_json_without_repeats(path)
-    if isinstance(value, dict):
-        for key, moments in value.items():
-            document = Record(path, {key: moments})
-            query_id = document.as_id("query id", key)
-            yield from ((query_id, "", moment) for moment in document.records(key))
+    document = document_of(path)
+    if isinstance(document.fields[""], dict):
+        by_query = document.record("")
+        for key in by_query.fields:
+            query_id = by_query.as_id("query id", key)
+            yield from ((query_id, "", moment) for moment in by_query.records(key))
         return
-    document = Record(path, {"": value})
-    for record in document.records(""):
+    for record in document.records("", _TRUTH):
         if "relevant_moment" in record.fields:
             query_id, text, _ = _own(record)
             yield from ((query_id, text, moment) for moment in record.records("relevant_moment"))
@@ -108,15 +106,12 @@ def open_run(path: Path) -> RunSource:
 
     `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
     """
-    value = read_json_without_repeats(path)
-    if not isinstance(value, dict):
-        raise FormatError(path, "is no object:", value=value, accepted=_RUN)
+    answers = document_of(path).record("", _RUN)
     blocks: list[RunBlock] = []
     builder = BlockBuilder()
-    for number, (key, moments) in enumerate(value.items(), 1):
-        document = Record(path, {key: moments})
-        builder.add(document.as_id("query id", key), _rows(list(document.records(key))))
-        if number % _BLOCK_QUERIES == 0 or number == len(value):
+    for number, key in enumerate(answers.fields, 1):
+        builder.add(answers.as_id("query id", key), _rows(list(answers.records(key))))
+        if number % _BLOCK_QUERIES == 0 or number == len(answers.fields):
             blocks.append(builder.block())
     refuse_empty(path, bool(blocks))
     return MemoryRun(str(path), {"VCMR": tuple(blocks)})
@@ -140,18 +135,10 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("queries without judgements are left out", silent)
     losses.count("pools are left out", len(annotations.pools))
     known = durations(annotations)
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
-    rows = zip(*(column.tolist() for column in columns), strict=True)
     with written(path) as stream:
         stream.write(b"[")
         members = ListWriter(stream)
-        for pair_id, (number, video, start, end, grade) in enumerate(rows):
+        for pair_id, (number, video, start, end, grade) in enumerate(judgement_rows(annotations)):
             query, video_id = annotations.queries[number], annotations.videos[video].id
             members.add(
                 {

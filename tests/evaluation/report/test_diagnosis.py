@@ -158,4 +158,5 @@ def test_moments_outside_the_pool_are_passed_over(made: Callable[..., Any]) -> N
     annotations, (run,) = made(truth, {"a": [("x", 0.0, 4.0), ("v", 0.0, 4.0)]}, durations={"x": 9, "w": 9})
     pooled = replace(annotations, pools={"a": ("v", "w")})
     assert diagnose(truth_of(pooled, mvmr), run, mvmr).good_rank.tolist() == [0]
-    assert diagnose(truth_of(annotations, mvmr), run, mvmr).good_rank.tolist() == [1]
+    vcmr = PROTOCOLS["vcmr"]
+    assert diagnose(truth_of(annotations, vcmr), run, vcmr).good_rank.tolist() == [1]
