@@ -19,7 +19,19 @@ from cuepoint import Corpus
 from cuepoint import __version__ as version
 
 Cuepoint = Callable[..., Any]
-CORPUS_VERBS = ("index", "search", "show", "stats", "remove", "doctor", "doctor why")
+CORPUS_VERBS = (
+    "index",
+    "search",
+    "show",
+    "stats",
+    "remove",
+    "doctor",
+    "doctor why",
+    "serve",
+    "export",
+    "cut",
+    "calibrate",
+)
 VERBS = ("evaluate", "compare", "report", "convert", "datasets", "features")
 PROGRAM = (sys.executable, "-m", "cuepoint")
 
