@@ -1,7 +1,8 @@
-"""Confidence on a real corpus: uniform for the unrelated, measured again when the corpus has grown."""
+"""Confidence on real corpora: uniform for the unrelated, its rates kept, measured again after growth."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 
 from cuepoint import Corpus
+from cuepoint import calibration as calibrating
 from cuepoint.background import SENTENCES
 from cuepoint.calibration import is_due, load
+from cuepoint.confidence import FIXED, MATCH_AT
 from cuepoint.index.progress import Progress
+from cuepoint.questions import made_from
+from cuepoint.search import Searcher
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -160,13 +165,11 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
 
     measured: list[int] = []
 
-    def note(store: Any, encoders: Any, **rest: Any) -> calibration.Calibration:
+    def note(store: Any, encoders: Any, **rest: Any) -> None:
         # The measurement itself is what all other tests here are about; this one counts them.
         measured.append(store.stats().streams["subtitle"].clips)
-        known = load(store)
         for name, stats in store.stats().streams.items():
             store.put_fact(f"calibration:{name}", {"clips": stats.clips})
-        return known
 
     monkeypatch.setattr(calibration, "measure", note)
     grown = Corpus(tmp_path / "grown.corpus")
@@ -218,3 +221,136 @@ def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     # How sure it is cannot be told, so nothing reaches a bound.
     bounded = corpus.search("whales", k=5, min_confidence=0.5)
     assert (bounded.answer, bounded.moments) == ("no_match", ())
+
+
+# The rates -------------------------------------------------------------------------------------------
+
+
+def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> None:
+    known = load(Corpus(corpus.location, create=False)._store)
+    said = corpus.search(RELATED[0], k=1).to_json()["calibration"]
+    assert said == known.rates
+    assert said["false_alarm_rate"]["of"] == len(SENTENCES)
+    assert said["miss_rate"]["of"] == calibrating.MADE_AT_END_OF_RUN
+    assert said["queries"] == len(SENTENCES) + calibrating.MADE_AT_END_OF_RUN
+    assert MATCH_AT <= said["match_at"] == known.thresholds.match_at
+    stats = corpus.stats()
+    assert stats.to_json()["calibration"] == said
+    assert any("false alarms" in line and "misses" in line for line in stats.lines())
+
+
+def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before(corpus: Corpus) -> None:
+    stated = load(corpus._store).rates
+    assert stated is not None
+    alarms = sum(corpus.search(sentence, k=1).answer == "match" for sentence in UNRELATED)
+    # The interval is the rate's; 50 new questions scatter by themselves: three standard deviations.
+    high = stated["false_alarm_rate"]["high"]
+    assert alarms <= 50 * high + 3 * np.sqrt(50 * high * (1 - high))
+    assert stated["false_alarm_rate"]["rate"] <= 0.1
+    assert stated["miss_rate"]["rate"] <= 0.2
+
+
+def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
+    known = made_from(corpus._store, 25, seed=5)
+    store, encoders = corpus._store, corpus._shelf.for_queries()
+    facts = {name: dict(store.fact(name) or {}) for name in ("calibration:subtitle", "answers")}
+    try:
+        given = calibrating.measure(store, encoders, SENTENCES[:60], known=known)
+        outcomes = [one for one in given.outcomes if one.kind == "known"]
+        thresholds = given.calibration.thresholds
+        for question, outcome in zip(known, outcomes, strict=True):
+            result = corpus.search(question.text, k=1)
+            first = result.moments[0]
+            assert outcome.answer(thresholds) == result.answer
+            assert outcome.confidence == pytest.approx(first.confidence)
+            assert outcome.right == (first.moment.overlap(question.answer) > 0)
+    finally:
+        for name, fact in facts.items():
+            store.put_fact(name, fact)
+
+
+def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus: Corpus) -> None:
+    known = made_from(corpus._store, 12, seed=7)
+    searcher: Searcher = corpus.searcher()
+    asker = calibrating._Asker(corpus._store, searcher)
+    everything = [video.id for video in corpus.videos()]
+    for question in known:
+        _, without = asker.ask_both(question)
+        others = [video_id for video_id in everything if video_id != question.answer.video_id]
+        answer = searcher.find("subtitle", searcher.ask(question.text, ["subtitle"]), others)
+        assert [one.moment for one in without.found] == [
+            answer.moment(row) for row in range(min(len(answer.moments), len(without.found)))
+        ]
+        assert [one.score for one in without.found] == pytest.approx(
+            answer.moments.score[: len(without.found)].tolist()
+        )
+
+
+def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus, tmp_path: Path) -> None:
+    known = load(corpus._store)
+    facts = {"answers": corpus._store.fact("answers")}
+    with corpus.writing():
+        corpus._store.put_fact("answers", {})
+    try:
+        old = load(corpus._store)
+        assert (old.chances, old.thresholds, old.rates) == (known.chances, FIXED, None)
+        result = corpus.search(RELATED[0], k=1)
+        assert (result.answer, result.calibration) == ("match", None)
+    finally:
+        corpus._store.put_fact("answers", dict(facts["answers"] or {}))
+
+
+# Real videos: a few lines are said in two films, all else is silent.
+SAID_THERE = (
+    ("the space telescope", "nasa"),
+    ("a very large clean room", "nasa"),
+    ("Goddard Space Flight Center", "nasa"),
+    ("stolen crown jewels", "friday"),
+    ("is he in a bad mood", "friday"),
+    ("lord of the universe", "friday"),
+)
+
+
+def _check_real(folder: Path, place: Path) -> None:
+    corpus = Corpus(place)
+    corpus.add(folder, processes=1)
+    for query, video in SAID_THERE:
+        result = corpus.search(query, k=1)
+        assert result.name(result.moments[0]).startswith(video), query
+        assert result.answer != "no_match", query
+    answers = [corpus.search(query, k=1).answer for query in UNRELATED]
+    assert np.mean([answer == "match" for answer in answers]) <= 0.1
+    assert np.mean([answer == "no_match" for answer in answers]) >= 0.6
+    stated = load(corpus._store).rates
+    assert stated is not None and stated["false_alarm_rate"]["rate"] <= 0.08
+
+
+def test_on_the_sample_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
+    samples: Path, tmp_path: Path
+) -> None:
+    _check_real(samples, tmp_path / "samples.corpus")
+
+
+@pytest.mark.slow
+def test_on_real_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    _check_real(shared_data / "real_video", tmp_path / "real.corpus")
+
+
+@pytest.mark.slow
+def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_questions(
+    samples: Path, tmp_path: Path, planted: Any, sample_queries: list[dict[str, Any]]
+) -> None:
+    corpus = Corpus(tmp_path / "seen.corpus", encoders=[planted])
+    silent = [samples / name for name in sorted({str(query["video"]) for query in sample_queries})]
+    corpus.add(*silent, vision=planted, clip_seconds=0.5, processes=1)
+    queries = tmp_path / "known.jsonl"
+    queries.write_text("".join(json.dumps(query) + "\n" for query in sample_queries), encoding="utf-8")
+    report = corpus.calibrate(queries)
+    rates = report.summary()
+    assert rates["miss_rate"]["count"] == 0
+    assert rates["miss_rate"]["of"] == len(sample_queries)
+    assert rates["false_alarm_rate"]["rate"] <= 0.1
+    assert rates["right_when_match"]["rate"] >= 0.9
+    assert corpus.search(sample_queries[0]["query"], k=1).answer == "match"
