@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,10 +17,14 @@ from cuepoint.corpus import Corpus
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("fastapi", reason="the server's packages are not installed")
 CHROMIUM = Path("/usr/bin/chromium")
-_ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
-    "--disable-sync --no-first-run"
-).split()
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 # A name and words that would run, were they ever taken for HTML.
 HOSTILE_NAME = "<img src=x onerror=hacked()> & <script>hacked()<"
@@ -47,7 +51,7 @@ and carry dry grass into it
 
 @pytest.fixture(scope="session")
 def videos(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
-    """The sample videos that are spoken in, one of a hostile name, one that no browser plays, and words alone."""
+    """Sample videos, one of a hostile name, and one that no browser plays."""
     folder = tmp_path_factory.mktemp("page") / "videos"
     folder.mkdir()
     for name in ("friday.mp4", "friday.vtt", "nasa_13013.mp4", "nasa_13013.srt"):
@@ -77,7 +81,7 @@ def _write_avi(path: Path) -> None:
 
 
 @contextmanager
-def serving(corpus: Corpus, cache: Path) -> Iterator[str]:
+def _serving(corpus: Corpus, cache: Path) -> Iterator[str]:
     """The address of a server that runs in a thread."""
     from cuepoint.server.app import Application
     from cuepoint.server.run import Server, listen
@@ -99,6 +103,12 @@ def serving(corpus: Corpus, cache: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def serving() -> Callable[[Corpus, Path], AbstractContextManager[str]]:
+    """Serves a corpus, its cache in a folder, while the context lasts; gives its address."""
+    return _serving
+
+
+@pytest.fixture(scope="session")
 def corpus(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """The words of the videos, by letter only: quick to make, and the same on every machine."""
     corpus = Corpus(tmp_path_factory.mktemp("page") / "page.corpus")
@@ -109,7 +119,7 @@ def corpus(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="session")
 def address(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the page is."""
-    with serving(corpus, tmp_path_factory.mktemp("cache")) as at:
+    with _serving(corpus, tmp_path_factory.mktemp("cache")) as at:
         yield at
 
 

@@ -219,7 +219,7 @@ function showAnswer() {
   byId("results").dataset.answer = answer;
   const pool = shown.search_pool ?? {};
   const searched = Number.isFinite(pool.total_count)
-    ? `${counted(pool.total_count, "video")}${pool.total_duration ? `, ${length(pool.total_duration)}` : ""}` : "";
+    ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `cuepoint index FOLDER --corpus DIR`, then ask again.");
   } else if (answer === "match") {

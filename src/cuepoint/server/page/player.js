@@ -309,7 +309,7 @@ export class Player {
     byId("end").value = clock(this.end, 3);
     byId("start").removeAttribute("aria-invalid");
     byId("end").removeAttribute("aria-invalid");
-    byId("length").textContent = `${(this.end - this.start).toFixed(2)} s`;
+    byId("length").textContent = `${(this.end - this.start).toFixed(2)} s long`;
     const own = !found || Math.abs(found.start - this.start) > 5e-4 || Math.abs(found.end - this.end) > 5e-4;
     byId("reset").hidden = !found || !own;
     byId("why").textContent = found && !own ? "Why here?" : "Why not here?";

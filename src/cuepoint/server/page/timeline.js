@@ -4,6 +4,9 @@ import { clock, draw, make, percent, thresholds } from "./words.js";
 
 const WIDE = 1000;
 const LANE = 100;
+// Of a lane's height, what is kept free for its name.
+const NAME = 25;
+const MOST_SURPRISE = 14;
 const MOST_STEPS = 1200;
 // A press that moves less than this is a click.
 const CLICK_PIXELS = 5;
@@ -71,8 +74,8 @@ export class Timeline {
     const parts = Object.entries(this.curves).map(([name, curve]) => {
       const row = rowAt(curve, seconds);
       if (row < 0) return `${name} –`;
-      const confidence = curve.confidence?.[row];
-      return confidence === null || confidence === undefined
+      const confidence = curve.confidence[row];
+      return confidence === undefined
         ? `${name} score ${Number(curve.score[row]).toFixed(2)}`
         : `${name} ${percent(confidence)}`;
     });
@@ -141,15 +144,14 @@ export class Timeline {
 
   #lane(curve, row) {
     const bottom = (row + 1) * LANE;
-    const high = LANE - 14;
     const steps = this.#steps(curve);
     const path = steps.map(([start, end, value]) => {
       const [left, right] = [start, end].map((at) => (Math.min(1, Math.max(0, this.#share(at))) * WIDE).toFixed(1));
-      return `M${left} ${bottom}V${(bottom - 2 - value * high).toFixed(1)}H${right}V${bottom}`;
+      return `M${left} ${bottom}V${heightAt(bottom, value)}H${right}V${bottom}`;
     }).join("");
     const parts = [draw("path", { class: "floor", d: `M0 ${bottom}H${WIDE}` })];
     if (isMeasured(curve)) {
-      const y = bottom - 2 - thresholds.match * high;
+      const y = heightAt(bottom, surprise(thresholds.match) / scaleOf(curve));
       parts.push(draw("path", { class: "bar", d: `M0 ${y}H${WIDE}` }));
     }
     parts.push(draw("path", { class: `curve stream-${row % 4}`, d: path }));
@@ -334,11 +336,22 @@ function follow(element, event, { move, end, cancel }) {
   on("pointercancel", (other) => { leave.abort(); cancel(other); });
 }
 
-const isMeasured = (curve) => curve.confidence?.some((value) => value !== null && value !== undefined) ?? false;
+const isMeasured = (curve) => curve.confidence.length > 0;
 
-/** A clip's height in 0..1: its confidence, or where it lies between the lowest and the highest score. */
+const heightAt = (bottom, value) => (bottom - 2 - value * (LANE - NAME)).toFixed(1);
+
+/** How far a confidence lies from chance, without the bound that would make all sure places alike. */
+const surprise = (confidence) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9, 1 - confidence)));
+
+/** The surprise that fills a lane: at least that of 99 %. */
+const scaleOf = (curve) => curve.confidence.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
+
+/** A clip's height in 0..1: how surprising it is, or where it lies between the lowest and highest score. */
 function heights(curve) {
-  if (isMeasured(curve)) return (row) => Math.min(1, Math.max(0, curve.confidence[row] ?? 0));
+  if (isMeasured(curve)) {
+    const scale = scaleOf(curve);
+    return (row) => surprise(curve.confidence[row]) / scale;
+  }
   let [low, high] = [Infinity, -Infinity];
   for (const score of curve.score) {
     low = Math.min(low, score);
