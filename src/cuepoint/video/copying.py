@@ -111,7 +111,7 @@ class _Copying:
             if packet.stream_index == self._leading.index:
                 self._frames += self._leading.type == "video"
                 self._ends = max(self._ends, at + (packet.duration or 0) * packet.time_base)
-                progress(max(0.0, min(1.0, float((at - began) / length))))
+                progress(max(0.0, min(1.0, float((self._ends - began) / length))))
             shift = round((began + self._origin) / packet.time_base)
             packet.pts -= shift
             packet.dts = packet.pts if packet.dts is None else packet.dts - shift

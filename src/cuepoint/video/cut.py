@@ -71,7 +71,7 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
     ('My_holiday_1.000-2.500.mp4', 'video_0.000-1.000-2.m4a')
     """
     valid = unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
-    stem = valid.rpartition(".")[0] if "." in valid.strip(".") else valid
+    stem = re.sub(r"(?<=.)\.\w{1,5}$", "", valid)
     safe = re.sub(r"[^\w.-]+", "_", stem).strip("_.-")
     while len(safe.encode()) > _LONGEST_NAME:
         safe = safe[:-1]
@@ -170,7 +170,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told:
     pictures = PictureSpan(span.path, span.start, span.end)
     first: Fraction | None = None
     sound: SoundSpan | None = None
-    frames = 0
+    frames, heard = 0, span.start
     try:
         for picture in pictures:
             if first is None:
@@ -188,10 +188,11 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told:
         if sound is not None and not pictures.follows and writer.form.parts == 1:
             # The sound may go on where the pictures have ended.
             writer.put_sound(sound.read(max(pictures.end, span.end)))
+            heard = Fraction(sound.position, sound.form.rate)
     finally:
         if sound is not None:
             sound.__exit__(None, None, None)
-    ends = pictures.end
+    ends = max(pictures.end, heard)
     if writer.form.sound is not None and writer.form.parts > 1:
         writer.fill_silence(began + ends - first)
     writer.time = began + ends - first

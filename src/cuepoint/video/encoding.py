@@ -43,6 +43,7 @@ _SOUND_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 1
 _LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
 _FINEST_TICKS = 1_000_000
 _COMMON_TICKS = 90_000
+_MOST_TICKS = 10_000_000
 # A container's duration is rounded; an end that misses it by less is meant to be the end.
 _END_SLACK = Fraction(1, 20)
 _CONTAINERS = {
@@ -283,6 +284,13 @@ def _common_base(bases: Sequence[Fraction]) -> Fraction:
     return Fraction(1, ticks if ticks <= _FINEST_TICKS else _COMMON_TICKS)
 
 
+def _ticks(form: Form) -> int:
+    """Ticks a second in which an MP4 says how long its tracks are: lengths in samples and in frames fit."""
+    rate = form.sound.rate if form.sound is not None else 1
+    ticks = math.lcm(rate, form.look.time_base.denominator if form.look is not None else 1)
+    return ticks if ticks <= _MOST_TICKS else rate
+
+
 class MovieWriter:
     """Writes pictures and sound into a new file; a context manager.
 
@@ -298,7 +306,8 @@ class MovieWriter:
         self._last_tick = -1
         self._samples = 0
         self._shaper = None if form.look is None else Shaper(form.look)
-        options = {"movflags": "+faststart"} if container in ("mp4", "mov") else {}
+        options = {"movflags": "+faststart", "movie_timescale": str(_ticks(form))}
+        options = options if container in ("mp4", "mov") else {}
         self._container = av.open(f"file:{path.absolute()}", "w", format=container, options=options)
         self._pictures = None if form.look is None else self._picture_stream(form.look)
         self._sound: Any = None
