@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,6 +80,9 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+# Where files lie on the server is not the client's business; their names are.
+_FOLDERS = re.compile(r"(?<![\w:/])/(?:[^/:\n]+/)+")
+
 _DESCRIPTIONS = {
     400: "A parameter that is missing, unknown, or out of its range",
     401: "A token is needed",
@@ -135,7 +139,7 @@ def handle_errors(app: FastAPI, location: str) -> None:
 
 def of_cuepoint(error: CuepointError, location: str) -> ServerError:
     """What an error of the rooms below means to a client."""
-    message = str(error).replace(location, "this corpus")
+    message = _FOLDERS.sub("", str(error).replace(location, "this corpus"))
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
     if isinstance(error, DiskFull):

@@ -15,6 +15,7 @@ from cuepoint.types import UsageError
 MOST_QUERY_CHARACTERS = 2000
 MOST_PAGE = 50
 MOST_LISTED = 50
+MOST_MOMENTS = 200
 _LATEST = 31 * 86_400.0
 
 

@@ -121,7 +121,7 @@ def _instant_of(found: ScoredMoment) -> float:
 async def why(request: Request, asked: Annotated[WhyParameters, Query()]) -> dict[str, Any]:
     """What `cuepoint doctor why` says, as its `--json` prints it."""
     service = service_of(request)
-    named = _moment_of(asked.moment, "moment")
+    named = moment_of(asked.moment, "moment")
 
     def question(corpus: Corpus) -> dict[str, Any]:
         known_record(corpus, named.video_id)
@@ -156,7 +156,7 @@ async def curves(
     return await service.ask(service.searches, request, question)
 
 
-def _moment_of(name: str, field: str) -> Moment:
+def moment_of(name: str, field: str) -> Moment:
     """A moment as it was named, by the video's id."""
     try:
         return Moment(*parse_moment(name))

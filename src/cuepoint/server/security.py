@@ -58,14 +58,16 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        body: Receive | None = None
         try:
             answer = self._answer(scope)
+            body = await self._body(scope, receive) if answer is None else None
         except ServerError as error:
             answer = error.response()
         if answer is not None:
             await answer(scope, receive, send_guarded)
             return
-        await self._app(scope, self._bounded(scope, receive), send_guarded)
+        await self._app(scope, receive if body is None else body, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
         """The answer to what is not let through; None for what is."""
@@ -101,19 +103,25 @@ class Guard:
         most = self._settings.limits.body_bytes
         return ServerError(413, "too_large", f"a body may have at most {most} bytes")
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """The body as it comes, as long as it keeps within its bound."""
-        left = self._settings.limits.body_bytes
-
-        async def receive_bounded() -> Message:
-            nonlocal left
+    async def _body(self, scope: Scope, receive: Receive) -> Receive | None:
+        """The body of a request, read as long as it keeps within its bound; None where none is due."""
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        messages: list[Message] = []
+        read = 0
+        while True:
             message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
+            messages.append(message)
+            read += len(message.get("body", b""))
+            if read > self._settings.limits.body_bytes:
                 raise self._too_large()
-            return message
+            if message["type"] != "http.request" or not message.get("more_body"):
+                break
 
-        return receive_bounded
+        async def replay() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        return replay
 
     def _check_credentials(self, scope: Scope) -> None:
         """The Authorization header, else the cookie; ServerError 401 or 429."""

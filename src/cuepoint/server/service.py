@@ -76,6 +76,7 @@ class Service:
         self._readers = Readers(corpus, limits.searches + limits.reads)
         self._answers: Kept[SearchResult] = Kept(_KEPT_ANSWERS)
         self._probes: Kept[Probe | None] = Kept(_KEPT_PROBES)
+        self._records: Kept[list[VideoRecord]] = Kept(1)
         self._pools: Kept[tuple[int, float]] = Kept(1)
 
     @property
@@ -139,11 +140,15 @@ class Service:
                 problem = problem.replace(self.location, "this corpus")
                 raise ServerError(404, "no_such_video", problem, field="within")
 
+    def records(self, corpus: Corpus) -> list[VideoRecord]:
+        """All videos by id, read again when the ledger has changed."""
+        return self._records.of((str(readers.ledger_version(corpus)),), partial(readers.all_records, corpus))
+
     def pool(self, corpus: Corpus) -> tuple[int, float]:
         """How many videos are searched, and their seconds."""
 
         def count() -> tuple[int, float]:
-            records = readers.all_records(corpus)
+            records = self.records(corpus)
             return len(records), sum(record.duration or 0.0 for record in records)
 
         return self._pools.of((str(readers.ledger_version(corpus)),), count)

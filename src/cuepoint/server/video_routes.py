@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -33,7 +34,8 @@ from cuepoint.server.schemas import (
 )
 from cuepoint.server.service import Service, known_record, service_of
 from cuepoint.server.thumbnails import thumbnail
-from cuepoint.types import Moment
+from cuepoint.types import CuepointError, Moment, UsageError
+from cuepoint.video.aside import WriteError
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
@@ -69,7 +71,7 @@ async def videos(request: Request, asked: Annotated[VideosParameters, Query()]) 
     end = offset + asked.page_limit
 
     def question(corpus: Corpus) -> VideosBody:
-        records = readers.all_records(corpus)
+        records = service.records(corpus)
         return VideosBody(
             data=[VideoBody(**_facts(record)) for record in records[offset:end]],
             page_info=PageInfo(
@@ -280,24 +282,31 @@ def _nothing() -> None:
 
 def _draw(path: FilePath, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
-    try:
+    with _telling(path, out):
         out.write_bytes(thumbnail(path, at, width))
-    except OSError as error:
-        raise _full_disk(error) from error
 
 
 def _cut(path: FilePath, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
     from cuepoint.video.cut import cut
 
-    try:
+    with _telling(path, out):
         cut(path, start, end, out)
-    except OSError as error:
-        raise _full_disk(error) from error
 
 
-def _full_disk(error: OSError) -> ServerError:
-    """What to say where a file could not be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ServerError(507, "disk_full", "the server's disk is full; nothing was kept of this file")
-    return ServerError(500, "internal", f"the file could not be written: {error.strerror}")
+@contextlib.contextmanager
+def _telling(path: FilePath, out: FilePath) -> Iterator[None]:
+    """Errors of reading `path` and writing `out` as a client may be told them: without places on the disk."""
+    try:
+        yield
+    except (OSError, CuepointError) as error:
+        number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            raise ServerError(
+                507, "disk_full", "the server's disk is full; nothing was kept of this file"
+            ) from error
+        if isinstance(error, OSError | WriteError):
+            raise ServerError(500, "internal", "the file could not be written") from error
+        message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
+        status = 400 if isinstance(error, UsageError) else 409
+        raise ServerError(status, "unreadable_video" if status == 409 else "invalid", message) from error

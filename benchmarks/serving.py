@@ -1,0 +1,265 @@
+"""How a server bears 50 clients at once over a million clips, and how soon page and thumbnails are there.
+
+    python benchmarks/serving.py --folder /tmp/serving --out benchmarks/results/serving.json
+
+The corpus is that of `index_search.py` (generated vectors), but declared as made by the sentence encoder
+that comes with cuepoint, so that the real server with the real encoder answers: each search encodes its
+sentence, finds the nearest clips, matches words, reads the clips of 40 videos and ranks. 50 connections ask
+one search after the other, as quickly as they are answered. Thumbnails are of the sample videos, each
+instant asked for once, by one client. Server and clients share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from cuepoint.background import SENTENCES
+from cuepoint.corpus import Corpus
+from cuepoint.encoders import open_text_encoder
+from cuepoint.index.records import StreamInfo
+from cuepoint.index.store import Store
+from index_search import STREAM, describe_machine, write
+
+SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "videos"
+_SERVE = """
+import sys
+from pathlib import Path
+from cuepoint.corpus import Corpus
+from cuepoint.server.run import serve
+from cuepoint.server.settings import Settings
+settings = Settings(port=0, cache=Path(sys.argv[2]))
+serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True))
+"""
+
+
+def make_corpus(folder: Path, rows: int) -> None:
+    """The generated corpus; one that is there is used as it is."""
+    store = Store.open(folder, create=True)
+    if STREAM not in store.streams:
+        encoder = open_text_encoder("minilm")
+        store.add_stream(StreamInfo(STREAM, encoder.name, encoder.fingerprint, encoder.dimension))
+        write(store, rows // 50)
+
+
+@contextmanager
+def serving(corpus: Path, cache: Path) -> Iterator[tuple[int, int]]:
+    """A server's process: its id and its port."""
+    command = [sys.executable, "-c", _SERVE, str(corpus), str(cache)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r":(\d+)/", process.stdout.readline())
+        assert found is not None, "the server did not start"
+        try:
+            yield process.pid, int(found.group(1))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, "the server did not end well"
+
+
+class Connection:
+    """One connection that is kept; the least there is, so that clients take little from the server."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Connection:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def get(self, target: str) -> tuple[int, bytes]:
+        """Status and body."""
+        head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
+        self._writer.write(head.encode())
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
+        return int(lines[0].split()[1]), await self._reader.readexactly(length)
+
+
+@dataclass
+class Seen:
+    """What the clients saw."""
+
+    milliseconds: list[float] = field(default_factory=list)
+    statuses: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+
+
+async def ask_on(port: int, number: int, until: float, seen: Seen) -> None:
+    """One client: search after search, each for another sentence."""
+    turn = 0
+    async with Connection(port) as connection:
+        while time.monotonic() < until:
+            sentence = SENTENCES[(number * 31 + turn * 7) % len(SENTENCES)]
+            target = f"/api/search?query={quote(f'{sentence} {number} {turn}')}&k=10"
+            began = time.perf_counter()
+            status, body = await connection.get(target)
+            seen.milliseconds.append((time.perf_counter() - began) * 1e3)
+            seen.statuses[status] = seen.statuses.get(status, 0) + 1
+            seen.bytes += len(body)
+            turn += 1
+
+
+async def watch(process: int, until: float) -> list[float]:
+    """Resident megabytes of a process, once a second."""
+    sizes = []
+    while time.monotonic() < until:
+        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+        sizes.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        await asyncio.sleep(1)
+    return sizes
+
+
+async def load(process: int, port: int, clients: int, seconds: float) -> dict[str, Any]:
+    """The clients for so many seconds, after a few to warm up."""
+    await asyncio.gather(*(ask_on(port, n, time.monotonic() + 5, Seen()) for n in range(clients)))
+    seen, until, began = Seen(), time.monotonic() + seconds, time.monotonic()
+    watching = asyncio.ensure_future(watch(process, until))
+    await asyncio.gather(*(ask_on(port, number, until, seen) for number in range(clients)))
+    took, sizes = time.monotonic() - began, await watching
+    third = max(1, len(sizes) // 3)
+    return {
+        "clients": clients,
+        "seconds": round(took, 1),
+        "searches": len(seen.milliseconds),
+        "errors": sum(count for status, count in seen.statuses.items() if status != 200),
+        "statuses": seen.statuses,
+        "searches_a_second": round(len(seen.milliseconds) / took, 1),
+        **quantiles(seen.milliseconds),
+        "memory_mb": {
+            "first third": round(float(np.mean(sizes[:third]))),
+            "last third": round(float(np.mean(sizes[-third:]))),
+            "most": round(max(sizes)),
+        },
+    }
+
+
+def quantiles(milliseconds: Sequence[float]) -> dict[str, float]:
+    """p50, p90, p99 and the most."""
+    p50, p90, p99 = np.percentile(milliseconds, [50, 90, 99])
+    return {
+        "p50_ms": round(float(p50), 1),
+        "p90_ms": round(float(p90), 1),
+        "p99_ms": round(float(p99), 1),
+        "most_ms": round(max(milliseconds), 1),
+    }
+
+
+async def one_search(port: int, count: int = 50) -> dict[str, float]:
+    """Searches of a single client, one at a time."""
+    times = []
+    async with Connection(port) as connection:
+        for number in range(count):
+            began = time.perf_counter()
+            status, _ = await connection.get(f"/api/search?query={quote(SENTENCES[number])}&k=10")
+            assert status == 200
+            times.append((time.perf_counter() - began) * 1e3)
+    return quantiles(times)
+
+
+async def page(port: int) -> dict[str, Any]:
+    """Bytes and milliseconds of the page and everything it loads, compressed, without a browser."""
+    began = time.perf_counter()
+    async with Connection(port) as connection:
+        sizes = {"/": len((await connection.get("/"))[1])}
+        for path in sorted((Path(__file__).parents[1] / "src/cuepoint/server/page").iterdir()):
+            if path.suffix in (".css", ".js", ".svg"):
+                status, body = await connection.get(f"/static/{path.name}")
+                assert status == 200, path.name
+                sizes[f"/static/{path.name}"] = len(body)
+    return {
+        "files": len(sizes),
+        "bytes": sum(sizes.values()),
+        "all_one_after_the_other_ms": round((time.perf_counter() - began) * 1e3, 1),
+    }
+
+
+async def thumbnails(port: int) -> dict[str, Any]:
+    """Each instant of each sample video once: nothing is in the cache."""
+    times: dict[str, list[float]] = {}
+    async with Connection(port) as connection:
+        videos = json.loads((await connection.get("/api/videos"))[1])["data"]
+        for video in videos:
+            if not video["has_picture"]:
+                continue
+            for share in (0.0, 0.13, 0.31, 0.5, 0.77, 0.93, 1.0):
+                at = share * video["duration"]
+                began = time.perf_counter()
+                url = f"/api/videos/{video['video_id']}/thumbnail?at={at:.2f}&width=320"
+                status, _ = await connection.get(url)
+                assert status == 200, url
+                times.setdefault(video["name"], []).append((time.perf_counter() - began) * 1e3)
+    every = [value for values in times.values() for value in values]
+    medians = {name: round(float(np.median(values)), 1) for name, values in times.items()}
+    under = sum(value < 100 for value in every) / len(every)
+    return {
+        "thumbnails": len(every),
+        "under_100_ms": round(under, 3),
+        **quantiles(every),
+        "median_ms": medians,
+    }
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All of it."""
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    make_corpus(folder / "corpus", arguments.rows)
+    report: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine() | {name: version(name) for name in ("fastapi", "uvicorn")},
+        "rows": arguments.rows,
+        "encoder": "minilm (real), vectors of the clips generated",
+    }
+    with serving(folder / "corpus", folder / "cache") as (process, port):
+        report["one client, one search at a time"] = asyncio.run(one_search(port))
+        report["page"] = asyncio.run(page(port))
+        print(json.dumps(report, indent=1), flush=True)
+        report["load"] = asyncio.run(load(process, port, arguments.clients, arguments.seconds))
+        report["load"]["load_average_after"] = [round(value, 1) for value in os.getloadavg()]
+    samples = folder / "samples"
+    Corpus(samples).add(SAMPLES, processes=1)
+    with serving(samples, folder / f"cache-{time.time_ns()}") as (_, port):
+        report["thumbnails, cold"] = asyncio.run(thumbnails(port))
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    text = json.dumps(measure(arguments), indent=1)
+    print(text)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
