@@ -130,15 +130,28 @@ async function search() {
 async function searchMoments(mine, signal) {
   const told = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  Object.assign(thresholds, readThresholds(told));
+  const measured = told.calibration ?? (await measuredOnce());
+  if (signal.aborted) return;
+  showRates(measured);
   Object.assign(shown, told, { data: told.data ?? [], question: shown.question });
   showAnswer();
   if (state.v) bindOpen();
 }
 
-function readThresholds(told) {
-  const { match_at: match, no_match_below: noMatch } = told.thresholds ?? {};
-  return Number.isFinite(match) && Number.isFinite(noMatch) ? { match, noMatch } : {};
+/** What `cuepoint calibrate` measured of this corpus; null where it did not. */
+let measured;
+const measuredOnce = () => (measured ??= ask("stats").then((stats) => stats.calibration ?? null, () => null));
+
+/** How often the three answers are wrong here, and where one ends and the next begins. */
+function showRates(told) {
+  if (told) Object.assign(thresholds, { match: told.match_at ?? thresholds.match, noMatch: told.no_match_below ?? thresholds.noMatch });
+  const share = (rate) => `${Math.round(100 * rate.rate)} % (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)} %)`;
+  const [alarms, misses] = [told?.false_alarm_rate, told?.miss_rate];
+  const parts = [];
+  if (alarms?.of) parts.push(`of unrelated questions, ${share(alarms)} are called a match`);
+  if (misses?.of) parts.push(`of questions that are answered here, ${share(misses)} are called “not in here”`);
+  byId("rates").hidden = parts.length === 0;
+  byId("rates").textContent = `How often that is wrong: ${parts.join("; ")}.`;
 }
 
 /** A moment that was opened before the answer came: now it is known which result it is. */
@@ -202,7 +215,7 @@ function head(answer, beneath = "") {
 function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
-  byId("fault").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
+  byId("fault").hidden = byId("rates").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
   byId("answer").textContent = shown.isSearch ? "Searching…" : "";
   byId("beneath").textContent = "";
   // Grey cards only where the answer takes long enough to be waited for.
