@@ -25,7 +25,8 @@ NAME = "mvmr"
 ORDER = 30
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
 
-_LISTS = ("timestamps", "sentences", "pos_moments", "retrieval_pool")
+# The lists by which a file is recognised are written first: a first video may have very many sentences.
+_LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
