@@ -77,9 +77,36 @@ def test_losses_are_told(sample: Sample, tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_file_is_not_converted_into_itself(sample: Sample) -> None:
     path = sample("jsonl", "open_run")
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="both the file to read and the file to write"):
+    with pytest.raises(FormatError, match="is read here and would be overwritten"):
         convert(path, path, "trec")
     assert path.read_bytes() == before
+
+
+def test_the_judgements_of_a_run_are_not_overwritten_by_it(sample: Sample, tmp_path: Path) -> None:
+    truth = sample("tvr", "read_annotations")
+    before = truth.read_bytes()
+    (tmp_path / "link").symlink_to(truth)
+    for target in (truth, tmp_path / "link"):
+        with pytest.raises(FormatError, match="is read here and would be overwritten"):
+            convert(sample("jsonl", "open_run"), target, "tvr", truth=truth)
+    assert truth.read_bytes() == before
+
+
+def test_what_is_read_with_judgements_is_not_overwritten(sample: Sample, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    convert(sample("tvr", "read_annotations"), f"{folder}/", "jsonl")
+    run = sample("tvr", "open_run")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for source, target, to, truth in (
+        (folder / "qrels.jsonl", folder, "jsonl", None),
+        (folder / "qrels.jsonl", folder / "videos.jsonl", "jsonl", None),
+        (folder / "qrels.jsonl", folder / "queries.jsonl", "tvr", None),
+        (folder, folder / "qrels.jsonl", "tvr", None),
+        (run, folder / "queries.jsonl", "tvr", folder / "qrels.jsonl"),
+    ):
+        with pytest.raises(FormatError, match="is read here and would be overwritten"):
+            convert(source, target, to, from_="jsonl" if source.is_dir() else None, truth=truth)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_folder_is_no_target_for_a_run(sample: Sample, tmp_path: Path) -> None:
@@ -144,6 +171,25 @@ def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:
     collector.judge("q", "v", 1, 2, 3.0)
     formats.write_annotations(collector.annotations(), tmp_path / "in", "trec")
     assert convert(tmp_path / "in", tmp_path / "out", "tvr").losses == ("1 grades are left out",)
+
+
+@pytest.mark.parametrize("to", TRUTHS)
+def test_what_was_judged_to_be_wrong_does_not_become_right(to: str, tmp_path: Path) -> None:
+    collector = Collector("graded")
+    for number, grade in enumerate((0.0, 2.0, 0.0, 1.0)):
+        collector.add_query("v#0", "text")
+        collector.judge("v#0", "v", number, number + 1, grade)
+    collector.add_query("w#0", "nothing is right")
+    collector.judge("w#0", "w", 0, 1, 0.0)
+    formats.write_annotations(collector.annotations(), tmp_path / "in.json", "tvr-ranking")
+    done = convert(tmp_path / "in.json", tmp_path / "out", to)
+    again = formats.read_annotations(tmp_path / "out", to)
+    positive = again.relevance > 0
+    assert again.start[positive].tolist() == [1.0, 3.0]
+    graded = 0 in again.relevance
+    assert graded == ("grades" in formats._named(to, "write_annotations").KEEPS)
+    assert ("3 judgements of grade 0 are left out" in done.losses) == (not graded)
+    assert ("1 grades are left out" in done.losses) == (not graded)
 
 
 def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(

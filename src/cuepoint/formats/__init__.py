@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cuepoint.formats._keeping import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from cuepoint.formats.columns import Annotations, RunSource
 from cuepoint.formats.opened import FormatError, Opening, json_fault, look_into, read_json
 from cuepoint.types import UsageError
@@ -71,8 +72,15 @@ def open_run(path: str | Path, format: str | None = None) -> RunSource:
 
 
 def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
-    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails."""
-    _named(format, "write_annotations").write_annotations(annotations, Path(path))
+    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    The log says what the format does not keep. One without grades is not given judgements of grade 0, of
+    which it would make positives.
+    """
+    module, path = _named(format, "write_annotations"), Path(path)
+    losses = losses_of_annotations(annotations, module, path)
+    module.write_annotations(without_grades(annotations, keeps_of(module, path)), path)
+    losses.tell()
 
 
 def write_run(
@@ -80,9 +88,13 @@ def write_run(
 ) -> None:
     """Write a run; gzip where the path ends in .gz. Nothing is left behind where writing fails.
 
-    `annotations` are the queries it answers: some formats carry their text or their order.
+    `annotations` are the queries it answers: some formats carry their text or their order. The log says what
+    the format does not keep.
     """
-    _named(format, "write_run").write_run(source, Path(path), annotations)
+    module, path = _named(format, "write_run"), Path(path)
+    losses = losses_of_run(source, module, path)
+    module.write_run(source, path, annotations)
+    losses.tell()
 
 
 def _named(name: str, way: str) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 from cuepoint.formats.opened import Opening
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
+_DEEPEST = 100
 
 
 @lru_cache(maxsize=4)
@@ -24,9 +25,7 @@ def first_value(opening: Opening) -> Any:
         return None
     try:
         return json.JSONDecoder().raw_decode(text)[0]
-    except RecursionError:
-        return None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None if opening.whole else _completed(text)
 
 
@@ -36,6 +35,8 @@ def _completed(text: str) -> Any:
     keep, closing = 0, ""
     for token in _TOKEN.finditer(text):
         sign = token.group()
+        if sign == '"':  # a string that the cut goes through: what comes after this is prose
+            break
         if sign in _CLOSING:
             open_brackets.append(_CLOSING[sign])
         elif sign in ("}", "]"):
@@ -43,8 +44,9 @@ def _completed(text: str) -> Any:
                 return None
         elif sign != ",":
             continue
-        keep = token.start() if sign == "," else token.end()
-        closing = "".join(reversed(open_brackets)) if len(open_brackets) < 100 else ""
+        if len(open_brackets) < _DEEPEST:
+            keep = token.start() if sign == "," else token.end()
+            closing = "".join(reversed(open_brackets))
     try:
         return json.loads(text[:keep] + closing)
     except (ValueError, RecursionError):

@@ -20,6 +20,9 @@ Row = tuple[str, float, float, float]
 BLOCK_ROWS = 250_000
 """Rows after which a block is handed over: some 30 MB while it is read."""
 
+NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
+"""What is told by formats in which a row must have times."""
+
 
 class BlockBuilder:
     """Gathers rows in Python; for files that are small, and for what a faster reader refuses."""

@@ -18,12 +18,16 @@ def as_number(identifier: str) -> int | str:
 
 
 def own_videos(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> the video it is asked of: that of its first judgement, or the one video of its pool."""
+    """Query id -> the video it is asked of: that of its first judgement, or the one video of its pool.
+
+    A judgement of grade 0 says that the video is the wrong one.
+    """
     if annotations is None:
         return {}
     pools = annotations.pools.items()
     own = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
-    judged = zip(annotations.query.tolist()[::-1], annotations.video.tolist()[::-1], strict=True)
+    good = annotations.relevance > 0
+    judged = zip(annotations.query[good].tolist()[::-1], annotations.video[good].tolist()[::-1], strict=True)
     return own | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
 
 

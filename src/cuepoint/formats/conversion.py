@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from cuepoint import formats
 from cuepoint.formats.columns import RunBlock, RunSource, Task
-from cuepoint.formats.opened import FormatError, look_into
+from cuepoint.formats.jsonl import FILES, files_of
+from cuepoint.formats.opened import FormatError, look_into, refuse_overwriting
 from cuepoint.types import UsageError
 
 Kind = Literal["judgements", "run"]
@@ -65,8 +66,7 @@ def convert(
     target = Path(target)
     if folder and not (to == "jsonl" and kind == "judgements"):
         raise FormatError(target, "is a folder", accepted="the name of a file")
-    if target.exists() and target.samefile(source):
-        raise UsageError(f"{target} is both the file to read and the file to write")
+    _refuse_overwriting(target, folder, Path(source), truth)
     with _losses(target) as losses:
         if kind == "judgements":
             annotations = module.read_annotations(Path(source))
@@ -80,6 +80,13 @@ def convert(
             formats.write_run(counted, target, to, answers)
             counts = counted.total()
     return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
+
+
+def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | Path | None) -> None:
+    """Raise FormatError where a file to write is read: the source, the truth, or what lies beside them."""
+    read = [*files_of(source), *(files_of(Path(truth)) if truth is not None else ())]
+    for path in (target / name for name in FILES) if folder else (target,):
+        refuse_overwriting(path, *read)
 
 
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:

@@ -27,6 +27,7 @@ from cuepoint.formats._blocks import (
     rises,
     without_empty_spans,
 )
+from cuepoint.formats._keeping import PARTS
 from cuepoint.formats._records import Record, line_record, numbered_lines, records_of
 from cuepoint.formats.columns import (
     Annotations,
@@ -46,8 +47,13 @@ if TYPE_CHECKING:
 NAME = "jsonl"
 ORDER = 10
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
+KEEPS = frozenset({"grades"})
+KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
 
 _log = logging.getLogger("cuepoint")
+
+FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
+"""What a folder of judgements holds; the first one brings the others with it."""
 
 _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
@@ -68,6 +74,17 @@ def recognises(opening: Opening) -> bool:
     return holds(opening) is not None
 
 
+def files_of(path: Path) -> tuple[Path, ...]:
+    """The files from which judgements of a path are read: itself, and what lies beside a qrels.jsonl."""
+    if path.is_dir():
+        path /= FILES[0]
+        path = beside(path, path.name) or path
+    if path.name.removesuffix(".gz") != FILES[0]:
+        return (path,)
+    siblings = (beside(path, name) for name in FILES[1:])
+    return (path, *(sibling for sibling in siblings if sibling is not None))
+
+
 def read_annotations(path: Path) -> Annotations:
     """Judgements of qrels.jsonl; of a file of that name (or a folder) also what lies beside it.
 
@@ -75,15 +92,13 @@ def read_annotations(path: Path) -> Annotations:
     Times are taken as they stand, also where a moment ends after its video. A line without start and end says
     that the video is right and no moment of it is known.
     """
-    if path.is_dir():
-        path /= "qrels.jsonl"
-        path = beside(path, path.name) or path
+    readers = {"videos": _read_video, "queries": _read_query, "pools": _read_pool}
+    path, *siblings = files_of(path)
     collector = Collector(str(path), cut=False)
-    if path.name in ("qrels.jsonl", "qrels.jsonl.gz"):
-        for kind, read in (("videos", _read_video), ("queries", _read_query), ("pools", _read_pool)):
-            if sibling := beside(path, f"{kind}.jsonl"):
-                for record in records_of(sibling):
-                    read(collector, record)
+    for sibling in siblings:
+        read = readers[sibling.name.split(".")[0]]
+        for record in records_of(sibling):
+            read(collector, record)
     for record in records_of(path, _QRELS):
         _read_judgement(collector, record)
     return collector.annotations()
@@ -252,10 +267,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     """
     if not path.is_dir():
         _write_lines(path, _judgement_lines(annotations))
-        losses = Losses(path)
-        losses.count("texts of queries are left out (name a folder to keep them)", _texts(annotations))
-        losses.count("pools are left out (name a folder to keep them)", len(annotations.pools))
-        losses.tell()
         return
     _write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
     _write_lines(
@@ -266,10 +277,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         pools = annotations.pools.items()
         _write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
     _write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
-
-
-def _texts(annotations: Annotations) -> int:
-    return sum(bool(query.text) for query in annotations.queries)
 
 
 def _video_line(video: Any) -> dict[str, Any]:

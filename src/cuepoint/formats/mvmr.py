@@ -24,8 +24,10 @@ from cuepoint.formats.opened import FormatError, Opening, written
 NAME = "mvmr"
 ORDER = 30
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
+KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
 
-_LISTS = ("timestamps", "sentences", "pos_moments", "retrieval_pool")
+# The lists by which a file is recognised are written first: a first video may have very many sentences.
+_LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
@@ -121,7 +123,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     Query ids become `video#i`, as a reader of this format counts them.
     """
     losses = Losses(path)
-    losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     judged: dict[int, list[tuple[str, float, float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(number, []).append((annotations.videos[video].id, start, end))
@@ -131,7 +132,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         document[video_.id] = {**duration, **{key: [] for key in _LISTS}}
     for number, query in enumerate(annotations.queries):
         if number not in judged:
-            losses.count("queries without judgements are left out")
             continue
         (video_id, *times), *others = judged[number]
         entry = document[video_id]
@@ -140,9 +140,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         entry["sentences"].append(query.text)
         entry["pos_moments"].append([[other, "", [start, end]] for other, start, end in others])
         entry["retrieval_pool"].append(list(annotations.pools.get(query.id, ())))
-    losses.count(
-        "sentences of other videos' moments are left empty", any(len(own) > 1 for own in judged.values())
-    )
+    further = sum(len(own) - 1 for own in judged.values())
+    losses.count("sentences of a query's further moments are left empty", further)
     with written(path) as stream:
         put(stream, document)
     losses.tell()

@@ -18,6 +18,8 @@ class Format(Protocol):
     """When it is asked whether it recognises a file: lower is earlier; the less particular come later."""
     SUMMARY: str
     """One line for people."""
+    KEEPS: frozenset[str]
+    """What comes back when a file that was written is read again: of `_keeping.PARTS`. The rest is told."""
 
     def recognises(self, opening: Opening) -> bool:
         """Whether a file that begins like this is in this format."""

@@ -31,6 +31,10 @@ _TRUTH = "lines with qid, query, vid, relevant_windows"
 _RUN = "lines with qid, vid, pred_relevant_windows"
 _LABELS = ("relevant_clip_ids", "saliency_scores")
 
+KEEPS = frozenset(
+    {"texts", "durations", "given videos", "saliency", *(f"query metadata {label}" for label in _LABELS)}
+)
+
 
 def holds(opening: Opening) -> Literal["annotations", "run"] | None:
     """What a file has, by the keys of its first line."""
@@ -133,8 +137,6 @@ def _row(record: Record, number: int, window: Any) -> Row:
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines. Raises UsageError for a query that is judged in several videos."""
-    losses = Losses(path)
-    losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     known, own = durations(annotations), own_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
@@ -148,7 +150,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     with written(path) as stream:
         for number, query in enumerate(annotations.queries):
             video_id = own.get(query.id, "")
-            losses.count("queries without a video are left out", not video_id)
             if not video_id:
                 continue
             duration = {"duration": known[video_id]} if video_id in known else {}
@@ -157,7 +158,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             names = {"qid": as_number(query.id), "query": query.text, "vid": video_id}
             put(stream, {**names, **duration, **found, **labels})
             stream.write(b"\n")
-    losses.tell()
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:

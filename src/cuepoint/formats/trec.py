@@ -25,6 +25,7 @@ from cuepoint.types import UsageError
 NAME = "trec"
 ORDER = 90
 SUMMARY = "TREC qrels and runs; a document is video@start-end, or a video"
+KEEPS = frozenset({"grades"})
 
 TAG = "cuepoint"
 _QRELS = "query 0 document grade"
@@ -161,10 +162,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("judgements have times that are rounded to 3 decimals", int((~exact).sum()))
     short = (start >= end) & (annotations.start < annotations.end)
     losses.count("moments vanish by rounding; they are written as their video", int(short.sum()))
-    losses.count("texts of queries are left out", sum(bool(query.text) for query in annotations.queries))
-    losses.count("pools are left out", len(annotations.pools))
-    silent = len(query_ids) - len(np.unique(annotations.query))
-    losses.count("queries without judgements are left out", silent)
     columns = (annotations.query, annotations.video, start, end, annotations.relevance)
     with written(path) as stream:
         for query, video, begin, finish, grade in zip(*(c.tolist() for c in columns), strict=True):

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cuepoint.formats._beginning import first_object
-from cuepoint.formats._blocks import BlockBuilder, Losses, Row, refuse_empty, rows_of
+from cuepoint.formats._blocks import NO_TIMES, BlockBuilder, Losses, Row, refuse_empty, rows_of
 from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
 from cuepoint.formats.columns import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 NAME = "tvr"
 ORDER = 20
 SUMMARY = "TVR annotation lines, and submissions (video2idx, VCMR, SVMR, VR)"
+KEEPS = frozenset({"texts", "durations", "given videos", "unjudged queries", "query metadata type", "lists"})
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 
@@ -218,7 +219,6 @@ def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Ta
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines: one a judgement, and one without `ts` a query that has none."""
     losses = Losses(path)
-    losses.count("grades are left out", int((annotations.relevance != 1).sum()))
     repeated = len(annotations.query) - len(np.unique(annotations.query))
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
     known, own = durations(annotations), own_videos(annotations)
@@ -283,6 +283,8 @@ def _entries(
     sentences, own = texts(annotations), own_videos(annotations)
     unanswered = set(own)
     for block in source.blocks(task if task in source.tasks else "VCMR"):
+        if task != "VR" and task in source.tasks:
+            losses.count(NO_TIMES, int(np.isnan(block.start).sum()))
         for query_id, rows in rows_of(block, no_time=0.0):
             if task not in source.tasks:
                 rows = _of_videos(rows) if task == "VR" else [r for r in rows if r[0] == own.get(query_id)]

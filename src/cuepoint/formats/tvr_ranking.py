@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cuepoint.formats._beginning import first_entry, first_value
-from cuepoint.formats._blocks import BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
+from cuepoint.formats._blocks import NO_TIMES, BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
 from cuepoint.formats._records import Record, document_of, records_of
 from cuepoint.formats._writing import ListWriter, as_number, durations
 from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource, judgement_rows
@@ -26,6 +26,7 @@ from cuepoint.formats.opened import FormatError, Opening, look_into, written
 NAME = "tvr-ranking"
 ORDER = 30
 SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
+KEEPS = frozenset({"texts", "durations", "grades"})
 
 _TRUTH = "pairs with query_id, video_name, timestamp, relevance, or query_id -> a list of moments"
 _RUN = "query_id -> a list of {video_name, timestamp}, best first"
@@ -130,10 +131,6 @@ def _rows(moments: list[Record]) -> Iterator[Row]:
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write the list of pairs, without captions and similarities, which are not kept."""
-    losses = Losses(path)
-    silent = len(annotations.queries) - len(np.unique(annotations.query))
-    losses.count("queries without judgements are left out", silent)
-    losses.count("pools are left out", len(annotations.pools))
     known = durations(annotations)
     with written(path) as stream:
         stream.write(b"[")
@@ -152,7 +149,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                 }
             )
         stream.write(b"]\n")
-    losses.tell()
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
@@ -163,6 +159,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
         stream.write(b"{")
         members = ListWriter(stream)
         for block in blocks:
+            losses.count(NO_TIMES, int(np.isnan(block.start).sum()))
             for query_id, rows in rows_of(block, no_time=0.0):
                 shown = [
                     {"video_name": video_id, "timestamp": [start, end], "model_scores": score}
