@@ -14,7 +14,7 @@ from cuepoint import Corpus
 from cuepoint import calibration as calibrating
 from cuepoint.background import SENTENCES
 from cuepoint.calibration import is_due, load
-from cuepoint.confidence import FIXED, MATCH_AT
+from cuepoint.confidence import FIXED, MATCH_AT, Thresholds
 from cuepoint.index.progress import Progress
 from cuepoint.questions import made_from
 from cuepoint.search import Searcher
@@ -253,7 +253,7 @@ def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before
 def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
     known = made_from(corpus._store, 25, seed=5)
     store, encoders = corpus._store, corpus._shelf.for_queries()
-    facts = {name: dict(store.fact(name) or {}) for name in ("calibration:subtitle", "answers")}
+    kept = dict(store.fact("calibration:subtitle") or {})
     try:
         given = calibrating.measure(store, encoders, SENTENCES[:60], known=known)
         outcomes = [one for one in given.outcomes if one.kind == "known"]
@@ -265,8 +265,7 @@ def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
             assert outcome.confidence == pytest.approx(first.confidence)
             assert outcome.right == (first.moment.overlap(question.answer) > 0)
     finally:
-        for name, fact in facts.items():
-            store.put_fact(name, fact)
+        store.put_fact("calibration:subtitle", kept)
 
 
 def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus: Corpus) -> None:
@@ -286,18 +285,18 @@ def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus
         )
 
 
-def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus) -> None:
     known = load(corpus._store)
-    facts = {"answers": corpus._store.fact("answers")}
-    with corpus.writing():
-        corpus._store.put_fact("answers", {})
+    kept = dict(corpus._store.fact("calibration:subtitle") or {})
+    older = {key: value for key, value in kept.items() if key != "answers"}
+    corpus._store.put_fact("calibration:subtitle", older)
     try:
         old = load(corpus._store)
         assert (old.chances, old.thresholds, old.rates) == (known.chances, FIXED, None)
         result = corpus.search(RELATED[0], k=1)
         assert (result.answer, result.calibration) == ("match", None)
     finally:
-        corpus._store.put_fact("answers", dict(facts["answers"] or {}))
+        corpus._store.put_fact("calibration:subtitle", kept)
 
 
 # Real videos: a few lines are said in two films, all else is silent.
@@ -354,3 +353,16 @@ def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_question
     assert rates["false_alarm_rate"]["rate"] <= 0.1
     assert rates["right_when_match"]["rate"] >= 0.9
     assert corpus.search(sample_queries[0]["query"], k=1).answer == "match"
+
+
+def test_what_is_more_than_chance_but_less_than_this_corpus_asks_for_is_unsure_and_says_why(
+    corpus: Corpus,
+) -> None:
+    known = load(corpus._store)
+    encoders = corpus._shelf.for_queries()
+    strict = Searcher(corpus._store, encoders, known.scales, known.chances, Thresholds(match_at=1.0))
+    result = strict.search(RELATED[1], k=1)
+    confidence = result.moments[0].confidence
+    assert confidence is not None and MATCH_AT <= confidence < 1
+    assert (result.answer, result.calibration) == ("unsure", None)
+    assert result.doubt == "questions whose video is taken out find about as much"

@@ -44,7 +44,6 @@ _PARTS = 5
 _KEPT = 20
 # Seconds around a moment in which the words of a question are looked for, at most.
 _AROUND = 60.0
-_ANSWERS = "answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +159,21 @@ class _Trial:
         return Outcome(kind, confidence, first is not None, right, self.said, self.near, group)
 
 
+_Pair = tuple[Known, _Trial, _Trial]
+"""A question, and what it found with its true video in and without it."""
+
+
 def load(store: Store) -> Calibration:
     """What has been measured on a corpus so far."""
     facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
-    answers = store.fact(_ANSWERS) or {}
-    chances = {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact}
-    told = bool(chances) and "match_at" in answers
+    # The same with each stream, so that a search reads no further row for it.
+    answers = next((fact["answers"] for fact in facts.values() if "answers" in fact), None)
     return Calibration(
         {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
-        chances,
+        {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
         {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
-        Thresholds.from_json(answers) if told else FIXED,
-        answers if told else None,
+        FIXED if answers is None else Thresholds.from_json(answers),
+        answers,
     )
 
 
@@ -204,22 +206,34 @@ def measure(
     unrelated: list[_Trial] = []
     for row, sentence in enumerate(sentences):
         told(row / total)
-        vectors = {name: bank[row] for name, bank in banks.items()}
-        unrelated.append(asker.ask(Question(sentence, vectors)))
-    pairs: list[tuple[Known, _Trial, _Trial]] = []
+        unrelated.append(asker.ask(Question(sentence, {name: bank[row] for name, bank in banks.items()})))
+    pairs: list[_Pair] = []
     for row, one in enumerate(questions):
         told((len(sentences) + row) / total)
         pairs.append((one, *asker.ask_both(one)))
     told(1.0)
+    report = _report(store, scales, unrelated, pairs, made=known is None)
+    _keep(store, report)
+    return report
+
+
+def _report(
+    store: Store,
+    scales: Mapping[str, Scale],
+    unrelated: Sequence[_Trial],
+    pairs: Sequence[_Pair],
+    *,
+    made: bool,
+) -> Report:
+    """Chance, outcomes and thresholds from what questions found."""
     counts = _counts(store)
     chances = _chances(unrelated, set(counts)) if sum(counts.values()) >= FEWEST_CLIPS else {}
     outcomes: tuple[Outcome, ...] = ()
     if chances:
-        outcomes = _outcomes(unrelated, pairs, chances, several=asker.videos > 1, made=known is None)
-    calibration = Calibration(scales, chances, counts, thresholds_of(outcomes))
-    report = Report(calibration, outcomes, made=known is None)
-    _keep(store, report)
-    return report
+        several = sum(bool(record.streams) for record in store.videos()) > 1
+        outcomes = _outcomes(unrelated, pairs, chances, several=several, made=made)
+    answers = thresholds_of(outcomes)
+    return Report(Calibration(scales, chances, counts, answers), outcomes, made)
 
 
 class _Asker:
@@ -228,7 +242,6 @@ class _Asker:
     def __init__(self, store: Store, searcher: Searcher) -> None:
         self._searcher = searcher
         self._streams = tuple(store.streams)
-        self.videos = sum(bool(record.streams) for record in store.videos())
 
     def ask(self, question: Question) -> _Trial:
         """What an unrelated question finds."""
@@ -276,7 +289,7 @@ def _chances(trials: Sequence[_Trial], streams: set[str]) -> dict[str, Chance]:
 
 def _outcomes(
     unrelated: Sequence[_Trial],
-    pairs: Sequence[tuple[Known, _Trial, _Trial]],
+    pairs: Sequence[_Pair],
     chances: Mapping[str, Chance],
     *,
     several: bool,
@@ -304,9 +317,16 @@ def _outcomes(
 
 def _keep(store: Store, report: Report) -> None:
     known = report.calibration
+    answers = report.summary() if known.chances else None
     for name, count in known.clips.items():
-        store.put_fact(f"calibration:{name}", _fact(known.scales.get(name), known.chances.get(name), count))
-    store.put_fact(_ANSWERS, report.summary() if known.chances else {})
+        fact: dict[str, Any] = {"clips": count}
+        if name in known.scales:
+            fact["scale"] = known.scales[name].to_json()
+        if name in known.chances:
+            fact["chance"] = known.chances[name].to_json()
+        if answers is not None:
+            fact["answers"] = answers
+        store.put_fact(f"calibration:{name}", fact)
 
 
 def _counts(store: Store) -> dict[str, int]:
@@ -323,12 +343,3 @@ def _scale(store: Store, stream: str, bank: NDArray[np.float32]) -> Scale | None
         return None
     vectors = vectors[:: max(1, len(vectors) // _SAMPLED_CLIPS)]
     return measure_scale(vectors @ bank.T)
-
-
-def _fact(scale: Scale | None, chance: Chance | None, clips: int) -> dict[str, Any]:
-    fact: dict[str, Any] = {"clips": clips}
-    if scale is not None:
-        fact["scale"] = scale.to_json()
-    if chance is not None:
-        fact["chance"] = chance.to_json()
-    return fact
