@@ -145,7 +145,7 @@ const measuredOnce = () => (measured ??= ask("stats").then((stats) => stats.cali
 /** How often the three answers are wrong here, and where one ends and the next begins. */
 function showRates(told) {
   if (told) Object.assign(thresholds, { match: told.match_at ?? thresholds.match, noMatch: told.no_match_below ?? thresholds.noMatch });
-  const share = (rate) => `${Math.round(100 * rate.rate)} % (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)} %)`;
+  const share = (rate) => `${Math.round(100 * rate.rate)}\u00a0% (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)}\u00a0%)`;
   const [alarms, misses] = [told?.false_alarm_rate, told?.miss_rate];
   const parts = [];
   if (alarms?.of) parts.push(`of unrelated questions, ${share(alarms)} are called a match`);
