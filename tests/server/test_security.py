@@ -143,7 +143,7 @@ def test_nothing_but_health_is_told_without_the_token(guarded: Asked) -> None:
     ],
 )
 def test_wrong_tokens_are_refused(guarded: Asked, header: str) -> None:
-    answer = guarded.get("/api/videos", headers={"Authorization": header.encode("latin-1")})  # type: ignore[dict-item]
+    answer = guarded.get("/api/videos", headers={"Authorization": header.encode("latin-1")})
     assert told(answer)[:2] == (401, "unauthorized")
 
 

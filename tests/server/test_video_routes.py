@@ -19,7 +19,7 @@ from .conftest import HOSTILE, Asked, Open, id_of, told
 
 
 def picture(content: bytes) -> Any:
-    with av.open(io.BytesIO(content)) as container:
+    with av.open(io.BytesIO(content), "r") as container:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")
 
 
@@ -115,7 +115,7 @@ def test_a_thumbnail_is_not_sent_twice_to_who_has_it(asked: Asked, friday: str) 
 
 
 def seconds_of(content: bytes) -> float:
-    with av.open(io.BytesIO(content)) as container:
+    with av.open(io.BytesIO(content), "r") as container:
         stream = container.streams.video[0]
         times = [
             Fraction(packet.pts or 0) * packet.time_base for packet in container.demux(stream) if packet.size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ import httpx
 import pytest
 
 from cuepoint.corpus import Corpus
+from cuepoint.server import video_routes
 from cuepoint.server.errors import ServerError
 from cuepoint.server.settings import Limits
+from cuepoint.server.thumbnails import thumbnail
 from cuepoint.server.work import ClientGone, Lane, Rate, Seats
 
 from .conftest import Open
@@ -159,17 +160,14 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
 def test_two_requests_for_one_thumbnail_decode_once(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.server import video_routes
-
     asked = opened(indexed)
     video = next(v for v in asked.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
     drawn: list[float] = []
-    draw: Callable[..., bytes] = video_routes.thumbnail
 
     def counted(path: Path, at: float, width: int) -> bytes:
         drawn.append(at)
         time.sleep(0.05)
-        return draw(path, at, width)
+        return thumbnail(path, at, width)
 
     monkeypatch.setattr(video_routes, "thumbnail", counted)
     url = f"/api/videos/{video}/thumbnail?at=2.5&width=320"
@@ -187,11 +185,8 @@ def test_two_requests_for_one_thumbnail_decode_once(
 def test_a_fault_is_told_to_all_who_wait_and_not_kept(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.server import video_routes
-
     asked = opened(indexed)
     video = next(v for v in asked.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
-    draw = video_routes.thumbnail
 
     def failing(path: Path, at: float, width: int) -> bytes:
         time.sleep(0.05)
@@ -201,7 +196,7 @@ def test_a_fault_is_told_to_all_who_wait_and_not_kept(
     url = f"/api/videos/{video}/thumbnail?at=2.5"
     answers = asyncio.run(at_once(asked.application, [url] * 3))
     assert [answer.status_code for answer in answers] == [507] * 3
-    monkeypatch.setattr(video_routes, "thumbnail", draw)
+    monkeypatch.setattr(video_routes, "thumbnail", thumbnail)
     assert asked.get(url).status_code == 200
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -20,7 +20,9 @@ from cuepoint.server.search_routes import moment_of
 from cuepoint.server.service import Service, known_record, service_of
 
 router = APIRouter(prefix="/api")
-_DOWNLOAD = {200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}}
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
+}
 
 
 @router.get(
