@@ -205,7 +205,7 @@ class SearchPool(BaseModel):
 
 
 class SearchBody(BaseModel):
-    """The answer to a search; `doubt` says why it is "unsure"."""
+    """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here."""
 
     query: str
     answer: Literal["match", "unsure", "no_match"]
@@ -214,6 +214,7 @@ class SearchBody(BaseModel):
     data: list[ResultBody]
     page_info: PageInfo
     search_pool: SearchPool
+    calibration: dict[str, Any] | None
 
 
 class VideoBody(BaseModel):

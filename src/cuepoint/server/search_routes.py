@@ -75,6 +75,7 @@ def _page(
             limit_per_page=asked.page_limit, total_results=len(result.moments), next_page_token=more
         ),
         search_pool=SearchPool(total_count=pool[0], total_duration=pool[1]),
+        calibration=None if result.calibration is None else dict(result.calibration),
     )
 
 
