@@ -109,7 +109,7 @@ EVERY = [(path, method) for path, methods in ROUTES.items() for method in sorted
 def test_the_routes_do_what_their_description_says(
     described: Any, path: str, method: str, mode: GenerationMode
 ) -> None:
-    ask(described, path, method, mode, 6)
+    ask(described, path, method, mode, 4)
 
 
 @pytest.mark.slow
