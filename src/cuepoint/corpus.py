@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.index.filters import Filter, make_filter
-from cuepoint.index.records import VideoRecord
+from cuepoint.index.records import VideoRecord, check_video_id
 from cuepoint.index.settings import DEFAULT_CLIP_SECONDS, Settings, read_metadata_file
 from cuepoint.index.store import Store
 from cuepoint.index.transcripts import Speech, Transcripts
@@ -24,13 +25,14 @@ from cuepoint.types import Moment, UsageError, Video
 
 if TYPE_CHECKING:
     from cuepoint.calibration import Report
+    from cuepoint.curves import Curves
     from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
     from cuepoint.index.build import Encoders
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
     from cuepoint.index.progress import Progress, Summary
     from cuepoint.search import Searcher, SearchResult
-    from cuepoint.shown import Shown, Stats
+    from cuepoint.shown import Line, Shown, Stats
     from cuepoint.why import Why
 
 _MOST_PROCESSES = 8
@@ -75,6 +77,22 @@ class Corpus:
         self._transcripts = Transcripts(self.location, storage_options)
         self._searcher: Searcher | None = None
         self._asked: tuple[Any, Any] = (None, None)
+
+    def beside(self) -> Corpus:
+        """Another handle on the same corpus for another thread; encoders and caches are shared.
+
+        A handle follows what is written by moving its tables to the newest version. Were one shared by
+        threads, a search could find its clips in one version and read them from another.
+        """
+        twin = copy.copy(self)
+        twin._store = self._store.beside()
+        twin._shelf = self._shelf.beside(twin._store)
+        twin._searcher, twin._asked = None, (None, None)
+        return twin
+
+    def refresh(self) -> None:
+        """See what has been written since; asking does so by itself."""
+        self._store.refresh()
 
     # Putting in ----------------------------------------------------------------------------------
 
@@ -314,6 +332,42 @@ class Corpus:
         """All videos, by id; files that could not be read are not among them."""
         self._store.refresh()
         return [_video(record) for record in self._store.videos() if record.streams]
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the list of videos, as far as this handle has seen."""
+        return self._store.version
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams there are, none in an empty corpus."""
+        return tuple(sorted(self._store.streams))
+
+    def records(self) -> list[VideoRecord]:
+        """The ledger rows of all videos by id; files that could not be read are not among them."""
+        return [record for record in self._store.videos() if record.state == "done"]
+
+    def record(self, video_id: str) -> VideoRecord | None:
+        """The ledger row of a video by its id alone: no names, no paths. None where there is none."""
+        try:
+            check_video_id(video_id)
+        except UsageError:
+            return None
+        record = self._store.video(video_id)
+        return record if record is not None and record.state == "done" else None
+
+    def words(self, record: VideoRecord, moment: Moment | None = None) -> tuple[Line, ...]:
+        """The spoken passages of a video, or of a moment of it."""
+        from cuepoint.shown import show
+
+        return show(self._store, record, moment).words
+
+    def curves(self, query: str, video: str, streams: str | Sequence[str] = ()) -> Curves:
+        """What each clip of a video scores for a query, stream by stream, and the moments found on that."""
+        from cuepoint.curves import curves_of
+
+        self._store.refresh()
+        return curves_of(self.searcher(), query, self.resolve(video).video_id, _listed(streams))
 
     def resolve(self, name: str) -> VideoRecord:
         """The ledger row of a video by its id, path, file name, or file name without its ending.

@@ -73,7 +73,7 @@ def curves_of(searcher: Searcher, query: str, video_id: str, streams: Sequence[s
     Raises UsageError for an empty query or an unknown stream.
     """
     words, _ = checked_query(query, 1, 0.0)
-    chosen = list(dict.fromkeys(streams)) or list(searcher._store.streams)
+    chosen = list(dict.fromkeys(streams)) or list(searcher.streams)
     question = searcher.ask(words, chosen)
     answers = {stream: searcher.find(stream, question, [video_id]) for stream in chosen}
     return Curves(
@@ -85,7 +85,7 @@ def curves_of(searcher: Searcher, query: str, video_id: str, streams: Sequence[s
 
 
 def _curve(searcher: Searcher, answer: StreamAnswer) -> Curve:
-    chance = searcher._chances.get(answer.stream)
+    chance = searcher.chance(answer.stream)
     confidence = None
     if chance is not None:
         confidence = np.array([chance.confidence(score) for score in answer.scores.tolist()], np.float64)

@@ -208,6 +208,15 @@ class Searcher:
         self._thresholds = thresholds
         self._rates = rates
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that can be asked."""
+        return tuple(self._store.streams)
+
+    def chance(self, stream: str) -> Chance | None:
+        """What unrelated sentences score in a stream, None where that was not measured."""
+        return self._chances.get(stream)
+
     def search(
         self,
         text: str,

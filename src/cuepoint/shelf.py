@@ -29,6 +29,12 @@ class Shelf:
         self._store = store
         self._encoders: dict[str, TextEncoder] = {encoder.fingerprint: encoder for encoder in encoders}
 
+    def beside(self, store: Store) -> Shelf:
+        """The same encoders for another handle on the corpus."""
+        shelf = Shelf(store)
+        shelf._encoders = self._encoders
+        return shelf
+
     def text(self, given: str | TextEncoder | None, notes: list[str]) -> TextEncoder | None:
         """The encoder for words: the one given, the corpus's own, or the offline default.
 

@@ -145,6 +145,17 @@ class Store:
             )
         return cls(place, db, description)
 
+    def beside(self) -> Store:
+        """Another handle for another thread: tables of its own, LanceDB's caches shared."""
+        with speaking(self.place, "open the corpus"):
+            return Store(self.place, self._db, open_table(self._db, "corpus"))
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the ledger."""
+        with speaking(self.place, "read the corpus"):
+            return int(self._table("videos").version)
+
     def refresh(self) -> None:
         """See what has been written since the corpus was opened or refreshed (about 1 ms)."""
         with speaking(self.place, "read the corpus"):

@@ -8,9 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request
 
 from cuepoint.corpus import Corpus
-from cuepoint.curves import curves_of
 from cuepoint.search import SearchResult
-from cuepoint.server import readers
 from cuepoint.server.errors import ServerError, printable, problems
 from cuepoint.server.schemas import (
     CurvesBody,
@@ -147,12 +145,12 @@ async def curves(
 
     def question(corpus: Corpus) -> dict[str, Any]:
         known_record(corpus, video_id)
-        unknown = [name for name in asked.stream if name not in readers.stream_names(corpus)]
+        unknown = [name for name in asked.stream if name not in corpus.streams]
         if unknown:
             raise ServerError(
                 404, "no_such_stream", f"this corpus has no stream {unknown[0][:50]!r}", field="stream"
             )
-        return curves_of(corpus.searcher(), asked.query, video_id, asked.stream).to_json()
+        return corpus.curves(asked.query, video_id, asked.stream).to_json()
 
     return await service.ask(service.searches, request, question)
 

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from cuepoint.corpus import Corpus
 from cuepoint.index.records import VideoRecord
 from cuepoint.search import SearchResult
-from cuepoint.server import readers
 from cuepoint.server.cache import Cache, Make
 from cuepoint.server.errors import ServerError, no_video
 from cuepoint.server.files import OpenFile
@@ -26,6 +25,7 @@ from cuepoint.server.readers import Readers
 from cuepoint.server.schemas import Asked, SearchParameters
 from cuepoint.server.settings import Settings
 from cuepoint.server.work import Lane, Rate, Seats
+from cuepoint.types import UsageError
 from cuepoint.video.probe import MediaError, Probe, probe
 
 Result = TypeVar("Result")
@@ -105,7 +105,7 @@ class Service:
 
     def search(self, corpus: Corpus, asked: Asked) -> SearchResult:
         """The whole answer to a question; pages of one answer are cut from one search."""
-        if readers.is_empty(corpus):
+        if not corpus.streams:
             raise ServerError(
                 409, "corpus_empty", "this corpus is empty; put something in with `cuepoint index`"
             )
@@ -124,25 +124,27 @@ class Service:
         )
         if not isinstance(asked, SearchParameters) or asked.page_token is None:
             result = search()
-            self._answers.of((question, str(readers.ledger_version(corpus))), lambda: result)
+            self._answers.of((question, str(corpus.version)), lambda: result)
             return result
-        return self._answers.of((question, str(readers.ledger_version(corpus))), search)
+        return self._answers.of((question, str(corpus.version)), search)
 
     def _check_names(self, corpus: Corpus, asked: Asked) -> None:
         """404 for videos and streams that are not there, before anything is searched."""
-        unknown = [name for name in asked.stream if name not in readers.stream_names(corpus)]
+        unknown = [name for name in asked.stream if name not in corpus.streams]
         if unknown:
             raise ServerError(
                 404, "no_such_stream", f"this corpus has no stream {unknown[0][:50]!r}", field="stream"
             )
         for name in asked.within:
-            if problem := readers.refuses_name(corpus, name):
-                problem = problem.replace(self.location, "this corpus")
-                raise ServerError(404, "no_such_video", problem, field="within")
+            try:
+                corpus.resolve(name)
+            except (UsageError, ValueError) as error:
+                problem = str(error).replace(self.location, "this corpus")
+                raise ServerError(404, "no_such_video", problem, field="within") from None
 
     def records(self, corpus: Corpus) -> list[VideoRecord]:
         """All videos by id, read again when the ledger has changed."""
-        return self._records.of((str(readers.ledger_version(corpus)),), partial(readers.all_records, corpus))
+        return self._records.of((str(corpus.version),), corpus.records)
 
     def pool(self, corpus: Corpus) -> tuple[int, float]:
         """How many videos are searched, and their seconds."""
@@ -151,7 +153,7 @@ class Service:
             records = self.records(corpus)
             return len(records), sum(record.duration or 0.0 for record in records)
 
-        return self._pools.of((str(readers.ledger_version(corpus)),), count)
+        return self._pools.of((str(corpus.version),), count)
 
     def probed(self, record: VideoRecord) -> Probe | None:
         """What the file of a video holds, None where it is not there or cannot be read; kept."""
@@ -181,7 +183,7 @@ class Service:
 
 def known_record(corpus: Corpus, video_id: str) -> VideoRecord:
     """The ledger row of a video by its id alone; ServerError 404 where there is none."""
-    record = readers.record_of(corpus, video_id)
+    record = corpus.record(video_id)
     if record is None:
         raise no_video(video_id)
     return record

@@ -15,7 +15,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from cuepoint.corpus import Corpus
 from cuepoint.index.filters import recorded_at
 from cuepoint.index.records import VideoRecord
-from cuepoint.server import readers
 from cuepoint.server.cache import Cache
 from cuepoint.server.errors import ServerError, printable, problems
 from cuepoint.server.files import Sending, checked_path, content_type, open_video, respond
@@ -145,7 +144,7 @@ async def cues(request: Request, video_id: VideoId, asked: Annotated[SpanParamet
         moment = None
         if asked.start is not None or end is not None:
             moment = _span(record, start, end if end is not None else max(start + 1e-3, _length(record)))
-        lines = readers.words_of(corpus, record, moment)
+        lines = corpus.words(record, moment)
         return CuesBody(
             video_id=video_id,
             data=[CueBody(start=line.start, end=line.end, text=line.text) for line in lines],
