@@ -108,7 +108,7 @@ def test_nothing_is_told_where_nothing_is_lost(
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("name", {*formats.format_names("write_annotations"), *RUNS})
+@pytest.mark.parametrize("name", sorted({*formats.format_names("write_annotations"), *RUNS}))
 def test_what_is_declared_is_known(name: str) -> None:
     known = {*PARTS, *HELD}
     assert known >= MODULES[name].KEEPS
