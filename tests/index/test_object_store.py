@@ -127,7 +127,8 @@ def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
     summary = Corpus(place, storage_options=options).add(samples / "friday.mp4", processes=1)
     assert summary.added == 1
     result = Corpus(place, create=False, storage_options=options).search("crown jewels", k=1)
-    assert result.answer == "match"
+    # One short video is too little evidence to call anything a match.
+    assert (result.answer, result.moments[0].confidence) == ("unsure", None)
     environment = {
         (key if key.startswith("aws_") else f"aws_{key}").upper(): value for key, value in options.items()
     }

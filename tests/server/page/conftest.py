@@ -129,9 +129,12 @@ def ids(corpus: Corpus) -> dict[str, str]:
     return {Path(video.path).name: video.id for video in corpus.videos()}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, without a window."""
+    """Debian's Chromium, without a window.
+
+    Of one file of tests at a time: while Playwright runs, its event loop is in the way of others.
+    """
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not here")
     with playwright_api.sync_playwright() as playwright:
