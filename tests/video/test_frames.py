@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cuepoint.types import CuepointError, UsageError
 from cuepoint.video.cues import words_of
-from cuepoint.video.frames import Frame, _Grid, sample_frames
+from cuepoint.video.frames import Frame, FrameGrid, sample_frames
 from cuepoint.video.probe import MediaError, open_media, probe
 
 ALL = 1000.0  # a rate that no sample video reaches: every frame
@@ -58,7 +58,7 @@ def test_the_grid_takes_the_frames_that_its_definition_names(
     gaps: list[int], rate: float, base: Fraction
 ) -> None:
     ticks = [sum(gaps[:count]) - gaps[0] for count in range(1, len(gaps) + 1)]
-    grid = _Grid(Fraction(rate).limit_denominator(1_000_000), base, Fraction(0))
+    grid = FrameGrid(Fraction(rate).limit_denominator(1_000_000), base, Fraction(0))
     taken = []
     for tick in ticks:
         if tick >= grid.wanted:

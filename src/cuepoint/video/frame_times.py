@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuepoint.video.files import printable
-from cuepoint.video.frames import _Clock
+from cuepoint.video.frames import Clock
 from cuepoint.video.probe import MediaError, open_media, picture_stream, stream_rate
 from cuepoint.video.timecode import FrameTimes
 
@@ -35,12 +35,12 @@ def read_timing(path: Path) -> Timing | None:
         stream = picture_stream(container)
         if stream is None:
             return None
-        clock = _Clock(container, stream)
+        clock = Clock(container, stream)
         times = _times(path, container, stream, clock)
         return Timing(times, stream_rate(stream), _timecode(container))
 
 
-def _times(path: Path, container: InputContainer, stream: VideoStream, clock: _Clock) -> FrameTimes:
+def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Clock) -> FrameTimes:
     from av.stream import Discard
 
     for other in container.streams:

@@ -121,7 +121,7 @@ class FrameReader:
         self._threads = threads
         self._start, self._end = Fraction(start), None if end is None else Fraction(end)
         self._container: InputContainer | None = None
-        self._clock: _Clock | None = None
+        self._clock: Clock | None = None
         self._bad_packets = 0
         self._first_bad = 0.0
 
@@ -155,8 +155,8 @@ class FrameReader:
         from av.video.reformatter import VideoReformatter
 
         assert self._container is not None
-        clock = self._clock = _Clock(self._container, stream)
-        grid = _Grid(self._rate, clock.time_base, self._start)
+        clock = self._clock = Clock(self._container, stream)
+        grid = FrameGrid(self._rate, clock.time_base, self._start)
         reformatter = VideoReformatter()
         for decoded in self._decoded(stream, clock, grid):
             ticks = clock.ticks_of(decoded)
@@ -189,7 +189,7 @@ class FrameReader:
         stream.codec_context.thread_count = self._threads
         return stream
 
-    def _decoded(self, stream: VideoStream, clock: _Clock, grid: _Grid) -> Iterator[VideoFrame]:
+    def _decoded(self, stream: VideoStream, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
         """Decoded pictures in the order of showing, from the key frame before the start on."""
         back_to: Fraction | None = None
         if self._start > 0 and clock.can_seek:
@@ -205,7 +205,7 @@ class FrameReader:
         yield from self._decoded_from(stream, clock, grid, back_to)
 
     def _decoded_from(
-        self, stream: VideoStream, clock: _Clock, grid: _Grid, instant: Fraction | None
+        self, stream: VideoStream, clock: Clock, grid: FrameGrid, instant: Fraction | None
     ) -> Iterator[VideoFrame]:
         import av
 
@@ -230,7 +230,7 @@ class FrameReader:
                     yield frame
 
     def _chosen_packets(
-        self, stream: VideoStream, clock: _Clock, grid: _Grid
+        self, stream: VideoStream, clock: Clock, grid: FrameGrid
     ) -> Iterator[Packet[VideoStream]]:
         """All packets, with the decoder told before each whether it may skip what nothing refers to."""
         packets = self._packets(stream)
@@ -257,7 +257,7 @@ class FrameReader:
             at = self.last_time
             self.damage = f"cannot be read beyond {at:.1f} s ({error.strerror}); copy the file again"
 
-    def _note_bad_packet(self, clock: _Clock, error: Exception) -> None:
+    def _note_bad_packet(self, clock: Clock, error: Exception) -> None:
         self._bad_packets += 1
         if self._bad_packets == 1:
             self._first_bad = float(clock.end)
@@ -276,7 +276,7 @@ class FrameReader:
             )
 
 
-class _Clock:
+class Clock:
     """Turns what a container says of times into ticks since the start of the file that always rise."""
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
@@ -371,7 +371,7 @@ def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction)
     return round(exact / time_base)
 
 
-class _Grid:
+class FrameGrid:
     """The instants k / rate, in ticks. Whole numbers throughout: this is asked for every packet."""
 
     def __init__(self, rate: Fraction, time_base: Fraction, start: Fraction) -> None:
@@ -400,7 +400,7 @@ class _View:
     there is no other one, and all that could be lie within the window.
     """
 
-    def __init__(self, clock: _Clock, grid: _Grid) -> None:
+    def __init__(self, clock: Clock, grid: FrameGrid) -> None:
         self._clock, self._grid = clock, grid
         self._waiting: deque[tuple[Packet[VideoStream], int | None]] = deque()
         self._nearby: deque[int] = deque(maxlen=2 * _PACKETS_IN_VIEW)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.video.files import printable
-from cuepoint.video.frames import FrameReader, _Clock, _Grid
+from cuepoint.video.frames import Clock, FrameGrid, FrameReader
 from cuepoint.video.probe import MediaError, open_media
 from cuepoint.video.timecode import border
 
@@ -121,7 +121,7 @@ class _Reader(FrameReader):
     def pictures(self) -> Iterator[tuple[Fraction, VideoFrame]]:
         """(time, frame); those before the start, too, as far as they are decoded."""
         stream = self._open()
-        clock = self._clock = _Clock(self._opened, stream)
+        clock = self._clock = Clock(self._opened, stream)
         span = _EachFrom(clock.time_base, self._start)
         for frame in self._decoded(stream, clock, span):
             ticks = clock.ticks_of(frame)
@@ -139,7 +139,7 @@ class _Reader(FrameReader):
         return self._container
 
 
-class _EachFrom(_Grid):
+class _EachFrom(FrameGrid):
     """Every frame from an instant on is wanted, none before."""
 
     def __init__(self, time_base: Fraction, start: Fraction) -> None:
