@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,20 @@ def test_a_file_of_weights_that_is_cut_short_is_refused(bert_folder: Callable[..
 def test_another_device_is_refused_with_the_way_out(minilm_folder: Path) -> None:
     with pytest.raises(EncoderUnavailable, match="sentence-transformers:"):
         open_text_encoder(settings=EncoderSettings(device="cuda"))
+
+
+def test_the_runtime_is_told_to_call_nobody(tmp_path: Path) -> None:
+    code = (
+        "import os; from cuepoint.encoders import open_text_encoder; open_text_encoder().encode_text(['a']); "
+        "print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1\n"
+    assert not list(tmp_path.rglob("*onnxruntime*"))

@@ -187,15 +187,20 @@ def test_an_ending_behind_the_end_is_clamped_and_told(films: dict[str, Film], mo
         assert any("behind the end of the file; taken up to 6.000 s" in note for note in notes)
 
 
-def test_a_moment_behind_the_end_is_refused_by_time_lines_and_told_in_tables(
-    films: dict[str, Film], moment: Make
+@pytest.mark.parametrize("name", format_names())
+def test_a_moment_behind_the_end_is_refused(films: dict[str, Film], moment: Make, name: str) -> None:
+    with pytest.raises(UsageError, match="behind the end of the file"):
+        render([moment(films["25"].path, 6.0, 7.0)], name)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_an_end_behind_the_end_is_moved_there_and_told(
+    films: dict[str, Film], moment: Make, name: str
 ) -> None:
-    clip = moment(films["25"].path, 6.0, 7.0)
-    for name in ("edl", "otio", "fcpxml"):
-        with pytest.raises(UsageError, match="behind the end of the file"):
-            render([clip], name)
-    for name in ("json", "csv"):
-        assert any("behind the end" in note for note in render([clip], name)[1])
+    data, notes = render([moment(films["25"].path, 0.0, 543.0)], name)
+    assert [note for note in notes if "taken up to" in note]
+    assert b"543" not in data
+    assert b"9:03" not in data
 
 
 def test_a_source_that_is_gone_is_refused_by_time_lines_and_told_in_tables(

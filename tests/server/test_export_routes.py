@@ -57,3 +57,10 @@ def test_a_video_that_changed_is_not_exported(opened: Open, copied: tuple[Path, 
     answer = asked.get(f"/api/export?moments={video}@1-2")
     assert told(answer)[0] == 409
     assert str(copied[1].parent) not in json.dumps(answer.json())
+
+
+def test_what_is_no_match_is_not_exported(asked: Asked) -> None:
+    question = "how do I renew a passport in Bolivia"
+    assert asked.json("/api/search", query=question)["answer"] == "no_match"
+    refused = asked.get("/api/export", params={"query": question, "format": "csv"})
+    assert told(refused)[:2] == (404, "no_match")

@@ -113,6 +113,8 @@ def test_pages_of_other_sites_may_link_here_but_not_ask(asked: Asked) -> None:
     assert asked.get("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code in (200, 404)
     posted = asked("POST", "/api/search", json={"query": "a"}, headers={**foreign, "Sec-Fetch-Mode": "cors"})
     assert told(posted)[:2] == (403, "cross_site")
+    for origin in ("http://evil.example", "null"):
+        assert told(asked.get("/api/videos", headers={"Origin": origin}))[:2] == (403, "cross_site")
     own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
     assert asked.get("/api/videos", headers=own).status_code == 200
 

@@ -258,10 +258,13 @@ def test_what_is_there_already_is_left_unless_forced(studio: Studio, tmp_path: P
     assert probe(out).picture is not None
 
 
-def test_the_source_is_not_overwritten_while_it_is_read(studio: Studio, tmp_path: Path) -> None:
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_source_is_never_replaced_by_its_cut(studio: Studio, tmp_path: Path, copy: bool) -> None:
     source = studio.video(tmp_path / "a.mp4", range(0, 400, 40))
-    done = cut(source, 0.2, 0.4, source, force=True)
-    assert [studio.number(image) for _, image in frames_in(done.path)] == [5, 6, 7, 8, 9]
+    before = source.read_bytes()
+    with pytest.raises(UsageError, match="is a source of this"):
+        cut(source, 0.2, 0.4, source, copy=copy, force=True)
+    assert source.read_bytes() == before
 
 
 @pytest.mark.parametrize("copy", [False, True])

@@ -75,7 +75,7 @@ def _each(options: argparse.Namespace, clips: list[Clip], display: _Display) -> 
 
     targets = _targets(options, clips)
     for target in targets:
-        check_free(target, force=options.force)
+        check_free(target, force=options.force, sources=[clip.path for clip in clips])
     done = []
     for number, (clip, target) in enumerate(zip(clips, targets, strict=True)):
         tell = display.part(number, len(clips), target.name)

@@ -40,7 +40,7 @@ def add_parser(verbs: Any) -> None:
         "--cache",
         metavar="DIR",
         type=Path,
-        help="folder for thumbnails and clips (default: ~/.cache/cuepoint)",
+        help="folder for thumbnails and clips (default: ~/.cache/cuepoint/serve)",
     )
     parser.add_argument(
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"

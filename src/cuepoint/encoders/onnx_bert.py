@@ -363,6 +363,8 @@ def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
 
 def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.InferenceSession, list[Any]]:
     """The session, and the views of the mapped weights, which have to live as long as it does."""
+    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     files = _weights.safetensors_files(folder)

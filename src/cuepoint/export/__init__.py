@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
-from cuepoint.types import UsageError
+from cuepoint.types import CuepointError, UsageError
 
 if TYPE_CHECKING:
     from cuepoint.export.clip import Clip
@@ -79,9 +79,32 @@ def render(
     module = format_of(format, path)
     if not clips:
         raise UsageError("nothing to export: no moment was found or given")
+    chosen = options or Options()
+    inside, notes = _inside_files(clips, chosen)
     out = io.BytesIO()
-    notes = module.write(clips, out, options or Options())
-    return out.getvalue(), notes
+    said = module.write(inside, out, chosen)
+    return out.getvalue(), [*notes, *(note for note in said if note not in notes)]
+
+
+def _inside_files(clips: Sequence[Clip], options: Options) -> tuple[list[Clip], list[str]]:
+    """The moments with ends that lie in their files, where these can be read, and what was moved.
+
+    Raises UsageError for a moment that starts behind the end of its file.
+    """
+    from cuepoint.export.timeline import ended
+
+    inside: list[Clip] = []
+    notes: dict[str, None] = {}
+    for clip in clips:
+        try:
+            source = options.sources[clip.path]
+        except CuepointError:
+            inside.append(clip)  # a transcript, or a file that is gone: the format says what it lacks
+            continue
+        moved, said = ended(clip, source)
+        inside.append(moved)
+        notes |= dict.fromkeys(said)
+    return inside, list(notes)
 
 
 def write(
@@ -101,7 +124,7 @@ def write(
 
     place = Path(path)
     format_of(format, place)
-    check_free(place, force=force)
+    check_free(place, force=force, sources=[clip.path for clip in clips])
     data, notes = render(clips, format, options, path=place)
     with written_aside(place, force=force) as aside:
         aside.write_bytes(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -85,6 +85,15 @@ def _shares(frame: int, times: FrameTimes, zero: Fraction, rate: Fraction) -> bo
     if not 0 < frame < len(times):
         return False
     return nearest((times.time(frame) - zero) * rate) == nearest((times.time(frame - 1) - zero) * rate)
+
+
+def ended(clip: Clip, source: Source) -> tuple[Clip, list[str]]:
+    """The moment, its end moved to that of the file where it lies behind it, and what is to be told of that.
+
+    Raises UsageError for a moment that starts behind the end.
+    """
+    said = _clamped(clip, source)
+    return (replace(clip, end=float(source.duration)) if said else clip), said
 
 
 def _clamped(clip: Clip, source: Source) -> list[str]:

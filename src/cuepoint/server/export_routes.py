@@ -58,7 +58,9 @@ def _list(service: Service, asked: ExportParameters, corpus: Corpus) -> tuple[Se
 
 def _found(service: Service, corpus: Corpus, asked: ExportParameters) -> Sequence[Clip]:
     question = asked.model_dump(include=set(Asked.model_fields))
-    return clips_of_result(service.search(corpus, Asked(**question)))
+    result = service.search(corpus, Asked(**question))
+    # As the command: the closest moments of "no match" are no answer.
+    return [] if result.answer == "no_match" else clips_of_result(result)
 
 
 def _named(corpus: Corpus, names: str) -> Sequence[Clip]:

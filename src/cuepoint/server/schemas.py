@@ -110,7 +110,7 @@ class ExportParameters(Strict):
         default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, with commas between"
     )
     format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
-    k: int = Field(default=10, ge=1, le=MOST_K)
+    k: int = Field(default=5, ge=1, le=MOST_K)
     within: list[Name] = Field(default_factory=list, max_length=MOST_LISTED)
     stream: list[Name] = Field(default_factory=list, max_length=10)
     min_confidence: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)

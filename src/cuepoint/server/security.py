@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse, Response
@@ -173,6 +173,10 @@ def _check_site(scope: Scope) -> None:
     modes = _values(scope, b"sec-fetch-mode")
     if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
         raise ServerError(403, "cross_site", "a page of another site may not ask this server")
+    # What does not send Sec-Fetch-Site may send Origin; where neither comes, no page of a browser asks.
+    for origin in _values(scope, b"origin"):
+        if urlsplit(origin).netloc.lower() not in [host.lower() for host in _values(scope, b"host")]:
+            raise ServerError(403, "cross_site", "a page of another site may not ask this server")
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cuepoint.types import CuepointError, UsageError
@@ -40,8 +40,15 @@ def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def check_free(path: Path, *, force: bool) -> None:
-    """Raise UsageError where a file may not be written: a folder, or a file that is there already."""
+def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -> None:
+    """Raise UsageError where a file may not be written: a folder, or a file that is there already.
+
+    One of the `sources`, the files that are read, is never replaced.
+    """
+    for source in sources:
+        with contextlib.suppress(OSError):
+            if path.samefile(source):
+                raise UsageError(f"{printable(path)}: is a source of this; give another name")
     if path.is_dir():
         raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
     if not force and (path.exists() or path.is_symlink()):

@@ -114,6 +114,7 @@ def cut(
     path, out = Path(path), Path(out)
     if not copy:
         return join([(path, start, end)], out, force=force, progress=progress)[0]
+    check_free(out, force=force, sources=[path])
     span = look_at(path, start, end)
     with _written(out, force=force) as aside:
         copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
@@ -148,7 +149,7 @@ def join(
         raise UsageError("nothing to cut: no moment was given")
     out = Path(out)
     container_for(out)
-    check_free(out, force=force)
+    check_free(out, force=force, sources=[path for path, _, _ in parts])
     spans = [look_at(Path(path), start, end) for path, start, end in parts]
     form, notes = common_form(spans)
     told = _Told(progress or _silent, sum((span.end - span.start for span in spans), Fraction(0)))
