@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cuepoint.cli.options import add_corpus, console, for_terminal, open_corpus
+from cuepoint.cli.options import add_corpus, console, for_terminal, open_corpus, searched
 from cuepoint.types import CuepointError, UsageError
 
 if TYPE_CHECKING:
@@ -63,16 +63,7 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
 def _searched(options: argparse.Namespace) -> Chosen:
     from cuepoint.export.gather import check_unchanged, clips_of_result
 
-    result = open_corpus(options).search(
-        options.query,
-        k=options.k,
-        within=options.within,
-        streams=options.stream,
-        min_confidence=options.min_confidence,
-        after=options.after,
-        before=options.before,
-        where=options.where,
-    )
+    result = searched(options)
     notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
     if result.answer == "no_match":
         closest = "; `cuepoint search` shows the closest" if result.moments else ""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cuepoint.corpus import Corpus
+    from cuepoint.search import SearchResult
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +79,20 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
     from cuepoint.corpus import Corpus
 
     return Corpus(corpus_name(options), create=False)
+
+
+def searched(options: argparse.Namespace) -> SearchResult:
+    """The answer to the query of a command that searches, narrowed as its options say."""
+    return open_corpus(options).search(
+        options.query,
+        k=options.k,
+        within=options.within,
+        streams=options.stream,
+        min_confidence=options.min_confidence,
+        after=options.after,
+        before=options.before,
+        where=options.where,
+    )
 
 
 def wants_json(options: argparse.Namespace) -> bool:

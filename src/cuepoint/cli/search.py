@@ -11,8 +11,8 @@ from cuepoint.cli.options import (
     add_format,
     console,
     for_terminal,
-    open_corpus,
     print_json,
+    searched,
     wants_json,
 )
 
@@ -66,16 +66,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Search and show; 0 with moments, 1 without."""
-    result = open_corpus(options).search(
-        options.query,
-        k=options.k,
-        within=options.within,
-        streams=options.stream,
-        min_confidence=options.min_confidence,
-        after=options.after,
-        before=options.before,
-        where=options.where,
-    )
+    result = searched(options)
     if wants_json(options):
         print_json(result.to_json())
     else:

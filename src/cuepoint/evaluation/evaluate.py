@@ -98,7 +98,6 @@ class _Tally:
     unknown_queries: int = 0
     known_queries: int = 0
     unknown_videos: int = 0
-    outside_pools: int = 0
     examples: list[str] = field(default_factory=list)
 
 
