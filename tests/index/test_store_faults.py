@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.index.records import ClipColumns, DiskFull, StreamInfo, VideoRecord
+from cuepoint.index.records import ClipColumns, DiskFull, StoreError, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
 
 WIDTH = 32
@@ -177,6 +177,36 @@ def test_an_open_reader_goes_on_after_its_version_was_cleaned_up(place: str) -> 
         assert len(reader.clips_of("subtitle", [f"v{number}"])) in (0, 3)
     reader.refresh()
     assert len(reader.videos()) == 3
+
+
+def test_a_reader_that_loses_the_race_with_clean_ups_looks_again(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, lost = Store.open(place), list[str]()
+    read_description = reader._read_description
+
+    def lose_five_times() -> None:
+        if len(lost) < 5:
+            lost.append("once more")
+            raise RuntimeError("lance error: Not found: data/0101.lance")
+        read_description()
+
+    monkeypatch.setattr(reader, "_read_description", lose_five_times)
+    reader.refresh()
+    assert len(lost) == 5
+
+
+def test_a_file_that_is_really_gone_is_told_with_the_place(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Store.open(place)
+
+    def gone() -> None:
+        raise RuntimeError("lance error: Not found: data/0101.lance")
+
+    monkeypatch.setattr(reader, "_read_description", gone)
+    with pytest.raises(StoreError, match=r"cannot read the corpus: lance error: Not found: data/0101\.lance"):
+        reader.refresh()
 
 
 @pytest.fixture

@@ -90,7 +90,10 @@ from cuepoint.index.upkeep import (
 from cuepoint.types import CuepointError, UsageError
 
 FORMAT_VERSION = 1
-_READ_ATTEMPTS = 3
+# A file of an old version may go between the look at the newest version and the reading of it: a reader that
+# loses this race looks again, and loses again only if the next clean-up ends just then.
+_READ_ATTEMPTS = 10
+_READ_PAUSE_SECONDS = 0.02
 _LEASE_KEY = "writer"
 
 _log = logging.getLogger(__name__)
@@ -114,7 +117,7 @@ class Store:
         self._lock = self._new_lock()
         self._depth = 0
         self._one_thread = threading.RLock()
-        self._read_description()
+        _repeated(place, "open the corpus", self._look_again)
 
     # Opening -----------------------------------------------------------------------------------
 
@@ -136,7 +139,7 @@ class Store:
             _check_folder(place, create)
         with speaking(place, "open the corpus"):
             db = connect(place, storage_options)
-            description = open_table(db, "corpus")
+            description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
             if description is None and create:
                 description = _create(db)
         if description is None:
@@ -147,25 +150,26 @@ class Store:
 
     def beside(self) -> Store:
         """Another handle for another thread: tables of its own, LanceDB's caches shared."""
-        with speaking(self.place, "open the corpus"):
-            return Store(self.place, self._db, open_table(self._db, "corpus"))
+        opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
+        return Store(self.place, self._db, opened)
 
     @property
     def version(self) -> int:
         """A number that grows with every change of the ledger."""
-        with speaking(self.place, "read the corpus"):
-            return int(self._table("videos").version)
+        return self._read("read the corpus", lambda: int(self._table("videos").version))
 
     def refresh(self) -> None:
         """See what has been written since the corpus was opened or refreshed (about 1 ms)."""
-        with speaking(self.place, "read the corpus"):
-            self._description.checkout_latest()
-            self._read_description()
-            for name, table in list(self._tables.items()):
-                try:
-                    table.checkout_latest()
-                except LANCE_ERRORS:  # its stream was removed; opened again when it is needed again
-                    del self._tables[name]
+        _repeated(self.place, "read the corpus", self._look_again)
+
+    def _look_again(self) -> None:
+        self._description.checkout_latest()
+        self._read_description()
+        for name, table in list(self._tables.items()):
+            try:
+                table.checkout_latest()
+            except LANCE_ERRORS:  # its stream was removed; opened again when it is needed again
+                del self._tables[name]
 
     def _read_description(self) -> None:
         rows = self._description.search().limit(10_000).to_arrow()
@@ -212,7 +216,7 @@ class Store:
 
     def _table(self, name: str) -> Any:
         if name not in self._tables:
-            table = open_table(self._db, name)
+            table = _repeated(self.place, f"open table {name}", lambda: open_table(self._db, name))
             if table is None:
                 raise StoreError(
                     f"{self.place} lacks its table {name}; restore it from a copy, or index again"
@@ -226,15 +230,7 @@ class Store:
 
     def _read(self, action: str, read: Callable[[], Result]) -> Result:
         """Read; again from the newest version if files of an older one were cleaned up meanwhile."""
-        for _ in range(_READ_ATTEMPTS - 1):
-            try:
-                return read()
-            except CuepointError:
-                raise
-            except LANCE_ERRORS:
-                self.refresh()
-        with speaking(self.place, action):
-            return read()
+        return _repeated(self.place, action, read, self._look_again)
 
     # Streams -------------------------------------------------------------------------------------
 
@@ -573,6 +569,23 @@ class Store:
         indexed = table.index_stats("vector_idx") if stream in self._indices else None
         unindexed = state.rows if indexed is None else indexed.num_unindexed_rows
         return StreamStats(state.rows, state.fragments, unindexed, indexed is not None)
+
+
+def _repeated(
+    place: str, action: str, read: Callable[[], Result], renew: Callable[[], None] | None = None
+) -> Result:
+    """What `read` gives, tried again (after `renew`) while a writer's clean-up takes files away under it."""
+    with speaking(place, action):
+        for attempt in range(_READ_ATTEMPTS - 1):
+            try:
+                if attempt and renew is not None:
+                    renew()
+                return read()
+            except CuepointError:
+                raise
+            except LANCE_ERRORS:
+                time.sleep(attempt * _READ_PAUSE_SECONDS)
+        return read()
 
 
 class _DescriptionLease:
