@@ -1,0 +1,303 @@
+"""What a trained system is: how queries and videos go in, what is kept of them, what comes out.
+
+Every system of `models/` is one file with a `Config`, a `Model` and its loss; none is asked for its name.
+What a system can do is told by the methods it has: a retriever has `score_videos`, a localizer `score_spans`, and
+many have both. ARCHITECTURE.md ("How the systems fit") has a line for each system of the papers.
+
+Shapes: Q queries, V videos, P pairs of a query and a video, T clips, L tokens, K keys, D width. Masks are
+true where there is something; padding is always at the end, and what lies there never reaches a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+
+Named = Mapping[str, Tensor]
+_NOTHING: Named = MappingProxyType({})
+Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
+
+
+@dataclass(frozen=True)
+class QueryBatch:
+    """Queries as a model reads them.
+
+    `tokens` is (Q, L, D) features of words, or (Q, L) ids where a model has a text encoder of its own; `mask`
+    (Q, L).
+    """
+
+    tokens: Tensor
+    mask: Tensor
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def to(self, device: torch.device | str) -> QueryBatch:
+        """The same on a device."""
+        return QueryBatch(self.tokens.to(device), self.mask.to(device))
+
+
+@dataclass(frozen=True)
+class ClipBatch:
+    """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
+
+    A clip for which a stream has nothing (no words) is a row of zeros.
+    """
+
+    streams: Named
+    mask: Tensor
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def to(self, device: torch.device | str) -> ClipBatch:
+        """The same on a device."""
+        return ClipBatch({name: one.to(device) for name, one in self.streams.items()}, self.mask.to(device))
+
+
+@dataclass(frozen=True)
+class QueryEncoding:
+    """What a model made of Q queries.
+
+    `search` holds, by stream, the vectors (Q, D) that are compared with the keys of videos; `parts` whatever
+    else the model needs later, each with Q rows.
+    """
+
+    search: Named
+    parts: Named = _NOTHING
+
+    def __len__(self) -> int:
+        return len(next(iter((*self.search.values(), *self.parts.values()))))
+
+    def take(self, rows: Tensor) -> QueryEncoding:
+        """Some queries, in the order of `rows` (P,) int64; a query may come more than once."""
+        return QueryEncoding(_taken(self.search, rows), _taken(self.parts, rows))
+
+    def to(self, device: torch.device | str) -> QueryEncoding:
+        """The same on a device."""
+        return QueryEncoding(_moved(self.search, device), _moved(self.parts, device))
+
+
+@dataclass(frozen=True)
+class VideoEncoding:
+    """What a model keeps of V videos: made once a video, stored in the index.
+
+    `keys` holds, by stream, the vectors (V, K, D) by which videos are found: the video's score in a stream is
+    the largest dot product of the query's search vector with one of them, so that an index of nearest
+    neighbours serves every late-fusion model without knowing it. They are unit vectors where the score is a
+    cosine. `key_masks` (V, K) says which keys are real. A model that must see query and video together has
+    no keys. `parts` is whatever else the model needs to score moments, each with V rows; `mask` (V, T).
+    """
+
+    mask: Tensor
+    keys: Named = _NOTHING
+    key_masks: Named = _NOTHING
+    parts: Named = _NOTHING
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def take(self, rows: Tensor) -> VideoEncoding:
+        """Some videos, in the order of `rows` (P,) int64; a video may come more than once."""
+        return VideoEncoding(
+            self.mask[rows],
+            _taken(self.keys, rows),
+            _taken(self.key_masks, rows),
+            _taken(self.parts, rows),
+        )
+
+    def to(self, device: torch.device | str) -> VideoEncoding:
+        """The same on a device."""
+        return VideoEncoding(
+            self.mask.to(device),
+            _moved(self.keys, device),
+            _moved(self.key_masks, device),
+            _moved(self.parts, device),
+        )
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """How well each span of clips of P pairs answers; first and last clip are both inclusive. A span scores
+
+    `start[p, first] + end[p, last] + spans[p, first, last]`.
+
+    Systems that score borders leave `spans` None; those with a 2-D map leave `start` and `end` zero. Scores
+    are logarithms where the paper multiplies. (P, T), (P, T), (P, T, T) and `mask` (P, T); what is masked is
+    never answered, whatever stands there.
+    """
+
+    start: Tensor
+    end: Tensor
+    mask: Tensor
+    spans: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step of training sees: B = Q queries with the clip span each is true for, and V >= 1 videos.
+
+    `video_of` (Q,) int64 is the row of `videos` that a query belongs to. V may be smaller than Q (a video
+    with several queries comes once) or larger (videos behind that are negatives only).
+    `spans` (Q, 2) int64: first and last clip of the truth, inclusive, on the video's grid.
+    `positives` (Q, V) bool: pairs that are never a negative: the query's own video, and any other video
+    known to answer it.
+    `confidence` (Q, Q) float in [0, 1] or None: how relevant query i is to the moment of query j, where the
+    pair is "potentially relevant" (paper 000, equation 6); 0 where it is not, and on the diagonal.
+    `weight` (Q,) float or None: how much a query's own moment counts (paper 004: the similarity of query and
+    caption).
+    `epoch` counts from 0; `progress` in [0, 1] is how much of the training is done.
+    `labels` holds what the data set knows beyond that, by name.
+    """
+
+    queries: QueryBatch
+    videos: ClipBatch
+    video_of: Tensor
+    spans: Tensor
+    positives: Tensor
+    confidence: Tensor | None = None
+    weight: Tensor | None = None
+    epoch: int = 0
+    progress: float = 0.0
+    labels: Named = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on a device."""
+        return replace(
+            self,
+            queries=self.queries.to(device),
+            videos=self.videos.to(device),
+            video_of=self.video_of.to(device),
+            spans=self.spans.to(device),
+            positives=self.positives.to(device),
+            confidence=None if self.confidence is None else self.confidence.to(device),
+            weight=None if self.weight is None else self.weight.to(device),
+            labels=_moved(self.labels, device),
+        )
+
+
+Losses = Mapping[str, Tensor]
+"""Named terms, weights applied; their sum is trained on. Scalars with a gradient."""
+
+
+class MomentModel(Protocol):
+    """A system that is trained; each is a `torch.nn.Module` as well."""
+
+    config: Any
+    """A frozen dataclass of plain values: what `config.json` keeps."""
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """What is kept of queries."""
+        ...
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """What is kept of videos; it depends on no query, on no padding and on no other video."""
+        ...
+
+    def loss(self, batch: Batch) -> Losses:
+        """The terms of the paper's loss."""
+        ...
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """A system that can choose videos."""
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V) scores of every video for every query; higher is better."""
+        ...
+
+
+@runtime_checkable
+class Localizer(Protocol):
+    """A system that can find moments in a video."""
+
+    @property
+    def video_weight(self) -> float:
+        """How often the video's score counts in a moment's score: `span + video_weight * video`.
+
+        XML's alpha, PREM's 1/t, 1 where the video's score is a logarithm already, 0 where it does not count.
+        """
+        ...
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Scores of all spans of P pairs: row p of `queries` with row p of `videos` (see `take`)."""
+        ...
+
+
+def max_over_keys(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+    """(Q, V): the mean over streams of the best key's dot product with the query's search vector.
+
+    Raises ValueError where a stream of the queries has no keys.
+    """
+    if not queries.search or set(queries.search) - set(videos.keys):
+        raise ValueError(
+            f"queries search {sorted(queries.search)}, videos have keys for {sorted(videos.keys)}"
+        )
+    scores = [
+        best_key(vectors, videos.keys[name], videos.key_masks[name])
+        for name, vectors in queries.search.items()
+    ]
+    return torch.stack(scores).mean(0)
+
+
+def best_key(vectors: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    """(Q, V): the largest dot product of each vector (Q, D) with a real key of each video (V, K, D)."""
+    scores = torch.einsum("qd,vkd->qvk", vectors, keys)
+    return scores.masked_fill(~mask, -torch.inf).amax(-1)
+
+
+def joined(encodings: Sequence[Encoding]) -> Encoding:
+    """Several encodings as one, padded to the longest."""
+    if not encodings:
+        raise ValueError("there is nothing to join")
+    first = encodings[0]
+    if isinstance(first, QueryEncoding):
+        return QueryEncoding(
+            _joined([one.search for one in encodings]), _joined([one.parts for one in encodings])
+        )
+    return VideoEncoding(
+        _stacked([one.mask for one in encodings]),
+        *(_joined([getattr(one, name) for one in encodings]) for name in ("keys", "key_masks", "parts")),
+    )
+
+
+def _taken(tensors: Named, rows: Tensor) -> Named:
+    return {name: one[rows] for name, one in tensors.items()}
+
+
+def _moved(tensors: Named, device: torch.device | str) -> Named:
+    return {name: one.to(device) for name, one in tensors.items()}
+
+
+def _joined(parts: Sequence[Named]) -> Named:
+    return {name: _stacked([part[name] for part in parts]) for name in parts[0]}
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Rows of all, the second axis padded with zeros (false) to the longest where they have one."""
+    if tensors[0].dim() < 2 or len({one.shape[1] for one in tensors}) == 1:
+        return torch.cat(list(tensors))
+    longest = max(one.shape[1] for one in tensors)
+    joined = tensors[0].new_zeros((sum(map(len, tensors)), longest, *tensors[0].shape[2:]))
+    for begin, one in _placed(tensors):
+        joined[begin : begin + len(one), : one.shape[1]] = one
+    return joined
+
+
+def _placed(tensors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
+    begin = 0
+    for one in tensors:
+        yield begin, one
+        begin += len(one)
