@@ -1,8 +1,9 @@
 """What a trained system is: how queries and videos go in, what is kept of them, what comes out.
 
 Every system of `models/` is one file with a `Config`, a `Model` and its loss; none is asked for its name.
-What a system can do is told by the methods it has: a retriever has `score_videos`, a localizer `score_spans`, and
-many have both. ARCHITECTURE.md ("How the systems fit") has a line for each system of the papers.
+What a system can do is told by the methods it has: a retriever has `score_videos`, a localizer
+`score_spans`, and many have both. ARCHITECTURE.md ("How the systems fit the protocol") has a line for each
+system of the papers.
 
 Shapes: Q queries, V videos, P pairs of a query and a video, T clips, L tokens, K keys, D width. Masks are
 true where there is something; padding is always at the end, and what lies there never reaches a score.
