@@ -155,6 +155,7 @@ class Batch:
     pair is "potentially relevant" (paper 000, equation 6); 0 where it is not, and on the diagonal.
     `weight` (Q,) float or None: how much a query's own moment counts (paper 004: the similarity of query and
     caption).
+    `negatives` (Q, N) int64 or None: rows of `videos` that were chosen as a query's hard negatives.
     `epoch` counts from 0; `progress` in [0, 1] is how much of the training is done.
     `labels` holds what the data set knows beyond that, by name.
     """
@@ -166,6 +167,7 @@ class Batch:
     positives: Tensor
     confidence: Tensor | None = None
     weight: Tensor | None = None
+    negatives: Tensor | None = None
     epoch: int = 0
     progress: float = 0.0
     labels: Named = field(default_factory=dict)
@@ -184,6 +186,7 @@ class Batch:
             positives=self.positives.to(device),
             confidence=None if self.confidence is None else self.confidence.to(device),
             weight=None if self.weight is None else self.weight.to(device),
+            negatives=None if self.negatives is None else self.negatives.to(device),
             labels=_moved(self.labels, device),
         )
 
