@@ -1,0 +1,70 @@
+"""What ReLoCLNet learns by contrast: a moment's clips against the video's others, a video against others.
+
+Both are losses per query (Q,), so that a query can be weighted (paper 004), and both take one stream or the
+mean of several. Scores are plain dot products, without a temperature.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def clip_labels(spans: Tensor, clips: int) -> Tensor:
+    """(Q, T) bool: clips from the first to the last of each span, both inclusive.
+
+    `spans` (Q, 2) are the targets of start and end. Where a target's end is the clip behind the moment
+    (labels as released), that clip is labelled too: so does the released program.
+    """
+    place = torch.arange(clips, device=spans.device)
+    return (place >= spans[:, :1]) & (place <= spans[:, 1:])
+
+
+def frame_contrast(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """(Q,) how little the clips of a moment stand out from the other clips of its video.
+
+    The lower bound of mutual information in the form of Jensen and Shannon, negated:
+
+        mean over other clips of (softplus(-s) + s - log 2) - mean over the moment's of (log 2 - softplus(-s))
+
+    `scores` (Q, T): dot products of each query with the clips of its own video; `labels` (Q, T) bool: the
+    moment's clips; `mask` (Q, T) bool. A side without a clip counts 0: the moment may fill the video.
+    """
+    softplus = functional.softplus(-scores)
+    inside = _mean_where(math.log(2) - softplus, labels & mask)
+    outside = _mean_where(softplus + scores - math.log(2), ~labels & mask)
+    return outside - inside
+
+
+def video_contrast(scores: Tensor, video_of: Tensor, positives: Tensor | None = None) -> Tensor:
+    """(Q,) how little a query's own video stands out from the batch, and the query for its video.
+
+    `scores` (Q, V): of every query with every video; `video_of` (Q,) int64: each query's own video. Query i
+    is compared over the row of its scores and the column of its video's.
+
+    Without `positives`, as released: log of the sum of exp over row and column - own score. The own pair
+    stands in both and is counted twice, and a second positive is treated as a negative.
+
+    With `positives` (Q, V) bool, the positive-pair mask of paper 004, C.1: log of the sum of exp over row
+    and column, each pair once, minus the same over the positive pairs alone. The paper's "sum the scores
+    masked by the mask" is read as a sum of exp(score) inside the logarithm: a sum of the scores themselves
+    has no lower bound and grows with the number of positives. With one positive a query both forms are the
+    same but for the pair counted twice. Never negative.
+    """
+    own = scores.gather(1, video_of[:, None])
+    column = scores[:, video_of].T
+    if positives is None:
+        return torch.cat([scores, column], dim=1).logsumexp(1) - own[:, 0]
+    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    pairs = torch.cat([scores, column.masked_fill(itself, -torch.inf)], dim=1)
+    known = positives.scatter(1, video_of[:, None], True)
+    related = torch.cat([known, known[:, video_of].T], dim=1)
+    return pairs.logsumexp(1) - pairs.masked_fill(~related, -torch.inf).logsumexp(1)
+
+
+def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
+    """(Q,) mean of the chosen values of each row; 0 where none is."""
+    return torch.where(chosen, values, 0.0).sum(1) / chosen.sum(1).clamp(min=1)
