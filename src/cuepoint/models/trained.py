@@ -1,0 +1,252 @@
+"""A trained system with everything it needs to be used: weights, inputs, decoding; as a folder or on a hub.
+
+A folder holds `model.safetensors` (the weights), `config.json` (which system, its settings, how features are
+made ready, how spans become moments) and `README.md` (the model card). Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cuepoint.formats.opened import FormatError, read_json
+from cuepoint.models import config_of, new_model
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import Inputs
+from cuepoint.types import CuepointError, UsageError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FORMAT = 1
+"""The version of `config.json` that this program writes and reads."""
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+
+Labels = Literal["inclusive", "as-released"]
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained system.
+
+    `system` is its name among `models`, `model` the module (a `MomentModel`); `labels` says what an end
+    label stood for when it was trained: the last clip of the moment ("inclusive"), or the released
+    programs' boundary after it, cut off at the last clip ("as-released"). `about` is what the training says
+    of itself, for the model card: plain values.
+    """
+
+    system: str
+    model: Any
+    inputs: Inputs
+    decoding: Decoding
+    labels: Labels = "inclusive"
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> Self:
+        """The trained system of a folder, or of a hub's repository ("owner/name"), in evaluation mode.
+
+        Raises UsageError where there is no such folder or repository, FormatError for a folder whose files
+        are missing, cut off, foreign, of another version, or do not fit each other.
+        """
+        folder = _folder_of(name, revision)
+        config = _read_config(folder / CONFIG)
+        system, settings = config["system"], config["model"]
+        path = folder / CONFIG
+        try:
+            made = config_of(system, {name: _frozen(value) for name, value in settings.items()})
+            with torch.random.fork_rng(devices=[]):
+                model = new_model(system, made)
+            inputs, decoding = Inputs.from_json(config["inputs"]), Decoding.from_json(config["decoding"])
+        except (UsageError, TypeError, ValueError, KeyError) as error:
+            raise FormatError(path, f"this program cannot build the system it describes: {error}") from error
+        _load(model, folder / WEIGHTS, path)
+        return cls(system, model.eval(), inputs, decoding, config["labels"], config.get("about", {}))
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """The folder, with the three files written; each is whole or the one that was there before."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place, prefix=".saving-") as aside:
+            for name, write in (
+                (WEIGHTS, self._write_weights),
+                (CONFIG, self._write_config),
+                (CARD, self._write_card),
+            ):
+                write(Path(aside) / name)
+                (Path(aside) / name).replace(place / name)
+        return place
+
+    def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Address of the commit that put the three files into a hub's repository ("owner/name").
+
+        The repository is made where there is none; who may write is told by the hub's own log-in
+        (`hf auth login`). Raises UsageError for a name that is none, CuepointError where the hub refuses.
+        """
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if not _HUB_ID.fullmatch(repository):
+            raise UsageError(f"{repository!r}: a hub's repository is named owner/name")
+        hub = huggingface_hub.HfApi()
+        with tempfile.TemporaryDirectory(prefix="cuepoint-push-") as aside:
+            self.save_pretrained(aside)
+            try:
+                hub.create_repo(repository, private=private, exist_ok=True)
+                told = hub.upload_folder(
+                    repo_id=repository,
+                    folder_path=aside,
+                    revision=revision,
+                    commit_message=f"{self.system} trained with cuepoint",
+                )
+            except (HfHubHTTPError, OSError) as error:
+                raise CuepointError(f"{repository}: the hub did not take it: {_first_line(error)}") from error
+        return str(told)
+
+    @property
+    def fingerprint(self) -> str:
+        """What changes when a weight, a setting or the way features are made ready changes (16 digits)."""
+        digest = hashlib.sha256(json.dumps(self._config(), sort_keys=True).encode())
+        for name, tensor in sorted(self._weights().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        return digest.hexdigest()[:16]
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            name: tensor.detach().to("cpu").contiguous() for name, tensor in self.model.state_dict().items()
+        }
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "system": self.system,
+            "model": asdict(self.model.config),
+            "inputs": self.inputs.to_json(),
+            "decoding": self.decoding.to_json(),
+            "labels": self.labels,
+        }
+
+    def _write_weights(self, path: Path) -> None:
+        save_file(self._weights(), path, metadata={"format": "pt"})
+
+    def _write_config(self, path: Path) -> None:
+        import cuepoint
+
+        told = {**self._config(), "about": dict(self.about), "cuepoint": cuepoint.__version__}
+        path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _write_card(self, path: Path) -> None:
+        from cuepoint.models.model_card import model_card
+
+        path.write_text(model_card(self), encoding="utf-8")
+
+
+def _folder_of(name: str | Path, revision: str | None) -> Path:
+    place = Path(name).expanduser()
+    if place.is_dir():
+        return place
+    if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
+        raise UsageError(
+            f"{name}: no such folder; a trained system is a folder that `cuepoint train` made, "
+            "or owner/name on a hub"
+        )
+    return _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[WEIGHTS, CONFIG, CARD]))
+    except LocalEntryNotFoundError as error:
+        raise UsageError(
+            f"{name}: no such folder here, and the hub cannot be reached to look for it there"
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UsageError(f"{name}: no such folder here, and from the hub: {_first_line(error)}") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FormatError(path.parent, f"no trained system: it has no {CONFIG}", accepted=_ACCEPTED)
+    config = read_json(path)
+    if not isinstance(config, dict) or "system" not in config or "format" not in config:
+        raise FormatError(path, "the settings of another program", accepted=_ACCEPTED)
+    if config["format"] != FORMAT:
+        raise FormatError(
+            path,
+            "written by another version of cuepoint",
+            field="format",
+            value=config["format"],
+            accepted=str(FORMAT),
+        )
+    for key, kind in (("system", str), ("model", dict), ("inputs", dict), ("decoding", dict)):
+        if not isinstance(config.get(key), kind):
+            raise FormatError(
+                path,
+                "not as cuepoint writes it",
+                field=key,
+                value=config.get(key),
+                accepted=f"a {kind.__name__}",
+            )
+    if config.get("labels") not in ("inclusive", "as-released"):
+        raise FormatError(
+            path,
+            "unknown convention",
+            field="labels",
+            value=config.get("labels"),
+            accepted="inclusive or as-released",
+        )
+    return config
+
+
+_ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `cuepoint train` writes it"
+
+
+def _load(model: Any, path: Path, config: Path) -> None:
+    """Put the weights of a file into a model; FormatError names the first that does not fit."""
+    if not path.is_file():
+        raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
+    try:
+        weights = load_file(path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise FormatError(
+            path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED
+        ) from error
+    wanted = model.state_dict()
+    for name in sorted({*wanted, *weights}):
+        if name not in weights:
+            raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for")
+        if name not in wanted:
+            raise FormatError(path, f"has a weight {name!r} that the system of {config.name} does not have")
+        if weights[name].shape != wanted[name].shape:
+            raise FormatError(
+                path,
+                f"weight {name!r} does not fit {config.name}",
+                value=tuple(weights[name].shape),
+                accepted=f"shape {tuple(wanted[name].shape)}",
+            )
+    model.load_state_dict(weights)
+
+
+def _frozen(value: Any) -> Any:
+    """A value of a JSON file as a frozen dataclass keeps it."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
