@@ -1,0 +1,1 @@
+"""The way of a lesson: annotated moments and features -> a trained system in a folder."""
