@@ -21,6 +21,8 @@ from cuepoint.encoders.protocol import (
     ImageEncoder,
     PassageEncoder,
     TextEncoder,
+    TokenEncoder,
+    token_fingerprint,
 )
 
 __all__ = [
@@ -30,10 +32,13 @@ __all__ = [
     "EncoderUnavailable",
     "ImageEncoder",
     "TextEncoder",
+    "TokenEncoder",
     "encode_passages",
+    "encode_tokens",
     "encoder_report",
     "open_image_encoder",
     "open_text_encoder",
+    "token_fingerprint",
 ]
 
 DEFAULT_TEXT_ENCODER = "minilm"
@@ -63,6 +68,19 @@ def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.fl
     if isinstance(encoder, PassageEncoder):
         return encoder.encode_passages(texts)
     return encoder.encode_text(texts)
+
+
+def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+    """For each query (L, D) features of its word pieces (see `TokenEncoder`).
+
+    Raises EncoderUnavailable for an encoder that tells only whole sentences.
+    """
+    if not isinstance(encoder, TokenEncoder):
+        raise EncoderUnavailable(
+            f"{encoder.name} encodes whole sentences only, and a trained system reads word by word; give "
+            f"{DEFAULT_TEXT_ENCODER}, a BERT by folder, or sentence-transformers:NAME"
+        )
+    return encoder.encode_tokens(texts)
 
 
 def encoder_report() -> list[EncoderStatus]:

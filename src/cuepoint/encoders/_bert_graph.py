@@ -37,10 +37,10 @@ class BertShape:
 
 def bert_graph(shape: BertShape, parameters: Mapping[str, Sequence[int]]) -> bytes:
     """A serialised ONNX model: `ids` (B, L) int32, `lengths` (B,) int32 ->
-    `vectors` (B, width) float32 of unit length.
+    `vectors` (B, width) float32 of unit length, and `tokens` (B, L, width) float32, the last hidden state.
 
     `parameters` maps the names of the external initializers to their shapes. Rows of `ids` are padded on
-    the right; `lengths` says how many of a row's tokens are real.
+    the right; `lengths` says how many of a row's tokens are real (what `tokens` holds behind them is void).
     """
     graph = _Graph(parameters)
     hidden = _embeddings(graph, shape)
@@ -50,7 +50,10 @@ def bert_graph(shape: BertShape, parameters: Mapping[str, Sequence[int]]) -> byt
     graph.node("LpNormalization", [pooled], "vectors", axis=-1, p=2)
     return graph.model(
         inputs=[_value("ids", _INT32, ("B", "L")), _value("lengths", _INT32, ("B",))],
-        outputs=[_value("vectors", _FLOAT, ("B", shape.width))],
+        outputs=[
+            _value("vectors", _FLOAT, ("B", shape.width)),
+            _value("tokens", _FLOAT, ("B", "L", shape.width)),
+        ],
     )
 
 

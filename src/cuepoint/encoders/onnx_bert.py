@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -278,16 +278,39 @@ class OnnxBertEncoder:
         """(N, D) unit vectors of what is searched."""
         return self._encode(texts, self._recipe.passage_prompt)
 
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) with [CLS] and [SEP]."""
+        check_texts(texts)
+        found: list[NDArray[np.float32]] = [np.zeros((0, self.dimension), np.float32)] * len(texts)
+
+        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
+            for row, hidden, length in zip(rows, made, lengths, strict=True):
+                found[start + row] = hidden[:length].copy()
+
+        for start in range(0, len(texts), _WINDOW):
+            part = [self._recipe.query_prompt + text for text in texts[start : start + _WINDOW]]
+            self._run_window(part, "tokens", partial(put, start))
+        return found
+
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+
+        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
+            vectors[start + rows] = made
+
         for start in range(0, len(texts), _WINDOW):
             part = [prompt + text for text in texts[start : start + _WINDOW]]
-            self._encode_window(part, vectors[start : start + _WINDOW])
+            self._run_window(part, "vectors", partial(put, start))
         return vectors
 
-    def _encode_window(self, texts: list[str], vectors: NDArray[np.float32]) -> None:
-        """Fill `vectors`; batches of about equal length, each on one thread, the longest first."""
+    def _run_window(
+        self, texts: list[str], output: str, put: Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
+    ) -> None:
+        """Hand rows of texts with what the network made of them, and their numbers of tokens, to `put`.
+
+        Batches are of about equal length, each on one thread, the longest first.
+        """
         tokens = self._tokenise(texts)
 
         def run(rows: NDArray[np.intp]) -> None:
@@ -295,7 +318,7 @@ class OnnxBertEncoder:
             ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
             for place, row in enumerate(rows):
                 ids[place, : lengths[place]] = tokens[row]
-            vectors[rows] = self._session.run(None, {"ids": ids, "lengths": lengths})[0]
+            put(rows, self._session.run([output], {"ids": ids, "lengths": lengths})[0], lengths)
 
         batches = list(_batches(np.array([len(found) for found in tokens]), self._most_texts))
         if self._threads == 1 or len(batches) == 1:

@@ -92,6 +92,18 @@ class PassageEncoder(Protocol):
         """(N, D) vectors of unit length, in the order of `texts`; what a corpus is encoded with."""
 
 
+@runtime_checkable
+class TokenEncoder(Protocol):
+    """A text encoder that also tells what it made of each word piece: what trained systems read."""
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """For each query (L, D): the last hidden state of its word pieces, special ones included.
+
+        They are not of unit length. A text beyond the model's length is cut there; the model's prompt for
+        queries, where it has one, is part of the text. D may differ from the width of a sentence's vector.
+        """
+
+
 class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 
@@ -117,6 +129,11 @@ def fingerprint(family: str, **parts: object) -> str:
     'clip model=CLIPModel dimension=512'
     """
     return " ".join([family, *(f"{key}={value}" for key, value in parts.items())])
+
+
+def token_fingerprint(encoder: TextEncoder) -> str:
+    """What made an encoder's token features: the encoder's own fingerprint, marked as tokens."""
+    return f"{encoder.fingerprint}:tokens"
 
 
 def check_texts(texts: Sequence[str]) -> None:

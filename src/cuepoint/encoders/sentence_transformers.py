@@ -119,6 +119,20 @@ class SentenceTransformersEncoder:
         """(N, D) unit vectors of what is searched, with the model's document prompt if it has one."""
         return self._encode(self._model.encode_document, texts)
 
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) of the transformer, before any pooling."""
+        check_texts(texts)
+        if not texts:
+            return []
+        rows = self._model.encode_query(
+            list(texts),
+            output_value="token_embeddings",
+            batch_size=self._batch_size,
+            convert_to_numpy=False,
+            show_progress_bar=False,
+        )
+        return [row.detach().float().cpu().numpy() for row in rows]
+
     def _encode(self, way: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
         check_texts(texts)
         if not texts:
