@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cuepoint.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer
+from cuepoint.training.schedule import warmup_linear
+
+
+def test_it_makes_the_steps_of_the_released_program(golden: Path) -> None:
+    files = sorted((golden / "optim").glob("bertadam*.json"))
+    if not files:
+        pytest.skip(f"{golden} has no optim folder")
+    for file in files:
+        _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
+
+
+def _follow(told: dict[str, float], arrays: dict[str, np.ndarray]) -> None:
+    weight, bias = (nn.Parameter(torch.from_numpy(arrays[name].copy())) for name in ("A0", "b0"))
+    optimizer = BertAdam(
+        [
+            {"params": [weight], "weight_decay": told["weight_decay_A"]},
+            {"params": [bias], "weight_decay": told["weight_decay_b"]},
+        ],
+        told["lr"],
+        betas=(told["b1"], told["b2"]),
+        eps=told["eps"],
+        max_norm=told["max_grad_norm"],
+    )
+    for step in range(int(told["steps"])):
+        rate = told["lr"] * warmup_linear(step, int(told["t_total"]), told["warmup"])
+        assert rate == pytest.approx(float(arrays["lr_used"][step]), rel=1e-6)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        weight.grad, bias.grad = (torch.from_numpy(arrays[name][step]) for name in ("grad_A", "grad_b"))
+        optimizer.step()
+        np.testing.assert_allclose(weight.detach(), arrays["A_after"][step], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(bias.detach(), arrays["b_after"][step], rtol=1e-5, atol=1e-6)
+
+
+def test_each_gradient_is_cut_by_itself_and_stays_as_it_was() -> None:
+    long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
+    cut = cut_each([long, short], 1.0)
+    assert torch.allclose(cut[0], torch.tensor([0.6, 0.8]))
+    assert torch.equal(cut[1], short)
+    assert torch.equal(long, torch.tensor([3.0, 4.0]))
+    assert cut_each([long], 0.0)[0] is long
+
+
+def test_biases_and_layer_normalisation_do_not_decay() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    decayed, exempt = decay_groups(model, 0.01)
+    assert [id(one) for one in decayed["params"]] == [id(model[0].weight)]
+    assert {id(one) for one in exempt["params"]} == {
+        id(model[0].bias),
+        id(model[1].weight),
+        id(model[1].bias),
+    }
+    assert (decayed["weight_decay"], exempt["weight_decay"]) == (0.01, 0.0)
+
+
+def test_a_parameter_without_a_gradient_stays_even_with_decay() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = BertAdam([used, unused], 0.1)
+    used.grad = torch.ones(2)
+    optimizer.step()
+    assert torch.equal(unused, torch.ones(2))
+    assert not torch.equal(used, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["bertadam", "adamw"])
+def test_its_state_can_be_kept_and_continued(name: str) -> None:
+    def steps(optimizer: torch.optim.Optimizer, model: nn.Module, count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).pow(2).sum().backward()
+            optimizer.step()
+
+    def made() -> tuple[nn.Linear, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        return model, new_optimizer(name, model, learning_rate=0.1, weight_decay=0.1, max_norm=1.0)
+
+    whole, optimizer = made()
+    steps(optimizer, whole, 4)
+    model, before = made()
+    steps(before, model, 2)
+    kept = before.state_dict()
+    after = new_optimizer(name, model, learning_rate=0.1, weight_decay=0.1, max_norm=1.0)
+    after.load_state_dict(kept)
+    steps(after, model, 2)
+    assert torch.equal(whole.weight, model.weight)
