@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 Named = Mapping[str, Tensor]
-_NOTHING: Named = MappingProxyType({})
 Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
 
 
@@ -70,7 +68,7 @@ class QueryEncoding:
     """
 
     search: Named
-    parts: Named = _NOTHING
+    parts: Named = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter((*self.search.values(), *self.parts.values()))))
@@ -96,9 +94,9 @@ class VideoEncoding:
     """
 
     mask: Tensor
-    keys: Named = _NOTHING
-    key_masks: Named = _NOTHING
-    parts: Named = _NOTHING
+    keys: Named = field(default_factory=dict)
+    key_masks: Named = field(default_factory=dict)
+    parts: Named = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.mask)
