@@ -75,7 +75,7 @@ def test_words_without_spaces_between_are_cut(spoken: Corpus) -> None:
 def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps(LINE) + "\n\n" + json.dumps({**LINE, "query": "wal"}) + "\n", encoding="utf-8")
-    read = read_questions(path, lambda name: f"id of {name}")
+    read = read_questions(path, lambda name: (f"id of {name}", 2.5))
     assert [known.text for known in read] == ["a whale sings", "wal"]
     assert read[0].answer == Moment("id of sea.mp4", 1.0, 2.5)
 
@@ -95,6 +95,11 @@ def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
         (json.dumps({**LINE, "end": True}).encode(), "True"),
         (json.dumps({**LINE, "end": 0.5}).encode(), "line 1: id: 1.0-0.5 is empty, reversed"),
         (json.dumps({**LINE, "end": float("nan")}).encode(), "finite"),
+        (
+            json.dumps({**LINE, "end": 11.5}).encode(),
+            "line 1: query 'a whale sings': 1-11.5 s is behind the end of sea.mp4 (10.00 s)",
+        ),
+        (json.dumps({**LINE, "start": 10, "end": 10.5}).encode(), "10-10.5 s is behind the end of sea.mp4"),
         (json.dumps(LINE).encode() + b"\nnonsense", "line 2"),
     ],
 )
@@ -102,16 +107,24 @@ def test_a_bad_file_is_told_with_its_line_and_value(tmp_path: Path, content: byt
     path = tmp_path / "known.jsonl"
     path.write_bytes(content)
     with pytest.raises(UsageError) as told:
-        read_questions(path, lambda name: "id")
+        read_questions(path, lambda name: ("id", 10.0))
     assert said in str(told.value)
     assert str(path) in str(told.value)
 
 
+def test_times_may_be_rounded_up_and_any_go_where_the_duration_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "known.jsonl"
+    path.write_text(json.dumps({**LINE, "end": 11}), encoding="utf-8")
+    assert read_questions(path, lambda name: ("id", 10.02))[0].answer == Moment("id", 1.0, 11.0)
+    path.write_text(json.dumps({**LINE, "end": 99}), encoding="utf-8")
+    assert read_questions(path, lambda name: ("id", None))[0].answer.end == 99.0
+
+
 def test_a_file_that_is_not_there_and_a_video_that_is_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"known\.jsonl cannot be read"):
-        read_questions(tmp_path / "known.jsonl", str)
+        read_questions(tmp_path / "known.jsonl", lambda name: (name, None))
 
-    def unknown(name: str) -> str:
+    def unknown(name: str) -> tuple[str, float | None]:
         raise UsageError(f"no video {name!r}")
 
     path = tmp_path / "known.jsonl"

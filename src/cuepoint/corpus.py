@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
     from cuepoint.index.progress import Progress, Summary
+    from cuepoint.own_features import Exported
     from cuepoint.search import Searcher, SearchResult
     from cuepoint.shown import Line, Shown, Stats
     from cuepoint.why import Why
@@ -266,10 +267,14 @@ class Corpus:
                 raise UsageError(
                     f"{self.location} is empty; put something in with `cuepoint index PATH… --corpus`"
                 )
-            known = read_questions(Path(queries), lambda n: self.resolve(n).video_id) if queries else None
+            known = read_questions(Path(queries), self._id_and_duration) if queries else None
             return calibration.measure(
                 self._store, self._shelf.for_queries(), told=progress, known=known, made=made
             )
+
+    def _id_and_duration(self, name: str) -> tuple[str, float | None]:
+        record = self.resolve(name)
+        return record.video_id, record.duration
 
     # Asking --------------------------------------------------------------------------------------
 
@@ -407,6 +412,16 @@ class Corpus:
         record = self._store.video(moment.video_id)
         assert record is not None
         return show(self._store, record, moment)
+
+    def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Exported:
+        """Write a stream on an even grid as a feature store, for a training on this corpus.
+
+        Raises UsageError for a stream that is not there, has no vectors or clips of another length.
+        """
+        from cuepoint.own_features import export_stream
+
+        self._store.refresh()
+        return export_stream(self._store, stream, clip_seconds, Path(path))
 
     def stats(self) -> Stats:
         """Numbers of the corpus."""

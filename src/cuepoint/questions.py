@@ -27,6 +27,8 @@ people give are a match, unsure and no match about as often (docs/confidence.md)
 _WORDS_OF_STRETCH = 12
 # Videos that questions are taken from; each is read whole.
 _MOST_VIDEOS = 200
+# Times that are given may be rounded up to whole seconds.
+_PAST_END_SECONDS = 1.0
 # Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
 _LONGEST_WORD = 20
 _SIGNS = 4
@@ -112,11 +114,12 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
     return " ".join(chosen)
 
 
-def read_questions(path: Path, resolve: Callable[[str], str]) -> list[Known]:
+def read_questions(path: Path, resolve: Callable[[str], tuple[str, float | None]]) -> list[Known]:
     """Questions from a file of JSON lines: `query`, `video`, `start`, `end` (seconds).
 
-    `resolve` turns what a line calls its video into the id; its UsageError is told with the line. Raises
-    UsageError for a file that cannot be read, holds no line, or has a line that is none of the kind.
+    `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known); its
+    UsageError is told with the line. Raises UsageError for a file that cannot be read, holds no line, or has
+    a line that is none of the kind or names a time behind the video's end.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -132,7 +135,7 @@ def read_questions(path: Path, resolve: Callable[[str], str]) -> list[Known]:
     return known
 
 
-def _known(line: str, where: str, resolve: Callable[[str], str]) -> Known:
+def _known(line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]) -> Known:
     try:
         value: Any = json.loads(line)
     except ValueError as error:
@@ -153,6 +156,13 @@ def _known(line: str, where: str, resolve: Callable[[str], str]) -> Known:
             f"{where}: video is {video!r}, start and end are {times}; give a name and two seconds"
         )
     try:
-        return Known(query, Moment(resolve(video), float(times[0]), float(times[1])))
+        video_id, duration = resolve(video)
+        answer = Moment(video_id, float(times[0]), float(times[1]))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
+    if duration is not None and (answer.start >= duration or answer.end > duration + _PAST_END_SECONDS):
+        raise UsageError(
+            f"{where}: query {query[:60]!r}: {answer.start:g}-{answer.end:g} s is behind the end of {video} "
+            f"({duration:.2f} s); give times within it"
+        )
+    return Known(query, answer)

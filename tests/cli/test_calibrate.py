@@ -107,6 +107,11 @@ def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, tmp_path: Pa
     queries.write_text(json.dumps({**KNOWN[0], "video": "gone.mp4"}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"known\.jsonl, line 1: .*has no video 'gone\.mp4'"):
         calibrated("--queries", str(queries))
+    queries.write_text(json.dumps({**KNOWN[1], "end": 600.0}), encoding="utf-8")
+    with pytest.raises(
+        UsageError, match=r"line 1: query 'crown jewels.*4-600 s is behind the end of friday\.mp4 \("
+    ):
+        calibrated("--queries", str(queries))
     _, after = calibrated("--json")
     assert before == after
 

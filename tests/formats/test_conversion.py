@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,29 @@ def test_a_folder_takes_all_of_our_json_lines(
     back = convert(tmp_path / "new", tmp_path / "back", "tvr", from_="jsonl")
     assert back.kind == "judgements"
     assert (tmp_path / "back").read_bytes() == (tmp_path / "tvr.read_annotations").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["pools.jsonl", "pools.jsonl.gz"])
+def test_pools_of_a_former_conversion_are_not_read_with_new_judgements(
+    name: str, sample: Sample, tmp_path: Path
+) -> None:
+    source, folder = tmp_path / "source", tmp_path / "folder"
+    pools = b'{"query_id": "q", "video_ids": ["v", "w"]}\n'
+    for place in (source, folder):
+        place.mkdir()
+        (place / "qrels.jsonl").write_text('{"query_id": "q", "video_id": "v", "start": 1, "end": 2}\n')
+    (source / "pools.jsonl").write_bytes(pools)
+    (folder / name).write_bytes(gzip.compress(pools) if name.endswith(".gz") else pools)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FormatError, match=rf"{name}: belongs to other judgements .*without that file"):
+        convert(sample("tvr", "read_annotations"), folder, "jsonl")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    convert(source / "qrels.jsonl", folder, "jsonl")
+    assert (folder / "pools.jsonl").read_bytes() == pools
+    (folder / name).unlink()
+    (folder / "pools.jsonl").unlink(missing_ok=True)
+    convert(sample("tvr", "read_annotations"), folder, "jsonl")
+    assert not formats.read_annotations(folder / "qrels.jsonl").pools
 
 
 def test_losses_are_told(sample: Sample, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -92,9 +92,7 @@ def test_the_fast_reader_gives_what_the_careful_one_gives(made: list[bytes]) -> 
     data = b"\n".join(made)
     fast = outcome(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            _run_lines, "decoder", lambda path: lambda number, raw: _run_lines.with_care(path, number, raw)
-        )
+        patch.setattr(_run_lines, "decoder", lambda with_care: with_care)
         careful = outcome(data)
     if isinstance(fast, str) or isinstance(careful, str):
         assert fast == careful
@@ -106,7 +104,7 @@ def test_the_fast_reader_takes_plain_lines_without_help(monkeypatch: pytest.Monk
     def refuse(*_: Any) -> Any:
         raise AssertionError("a plain line was left to the careful reader")
 
-    monkeypatch.setattr(_run_lines, "with_care", refuse)
+    monkeypatch.setattr(jsonl, "with_care", refuse)
     line = b'{"query_id": "q", "moments": [{"video_id": "v", "start": 1, "end": 2.5, "score": -3, "x": [1]}]}'
     assert not isinstance(outcome(line), str)
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuepoint import formats
-from cuepoint.formats import _trec_lines
+from cuepoint.formats import _trec_lines, trec
 from cuepoint.formats.columns import Collector, MemoryRun, RunBlock
 from cuepoint.formats.opened import FormatError
 from cuepoint.types import CuepointError, Moment, ScoredMoment, UsageError
@@ -73,7 +73,7 @@ def lines(draw: st.DrawFn) -> str:
 def outcome(data: bytes) -> Any:
     try:
         rows: list[Any] = []
-        for block in _trec_lines.blocks_of_lines(io.BytesIO(data), Path("run")):
+        for block in _trec_lines.blocks_of_lines(io.BytesIO(data), Path("run"), trec.answer_of):
             rows += [
                 block.query_ids,
                 block.offsets.tolist(),

@@ -1,17 +1,17 @@
 """Lines of a run, decoded fast; what the fast decoder refuses is read again with care.
 
-The careful reading (`jsonl.answers`) is the definition: the fast one accepts no more than it and gives the
+The careful reading (`jsonl.with_care`) is the definition: the fast one accepts no more than it and gives the
 same, and a line that it refuses is accepted or blamed by the careful one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from cuepoint.formats._records import line_record
+Decode = Callable[[int, bytes], "RunLine"]
+"""(line number, line) -> answers; raises FormatError."""
 
 
 class RunMoment(msgspec.Struct, gc=False):
@@ -30,8 +30,8 @@ class RunLine(msgspec.Struct, gc=False):
     moments: list[RunMoment]
 
 
-def decoder(path: Path) -> Callable[[int, bytes], RunLine]:
-    """A function (line number, line) -> answers, times and video ids not yet checked; raises FormatError."""
+def decoder(with_care: Decode) -> Decode:
+    """The fast reading, times and video ids not yet checked; what it refuses goes to the careful one."""
     decode = msgspec.json.Decoder(RunLine).decode
 
     def read(number: int, raw: bytes) -> RunLine:
@@ -39,15 +39,7 @@ def decoder(path: Path) -> Callable[[int, bytes], RunLine]:
             raw.isascii() or raw.decode()
             line = decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return with_care(path, number, raw)
-        return line if line.query_id else with_care(path, number, raw)
+            return with_care(number, raw)
+        return line if line.query_id else with_care(number, raw)
 
     return read
-
-
-def with_care(path: Path, number: int, raw: bytes) -> RunLine:
-    """The same by the careful reading."""
-    from cuepoint.formats.jsonl import answers
-
-    query_id, rows = answers(line_record(path, number, raw))
-    return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows])

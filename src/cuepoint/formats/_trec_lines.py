@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,9 @@ from cuepoint.formats._blocks import refuse_empty
 from cuepoint.formats._records import LONGEST_LINE, numbered_lines
 from cuepoint.formats.columns import Floats, Indices, RunBlock
 from cuepoint.formats.opened import FormatError
-from cuepoint.formats.trec import answer_of
+
+AnswerOf = Callable[[Path, int, bytes], tuple[str, str, float, float, float]]
+"""(file, line number, line) -> query, video, start, end, score: the careful reading (`trec.answer_of`)."""
 
 CHUNK_BYTES = 1 << 24
 """Some 250,000 lines: what is in memory at once, a few times over."""
@@ -56,12 +58,12 @@ class _Piece:
         )
 
 
-def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
+def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Iterator[RunBlock]:
     """Blocks of a run, rows in the order of the file; a query is never split."""
     seen: set[str] = set()
     waiting: list[_Piece] = []
     for first_line, chunk in _chunks(stream, path):
-        piece = _fast(first_line, chunk) or _careful(path, first_line, chunk)
+        piece = _fast(first_line, chunk) or _careful(path, first_line, chunk, answer_of)
         if not piece.query_ids:
             continue
         if waiting and waiting[-1].query_ids[-1] == piece.query_ids[0]:
@@ -189,7 +191,7 @@ def _grouped(query: Any, lines: Indices, video: Any, numbers: Floats) -> _Piece:
     return _Piece(query.take(pa.array(starts)).to_pylist(), lines[starts], counts, video, numbers)
 
 
-def _careful(path: Path, first_line: int, chunk: bytes) -> _Piece:
+def _careful(path: Path, first_line: int, chunk: bytes, answer_of: AnswerOf) -> _Piece:
     """The same, line by line; says what is wrong where something is."""
     lines: list[int] = []
     rows: list[tuple[str, str, float, float, float]] = []

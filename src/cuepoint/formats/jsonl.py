@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -192,7 +193,7 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
     from cuepoint.formats._run_lines import decoder
 
-    decode = decoder(path)
+    decode = decoder(partial(with_care, path))
     seen: dict[str, int] = {}
     waiting: list[tuple[int, bytes, RunLine]] = []
     rows = 0
@@ -244,6 +245,14 @@ def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
     return block
 
 
+def with_care(path: Path, number: int, raw: bytes) -> RunLine:
+    """A line of a run by the careful reading."""
+    from cuepoint.formats._run_lines import RunLine, RunMoment
+
+    query_id, rows = answers(line_record(path, number, raw))
+    return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows])
+
+
 def answers(record: Record) -> tuple[str, list[Row]]:
     """(query id, rows) of a line of a run: the careful reading, which says what is wrong with a line."""
     if "moments" not in record.fields and "video_id" in record.fields:
@@ -263,11 +272,19 @@ def _row(moment: Record) -> Row:
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write qrels; into a folder also videos.jsonl, queries.jsonl and pools.jsonl.
 
-    A judgement without a usable moment is written without start and end.
+    A judgement without a usable moment is written without start and end. Raises FormatError for a folder
+    with pools of other judgements, which would be read with these.
     """
     if not path.is_dir():
         _write_lines(path, _judgement_lines(annotations))
         return
+    left = None if annotations.pools else beside(path / FILES[0], FILES[3])
+    if left is not None:
+        raise FormatError(
+            left,
+            "belongs to other judgements (those to be written have no pools) and would be read with them",
+            accepted="an empty folder, or this one without that file",
+        )
     _write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
     _write_lines(
         path / "queries.jsonl",

@@ -148,7 +148,7 @@ class TrecRun:
         if task not in self.tasks:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
         with opened(self.path) as stream:
-            for block in blocks_of_lines(stream, self.path):
+            for block in blocks_of_lines(stream, self.path, answer_of):
                 yield best_first(block)
 
 
