@@ -255,9 +255,15 @@ def max_over_keys(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
 
 
 def best_key(vectors: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    """(Q, V): the largest dot product of each vector (Q, D) with a real key of each video (V, K, D)."""
-    scores = torch.einsum("qd,vkd->qvk", vectors, keys)
-    return scores.masked_fill(~mask, -torch.inf).amax(-1)
+    """(Q, V): the largest dot product of each vector (Q, D) with a real key of each video (V, K, D).
+
+    One product of matrices; what it makes is laid out (V, K, Q), so that mask and maximum run along memory.
+    """
+    count, length, width = keys.shape
+    products = (keys.reshape(count * length, width) @ vectors.T).view(count, length, len(vectors))
+    if not mask.all():
+        products += torch.zeros_like(mask, dtype=products.dtype).masked_fill_(~mask, -torch.inf)[..., None]
+    return products.amax(1).T
 
 
 def joined(encodings: Sequence[Encoding]) -> Encoding:
