@@ -84,7 +84,7 @@ def test_tokens_have_a_fingerprint_of_their_own(minilm_folder: Path) -> None:
 def test_an_encoder_of_whole_sentences_is_refused_with_the_remedy(clip_folder: Path) -> None:
     encoder = open_image_encoder(str(clip_folder))
     assert not isinstance(encoder, TokenEncoder)
-    with pytest.raises(EncoderUnavailable, match="whole sentences only.*minilm"):
+    with pytest.raises(EncoderUnavailable, match=r"whole sentences only.*minilm"):
         encode_tokens(encoder, ["a pan"])
 
 

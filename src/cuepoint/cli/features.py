@@ -1,4 +1,4 @@
-"""`cuepoint features`: what feature files hold, how far two differ, and how they become our own store."""
+"""`cuepoint features`: what feature files hold, how far two differ, and how our own are made."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ import math
 from pathlib import Path
 from typing import Any
 
-from cuepoint.cli.options import add_format, for_terminal, print_json, print_lines, wants_json
+from cuepoint.cli.options import (
+    add_corpus,
+    add_format,
+    for_terminal,
+    open_corpus,
+    print_json,
+    print_lines,
+    wants_json,
+)
 
 
 def add_parser(verbs: Any) -> None:
-    """Declare the verb and its three actions."""
+    """Declare the verb and its actions."""
     parser = verbs.add_parser(
         "features",
-        help="show, compare and convert feature files",
+        help="show, compare, convert and make feature files",
         description="Feature files of released layouts (HDF5, LMDB, npz, npy) and our own store.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_show(actions)
     _add_compare(actions)
     _add_convert(actions)
+    _add_tokens(actions)
+    _add_export(actions)
 
 
 def _add_show(actions: Any) -> None:
@@ -79,6 +89,44 @@ def _add_convert(actions: Any) -> None:
     parser.set_defaults(run=run_convert)
 
 
+def _add_tokens(actions: Any) -> None:
+    parser = actions.add_parser(
+        "tokens",
+        help="token features of queries, for a training on them",
+        description="Encode the word pieces of queries and write them as our own store, under query ids.",
+    )
+    parser.add_argument(
+        "--queries",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="judgements in any known format, or lines with query_id and text (repeat for more)",
+    )
+    parser.add_argument("--dataset", metavar="NAME", help="all queries of a data set, with --folder")
+    parser.add_argument("--folder", metavar="DIR", help="the folder that holds the data set's files")
+    parser.add_argument("--split", metavar="NAME", action="append", default=[], help="only of this split")
+    parser.add_argument("--encoder", metavar="MODEL", help="sentence encoder (default: the offline MiniLM)")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
+    add_format(parser)
+    parser.set_defaults(run=run_tokens)
+
+
+def _add_export(actions: Any) -> None:
+    parser = actions.add_parser(
+        "export",
+        help="clip features of a corpus, for a training on it",
+        description="Write a stream of a corpus on an even grid as our own store, under video ids: a clip is "
+        "the mean of what shares time with it, zeros where there is nothing.",
+    )
+    add_corpus(parser)
+    parser.add_argument("--stream", metavar="NAME", required=True, help="subtitle or vision")
+    parser.add_argument("--clip-seconds", metavar="S", type=float, required=True, help="seconds of a clip")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
+    add_format(parser)
+    parser.set_defaults(run=run_export)
+
+
 def _add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", metavar="NAME", help="the layout (default: the content decides)")
     parser.add_argument("--key", metavar="NAME", help="which array of an item, where it has several")
@@ -124,6 +172,33 @@ def run_convert(options: argparse.Namespace) -> int:
         facts["encoder"] = options.encoder
     with open_features(options.source, **_opening(options)) as source:
         _print(options, convert(source, options.dest, facts=facts, dtype=options.dtype))
+    return 0
+
+
+def run_tokens(options: argparse.Namespace) -> int:
+    """Write features of queries."""
+    from cuepoint.datasets import open_dataset
+    from cuepoint.encoders import open_text_encoder
+    from cuepoint.own_features import queries_of, read_queries, write_token_features
+    from cuepoint.types import UsageError
+
+    if bool(options.queries) == bool(options.dataset):
+        raise UsageError("whose tokens? Give --queries FILE, or --dataset NAME with --folder DIR")
+    if options.dataset and not options.folder:
+        raise UsageError(f"--dataset {options.dataset}: give --folder DIR, where its files are")
+    if options.dataset:
+        dataset = open_dataset(options.dataset, options.folder)
+        found = [dataset.annotations(split).queries for split in options.split or dataset.splits]
+    else:
+        found = [tuple(read_queries(path)) for path in options.queries]
+    _print(options, write_token_features(queries_of(found), open_text_encoder(options.encoder), options.out))
+    return 0
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Write features of a corpus."""
+    corpus = open_corpus(options)
+    _print(options, corpus.export_features(options.stream, options.clip_seconds, options.out))
     return 0
 
 
