@@ -1,0 +1,356 @@
+"""ReLoCLNet: videos and moments by late fusion, sharpened by two contrasts, also in the ranked setting.
+
+Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); the ranked setting is
+paper 004, appendix C.1. Queries become one vector a stream; clips of each stream see the other stream, then
+their own twice more. The last encoding finds videos (cosine of the best clip) and moments (dot product,
+convolved to logits of start and end). Two contrasts work on the encoding before it: a moment's clips against
+the video's others (frame contrast), a video against the batch (video contrast).
+
+`as_released` is the arithmetic of the released programs. What differs by default:
+
+- padding never reaches a score: not through cross-attention, not through the convolution;
+- one stream is enough (videos without subtitles);
+- known positives (`Batch.positives`) are never negatives, and count as positives in the video contrast;
+  released: the diagonal alone, its own pair counted twice, a video again for each of its queries;
+- `Batch.weight` weights every term of a query, as paper 004 says; released: all but the two ranking terms.
+
+Shapes as in `protocol`; M streams, N real clips of all videos of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
+from cuepoint.models._parts.borders import BorderConvolution, at_truth, log_probabilities
+from cuepoint.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from cuepoint.models._parts.packing import Packing
+from cuepoint.models._parts.pooling import ModularPooling, Pooled
+from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from cuepoint.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
+from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    max_over_keys,
+)
+from cuepoint.types import UsageError
+
+Ranks = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of ReLoCLNet; the defaults are the published ones.
+
+    `streams`: stream -> width of its features, one or two; the first is the released program's video, the
+    second its subtitles. `max_clips`, `max_tokens`: places of the position tables. `spread`: deviation of
+    fresh weights. `margin` and `ranking` ("hinge" or "lse") make the ranking terms; from epoch
+    `hard_from_epoch` (0-based) on, negatives are drawn from the `hard_pool` highest. `alpha`: weight of the
+    video's cosine in a moment's score. `known_positives`: whether `Batch.positives` are spared, or each
+    query's own video alone is positive.
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"vision": 3072, "subtitle": 768})
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 8
+    max_clips: int = 128
+    max_tokens: int = 30
+    kernel: int = 5
+    dropout: float = 0.1
+    input_dropout: float = 0.1
+    spread: float = 0.02
+    margin: float = 0.1
+    ranking: Kind = "hinge"
+    hard_from_epoch: int = 20
+    hard_pool: int = 20
+    other_video_weight: float = 1.0
+    other_query_weight: float = 1.0
+    border_weight: float = 0.01
+    frame_contrast_weight: float = 0.03
+    video_contrast_weight: float = 0.03
+    alpha: float = 30.0
+    known_positives: bool = True
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.streams) not in (1, 2):
+            raise UsageError(f"reloclnet reads one or two streams; streams has {len(self.streams)}")
+        if self.hidden % self.heads:
+            raise UsageError(f"hidden is {self.hidden}; it must be a multiple of heads, {self.heads}")
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Encoded clips of a batch of videos, one (N, D) a stream: before the last encoder, and after it."""
+
+    packing: Packing
+    middle: Sequence[Tensor]
+    final: Sequence[Tensor]
+
+
+class Model(nn.Module):
+    """ReLoCLNet; a retriever and a localizer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.query_input = InputProjection(config.query_width, width, config.input_dropout)
+        self.query_places = PositionEmbedding(config.max_tokens, width, dropout, "tokens")
+        self.query_encoders = nn.ModuleList(AttentionBlock(width, heads, dropout) for _ in range(2))
+        self.pooling = ModularPooling(width, len(config.streams))
+        self.clip_places = PositionEmbedding(config.max_clips, width, dropout, "clips")
+        self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
+        self.borders = BorderConvolution(config.kernel, as_released=config.as_released)
+        initialise(self, config.spread)
+
+    @property
+    def video_weight(self) -> float:
+        """How often the video's cosine counts in the logarithm of a moment's score."""
+        return self.config.alpha
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Search vectors of unit length, vectors for the borders, and how much each word counts (Q, L, M)."""
+        pooled = self._pooled(queries)
+        vectors = dict(zip(self.config.streams, pooled.vectors.unbind(1), strict=True))
+        borders = dict(zip(self.config.streams, self._for_borders(pooled), strict=True))
+        return QueryEncoding(
+            {name: unit(one) for name, one in vectors.items()}, {**borders, "word_weights": pooled.weights}
+        )
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """The final clips, as unit vectors to search (the keys) and how long they were, (V, T, 1) a stream."""
+        clips = self._clips(videos)
+        final = {
+            name: clips.packing.unpack(one)
+            for name, one in zip(self.config.streams, clips.final, strict=True)
+        }
+        return VideoEncoding(
+            videos.mask,
+            {name: unit(one) for name, one in final.items()},
+            {name: videos.mask for name in final},
+            {name: torch.linalg.vector_norm(one, dim=-1, keepdim=True) for name, one in final.items()},
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the cosine of the best clip, averaged over the streams."""
+        return max_over_keys(queries, videos)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Log-probabilities that a moment starts and ends at each clip."""
+        start, end = log_probabilities(self.border_logits(queries, videos))
+        return SpanScores(start, end, videos.mask)
+
+    def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(2, P, T) logits of start and end, -1e10 where a clip is masked."""
+        names = list(self.config.streams)
+        logits: Tensor = self.borders(
+            [queries.parts[name] for name in names],
+            [videos.keys[name] * videos.parts[name] for name in names],
+            videos.mask,
+        )
+        return logits
+
+    def loss(self, batch: Batch) -> Losses:
+        """The five terms, weights applied: frame and video contrast, borders, and the two rankings.
+
+        Each is a mean over the queries; nothing is divided by the sum of `batch.weight`.
+        """
+        config = self.config
+        pooled, clips = self._pooled(batch.queries), self._clips(batch.videos)
+        vectors = pooled.vectors.unbind(1)
+        cosines = _mean(
+            [
+                best_clip(unit(one), unit(rows), clips.packing)
+                for one, rows in zip(vectors, clips.final, strict=True)
+            ]
+        )
+        other_video, other_query = self.ranking_terms(cosines, batch)
+        terms = {
+            "frame_contrast": config.frame_contrast_weight * self._frame_contrast(vectors, clips, batch),
+            "video_contrast": config.video_contrast_weight * self._video_contrast(vectors, clips, batch),
+            "borders": config.border_weight * self._border_term(self._for_borders(pooled), clips, batch),
+            "other_video": config.other_video_weight * other_video,
+            "other_query": config.other_query_weight * other_query,
+        }
+        unweighted = {"other_video", "other_query"} if config.as_released else set()
+        return {
+            name: (term if batch.weight is None or name in unweighted else term * batch.weight).mean()
+            for name, term in terms.items()
+        }
+
+    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Ranks | None = None) -> Ranks:
+        """(Q,) twice: a query's video against another video, and against the video with another query.
+
+        `cosines` (Q, V); `ranks` name the negatives by their place among the candidates, highest first (0).
+        """
+        scores, video_of, positives = self._compared(cosines, batch)
+        columns, related = scores[:, video_of].T, positives[:, video_of].T
+        own = scores.gather(1, video_of[:, None])[:, 0]
+        pool = self.config.hard_pool if batch.epoch >= self.config.hard_from_epoch else None
+        video_ranks, query_ranks = ranks if ranks is not None else (None, None)
+        margin, kind = self.config.margin, self.config.ranking
+        other_video = draw_negatives(scores, ~positives, pool, video_ranks)
+        other_query = draw_negatives(columns, ~related, pool, query_ranks)
+        return (
+            against_negatives(own, other_video, margin=margin, kind=kind),
+            against_negatives(own, other_query, margin=margin, kind=kind),
+        )
+
+    def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, each query's column in them, and which pairs are no negatives.
+
+        As released there is a column for each query, even where two have the same video.
+        """
+        queries = torch.arange(len(batch), device=scores.device)
+        if self.config.as_released:
+            itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
+            return scores[:, batch.video_of], queries, itself
+        own = torch.zeros_like(batch.positives).index_put(
+            (queries, batch.video_of), queries.new_ones(()).bool()
+        )
+        return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
+
+    def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), averaged over the streams."""
+        mask = batch.videos.mask[batch.video_of]
+        labels = clip_labels(batch.spans, mask.shape[1])
+        return _mean(
+            [
+                frame_contrast(
+                    torch.einsum("qd,qtd->qt", one, clips.packing.unpack(rows)[batch.video_of]), labels, mask
+                )
+                for one, rows in zip(vectors, clips.middle, strict=True)
+            ]
+        )
+
+    def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), of scores averaged over the streams."""
+        scores = _mean(
+            [best_clip(one, rows, clips.packing) for one, rows in zip(vectors, clips.middle, strict=True)]
+        )
+        compared, video_of, positives = self._compared(scores.float(), batch)
+        return video_contrast(compared, video_of, None if self.config.as_released else positives)
+
+    def _border_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,): the negative log-probability of the true start and end."""
+        queries = torch.arange(len(batch), device=batch.video_of.device)
+        logits = self.borders.some(vectors, clips.final, clips.packing, (queries, batch.video_of))
+        return -at_truth(log_probabilities(logits), batch.spans)
+
+    def _pooled(self, queries: QueryBatch) -> Pooled:
+        """A vector for each stream, and how much each word counts in it."""
+        packing = Packing.of(queries.mask)
+        rows = self.query_places(self.query_input(packing.pack(queries.tokens)), packing)
+        for encoder in self.query_encoders:
+            rows = encoder(rows, packing)
+        pooled: Pooled = self.pooling(rows, packing)
+        return pooled
+
+    def _for_borders(self, pooled: Pooled) -> list[Tensor]:
+        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
+        return [stream.query(one) for stream, one in zip(self.streams, pooled.vectors.unbind(1), strict=True)]
+
+    def _clips(self, videos: ClipBatch) -> _Clips:
+        """Each video once, whatever number of queries it has."""
+        packing = Packing.of(videos.mask, everything=self.config.as_released)
+        first = [
+            stream.first(self.clip_places(stream.input(packing.pack(videos.streams[name])), packing), packing)
+            for name, stream in zip(self.config.streams, self.streams, strict=True)
+        ]
+        middle = [
+            stream.middle(rows, others, packing)
+            for stream, rows, others in zip(self.streams, first, first[::-1], strict=True)
+        ]
+        final = [stream.last(rows, packing) for stream, rows in zip(self.streams, middle, strict=True)]
+        return _Clips(packing, middle, final)
+
+
+class _Stream(nn.Module):
+    """The encoders of one stream of a video; alone, it looks at no other."""
+
+    def __init__(self, config: Config, features: int) -> None:
+        super().__init__()
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.input = InputProjection(features, width, config.input_dropout)
+        self.first = AttentionBlock(width, heads, dropout)
+        self.cross = (
+            CrossAttentionBlock(width, heads, dropout, as_released=config.as_released)
+            if len(config.streams) > 1
+            else None
+        )
+        self.second = AttentionBlock(width, heads, dropout)
+        self.last = AttentionBlock(width, heads, dropout)
+        self.query = nn.Linear(width, width)
+
+    def middle(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
+        """(N, D): what the contrasts work on."""
+        seen = rows if self.cross is None else self.cross(rows, others, packing)
+        encoded: Tensor = self.second(seen, packing)
+        return encoded
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released programs' name. Both have the same shapes."""
+    parts = {
+        "query_input": _renamed_input("query_input_proj"),
+        "query_places": _renamed_places("query_pos_embed"),
+        "query_encoders.0": _renamed_block("query_encoder"),
+        "query_encoders.1": _renamed_block("query_encoder1"),
+        "pooling": {"linear.weight": "modular_vector_mapping.weight"},
+        "clip_places": _renamed_places("ctx_pos_embed"),
+        "borders": {"start.weight": "merged_st_predictor.weight", "end.weight": "merged_ed_predictor.weight"},
+    }
+    for place, stream in enumerate(("video", "sub")[: len(config.streams)]):
+        own = f"streams.{place}"
+        parts[f"{own}.input"] = _renamed_input(f"{stream}_input_proj")
+        for number, block in enumerate(("first", "second", "last"), start=1):
+            parts[f"{own}.{block}"] = _renamed_block(f"{stream}_encoder{number}")
+        parts[f"{own}.query"] = _both("", f"{stream}_query_linear")
+        if len(config.streams) > 1:
+            parts[f"{own}.cross.attention"] = _renamed_attention(f"{stream}_cross_att")
+            parts[f"{own}.cross.norm"] = _both("", f"{stream}_cross_layernorm")
+    return {f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()}
+
+
+def _both(ours: str, theirs: str) -> dict[str, str]:
+    """Weight and bias of a layer."""
+    return {f"{ours}{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
+
+
+def _renamed_input(theirs: str) -> dict[str, str]:
+    return {**_both("norm.", f"{theirs}.LayerNorm"), **_both("linear.", f"{theirs}.net.1")}
+
+
+def _renamed_places(theirs: str) -> dict[str, str]:
+    return {"table.weight": f"{theirs}.position_embeddings.weight", **_both("norm.", f"{theirs}.LayerNorm")}
+
+
+def _renamed_attention(theirs: str) -> dict[str, str]:
+    layers = [_both(f"{layer}.", f"{theirs}.{layer}") for layer in ("query", "key", "value")]
+    return {ours: name for layer in layers for ours, name in layer.items()}
+
+
+def _renamed_block(theirs: str) -> dict[str, str]:
+    attention = _renamed_attention(f"{theirs}.self")
+    return {
+        **{f"attention.{ours}": name for ours, name in attention.items()},
+        **_both("output.", f"{theirs}.output.dense"),
+        **_both("norm.", f"{theirs}.output.LayerNorm"),
+    }
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """The mean over the streams."""
+    return torch.stack(list(tensors)).mean(0)
