@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# No example fails by the clock: on a busy machine any may take longer than Hypothesis's 200 ms.
+settings.register_profile(
+    "any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

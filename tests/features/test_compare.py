@@ -177,7 +177,11 @@ def test_very_small_and_very_large_numbers_do_not_mislead(tmp_path: Path, scale:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.integers(0, 99), st.sampled_from([1, 300, 1 << 20]), st.sampled_from([1, 3, 4096]))
 def test_blocks_change_nothing_and_a_and_b_may_be_swapped(
     tmp_path: Path, seed: int, block_bytes: int, slice_rows: int

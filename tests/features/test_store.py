@@ -34,7 +34,11 @@ _FLOATS = st.sampled_from(["<f2", "<f4", "<f8", ">f4"]).flatmap(
 
 
 @given(_FLOATS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_any_floats_come_back_bit_by_bit(tmp_path_factory: pytest.TempPathFactory, arrays: list[Any]) -> None:
     path = tmp_path_factory.mktemp("any") / "store"
     write_store(path, ((f"item {number}", rows) for number, rows in enumerate(arrays)), BARE)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cuepoint.index import lock as lock_module
 from cuepoint.index.lock import CorpusBusy, FolderLock, Holder, LeaseLock, acquire
 from cuepoint.index.records import VideoRecord
 from cuepoint.index.store import Store
@@ -148,10 +150,10 @@ class OneCell:
 
     def __init__(self) -> None:
         self.owner, self.value, self.expires = "", "", 0.0
-        self.away = False
+        self.away_from = ""
 
     def swap(self, owner: str, value: str, expires: float, now: float) -> bool:
-        if self.away:
+        if self.away_from == owner:
             raise OSError("no network")
         if self.owner != owner and self.expires >= now:
             return False
@@ -162,13 +164,41 @@ class OneCell:
         return self.value
 
 
-def test_a_lease_excludes_others_is_renewed_and_given_back() -> None:
+class Clock:
+    """What leases take for the time; it stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(lock_module, "time", made)
+    return made
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for another thread; the test fails where it never comes to it."""
+    for _ in range(6000):
+        if is_so():
+            return
+        time.sleep(0.01)
+    pytest.fail("waited a minute")
+
+
+def test_a_lease_excludes_others_is_renewed_and_given_back(clock: Clock) -> None:
     cell = OneCell()
     one, two = LeaseLock(cell, seconds=0.3), LeaseLock(cell, seconds=0.3)
     assert one.try_acquire()
     assert not two.try_acquire()
-    time.sleep(0.7)
-    assert not two.try_acquire(), "the lease was not renewed"
+    clock.now += 0.2
+    until(lambda: cell.expires == 1000.5)  # the lease is renewed
+    clock.now += 0.2
+    assert not two.try_acquire()
     known = two.holder()
     assert known is not None
     assert known.pid == os.getpid()
@@ -177,16 +207,16 @@ def test_a_lease_excludes_others_is_renewed_and_given_back() -> None:
     two.release()
 
 
-def test_a_lease_that_could_not_be_renewed_is_known_to_be_lost() -> None:
+def test_a_lease_that_could_not_be_renewed_is_known_to_be_lost(clock: Clock) -> None:
     cell = OneCell()
     one, two = LeaseLock(cell, seconds=0.3), LeaseLock(cell, seconds=0.3)
     assert one.try_acquire()
-    cell.away = True
-    time.sleep(0.5)
-    cell.away = False
-    taken = two.try_acquire()
-    time.sleep(0.3)
-    assert one.lost == taken
+    cell.away_from = one._owner
+    clock.now += 0.5
+    assert two.try_acquire()
+    assert not one.lost
+    cell.away_from = ""
+    until(lambda: one.lost)
     one.release()
-    assert cell.owner == two._owner if taken else cell.owner == one._owner
+    assert cell.owner == two._owner
     two.release()

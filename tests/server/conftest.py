@@ -127,18 +127,18 @@ class Live:
     port: int
 
     def connect(self) -> socket.socket:
-        """A connection that gives up after ten seconds."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        """A connection that gives up after a minute: a test that comes to that fails."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def say(self, request: str | bytes) -> bytes:
         """What the server answers to raw bytes, until it closes or has nothing more to say for a while."""
         with self.connect() as connection:
             connection.sendall(request.encode() if isinstance(request, str) else request)
-            connection.settimeout(3)
             said = b""
             with contextlib.suppress(TimeoutError, ConnectionResetError):
                 while block := connection.recv(1 << 16):
                     said += block
+                    connection.settimeout(3)
             return said
 
     def get(self, target: str, *headers: str) -> bytes:
@@ -165,13 +165,13 @@ def live(tmp_path: Path) -> Iterator[Serve]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         running.append((server, thread, bound))
-        assert started.wait(10)
+        assert started.wait(60)
         return Live(application, server, bound.getsockname()[1])
 
     yield start
     for server, thread, bound in running:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         bound.close()
         assert not thread.is_alive()
 
@@ -228,7 +228,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether something becomes true in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -18,7 +18,7 @@ from cuepoint.server.settings import Limits
 from cuepoint.server.thumbnails import thumbnail
 from cuepoint.server.work import ClientGone, Lane, Rate, Seats
 
-from .conftest import Open
+from .conftest import Open, wait_until
 
 
 def test_jobs_run_in_threads_and_their_errors_come_back() -> None:
@@ -57,11 +57,16 @@ def test_a_full_line_is_refused_with_the_seconds_to_wait() -> None:
 
 
 def test_who_waits_too_long_is_refused_and_its_job_never_runs() -> None:
-    lane, free, ran = Lane("tests", 1, 5, 0.3), threading.Event(), threading.Event()
+    lane, began, free, ran = Lane("tests", 1, 5, 0.3), *(threading.Event() for _ in range(3))
+
+    def hold() -> None:
+        began.set()
+        free.wait()
 
     async def crowd() -> None:
-        first = asyncio.ensure_future(lane.run(free.wait))
-        await asyncio.sleep(0.05)
+        first = asyncio.ensure_future(lane.run(hold))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
         with pytest.raises(ServerError) as refused:
             await lane.run(ran.set)
         assert refused.value.status == 429
@@ -141,7 +146,7 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
         nonlocal most, running
         running += 1
         most = max(most, running)
-        time.sleep(0.1)
+        assert wait_until(lambda: asked.application.service.searches.refused == 7)
         running -= 1
         return search(corpus, *words, **narrowed)
 

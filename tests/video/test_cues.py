@@ -194,10 +194,10 @@ def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
 
 def test_a_hundred_thousand_cues_are_read_in_seconds(tmp_path: Path) -> None:
     text = srt(*((at, at + 0.9, f"<i>line</i> {at} &amp; more") for at in range(100_000)))
-    began = time.perf_counter()
+    began = time.process_time()
     track = read(tmp_path, text)
     assert len(track.cues) == 100_000 and track.cues[-1].text == "line 99999 & more"
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
 
 
 def test_a_file_too_large_for_subtitles_is_refused_unread(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_missing_and_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_a_hostile_file_takes_no_long_time(tmp_path: Path) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for evil in (
         "<" * 200_000,
         "{\\" * 100_000,
@@ -236,7 +236,7 @@ def test_a_hostile_file_takes_no_long_time(tmp_path: Path) -> None:
     ):
         read(tmp_path, srt((1, 2, evil), (3, 4, "after")))
         read(tmp_path, f"{evil}\n" + srt((1, 2, "a")))
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 @given(st.text(max_size=400))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import cuepoint
@@ -31,7 +32,7 @@ class Application:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         self.service = Service(corpus, settings)
         self.api = _routes(self.service)
-        self._guarded = Counted(Guard(self.api, settings), self.service)
+        self._guarded = Counted(Guard(AnsweringHead(self.api), settings), self.service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -67,6 +68,35 @@ class Counted:
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
             self._metrics.requests.labels(route, method, str(status)).inc()
             self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+class AnsweringHead:
+    """Answers HEAD wherever GET is answered: the same status and headers, no body.
+
+    Routes with a HEAD of their own keep it: they need not read a file for it.
+    """
+
+    def __init__(self, api: FastAPI) -> None:
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_own(scope):
+            await self._api(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._api(as_get, receive, send_head)
+        finally:
+            if "route" in as_get:
+                scope["route"] = as_get["route"]
+
+    def _has_own(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._api.routes)
 
 
 def _routes(service: Service) -> FastAPI:

@@ -13,16 +13,19 @@ from types import FrameType
 
 import h11
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cuepoint.corpus import Corpus
 from cuepoint.server.app import Application
+from cuepoint.server.errors import ServerError
 from cuepoint.server.settings import Settings
 from cuepoint.types import UsageError
 
 _KEEP_ALIVE_SECONDS = 15
 _MOST_HEAD_BYTES = 32 << 10
 _MOST_CONNECTIONS = 512
+_RETRY_SECONDS = 5
 
 
 def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> None:
@@ -86,7 +89,6 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(limits.graceful_seconds)),
-            limit_concurrency=_MOST_CONNECTIONS,
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
         )
         super().__init__(config)
@@ -105,6 +107,15 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
+async def _turned_away(scope: Scope, receive: Receive, send: Send) -> None:
+    """What is answered while there are too many connections."""
+    headers = {"Retry-After": str(_RETRY_SECONDS), "Connection": "close"}
+    problem = ServerError(
+        503, "busy", f"too many connections; try again in {_RETRY_SECONDS} s", headers=headers
+    )
+    await problem.response()(scope, receive, send)
+
+
 def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
     """HTTP that lets go of clients that do not finish asking, or do not take their answer."""
 
@@ -121,6 +132,9 @@ def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
 
         def data_received(self, data: bytes) -> None:
             """The time for a request runs from its first byte to its last."""
+            # Not uvicorn's own limit: that one answers in plain text.
+            is_full = max(len(self.connections), len(self.tasks)) >= _MOST_CONNECTIONS
+            self.app = _turned_away if is_full else self.config.loaded_app
             super().data_received(data)
             is_whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
             if is_whole and self._asking is not None:
