@@ -12,7 +12,14 @@ from typing import Any
 
 from cuepoint.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
 
-__all__ = ["DEFAULT_PHRASES", "PhraseExtractor", "Phrases", "PhrasesUnavailable", "open_phrases", "phrase_names"]
+__all__ = [
+    "DEFAULT_PHRASES",
+    "PhraseExtractor",
+    "Phrases",
+    "PhrasesUnavailable",
+    "open_phrases",
+    "phrase_names",
+]
 
 DEFAULT_PHRASES = "chunks"
 
