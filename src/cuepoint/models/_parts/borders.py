@@ -23,7 +23,7 @@ class BorderConvolution(nn.Module):
     """Two convolutions without bias over the similarity of query and clips, one for each border.
 
     The similarity is the dot product. That of padded clips counts as zero, so that the logits of the last
-    clips do not depend on how far a video is padded; `as_released` convolves what the encoder made of padding.
+    clips do not depend on how far a video is padded; `as_released` convolves what was made of padding, too.
     """
 
     def __init__(self, kernel: int, *, as_released: bool = False) -> None:
