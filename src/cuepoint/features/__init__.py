@@ -29,7 +29,17 @@ __all__ = [
     "require_same",
 ]
 
-_NO_LAYOUT = {"compare", "convert", "fingerprint", "on_grid", "protocol", "resample", "source", "summary"}
+_NO_LAYOUT = {
+    "compare",
+    "convert",
+    "fingerprint",
+    "gathered",
+    "on_grid",
+    "protocol",
+    "resample",
+    "source",
+    "summary",
+}
 
 
 def open_features(

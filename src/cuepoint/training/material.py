@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cuepoint.clips import ClipGrid
+from cuepoint.datasets import open_dataset
+from cuepoint.features import FeatureSource, open_features
+from cuepoint.features.gathered import Gathered, through_cache
+from cuepoint.formats import read_annotations
 from cuepoint.formats.columns import Annotations
 from cuepoint.models.inputs import Inputs, LongVideos
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.types import Query, Video
+from cuepoint.relevance.pairs import RelevantPairs
+from cuepoint.training import checks
+from cuepoint.training.batches import Labels, Order
+from cuepoint.training.lessons import Lessons, Placed, Positives, Rules
+from cuepoint.types import UsageError, Video
 
-Labels = Literal["inclusive", "as-released"]
+__all__ = ["DataSettings", "FeatureSettings", "Labels", "Lessons", "Material"]
+
+SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +37,8 @@ class DataSettings:
     `dataset` where that is given. A relative path lies in `folder`, else beside the features.
     `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each lesson by its
     judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
-    `batches.spans_in_clips`. `positives` "known" takes every video that is judged relevant to a query, or
-    to another query of the same words, out of its negatives; "own" (as released) its own video alone.
+    `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
+    are judged relevant to it; "sentence", also those of queries of the same words; "own", its own alone.
     `order` "by-length" puts videos of similar length into one batch.
     """
 
@@ -40,21 +50,24 @@ class DataSettings:
     pairs: str = ""
     weights: Literal["none", "relevance"] = "none"
     labels: Labels = "inclusive"
-    positives: Literal["known", "own"] = "known"
-    order: Literal["random", "by-length"] = "random"
+    positives: Positives = "judged"
+    order: Order = "random"
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSettings:
     """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
 
-    `query` is the file of token features, `streams` stream name -> file. `clip_seconds` is the length of a
-    row where the files do not tell. `memory_mb` bounds what is held in memory; larger files are read as
-    they are needed. The rest is as in `models.inputs.Inputs`.
+    `query` is the file of token features, `streams` stream name -> file; "{split}" in a name stands for
+    train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
+    `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
+    memory; larger files are read as they are needed. `cache` is a folder for copies that open at once, none
+    where it is empty. The rest is as in `models.inputs.Inputs`.
     """
 
     query: str = ""
     streams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    optional: tuple[str, ...] = ()
     clip_seconds: float | None = None
     max_clips: int = 100
     max_tokens: int = 30
@@ -63,67 +76,28 @@ class FeatureSettings:
     normalise: bool = True
     normalise_query: bool = True
     memory_mb: int = 4096
+    cache: str = ""
 
-
-class Lessons:
-    """One split: queries, videos, their truth in clips, and batches of them."""
-
-    name: str
-    annotations: Annotations
-    inputs: Inputs
-    query: NDArray[np.int64]
-    """(N,) row of `queries` of each lesson; a lesson is a query with one of its moments."""
-    video: NDArray[np.int64]
-    """(N,) row of `videos`."""
-    spans: NDArray[np.int64]
-    """(N, 2) first and last clip of the truth."""
-    durations: NDArray[np.float64]
-    """(V,) seconds."""
-    clips: NDArray[np.int64]
-    """(V,) how many clips each video has for the model, after pooling or cutting."""
-    clip_seconds: NDArray[np.float64]
-    """(V,) how long they are."""
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """The queries of the split."""
-        raise NotImplementedError
-
-    @property
-    def videos(self) -> tuple[Video, ...]:
-        """The videos of the split: the corpus of a validation."""
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return len(self.query)
-
-    def batch_count(self, size: int) -> int:
-        """How many batches an epoch has."""
-        raise NotImplementedError
-
-    def batches(
-        self, *, size: int, epoch: int = 0, seed: int = 0, epochs: int = 1, first: int = 0, ahead: int = 2
-    ) -> Iterator[Batch]:
-        """The batches of an epoch from the one numbered `first`; the same for the same seed and epoch.
-
-        `epochs` is how many the training has: `Batch.progress` is (epoch + batch / batches) / epochs.
-        `ahead` batches are prepared by a thread while the step runs; 0 for none.
-        """
-        raise NotImplementedError
-
-    def query_batch(self, rows: NDArray[np.int64]) -> QueryBatch:
-        """Some of `queries`, as a model reads them."""
-        raise NotImplementedError
-
-    def video_batch(self, rows: NDArray[np.int64]) -> ClipBatch:
-        """Some of `videos`, as a model reads them."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        if self.memory_mb < 0:
+            raise UsageError(f"memory_mb is {self.memory_mb}; accepted: megabytes, 0 or more")
+        strange = sorted(set(self.optional) - set(self.streams))
+        if strange:
+            raise UsageError(
+                f"optional names the stream {strange[0]!r}; there are {', '.join(self.streams) or 'none'}"
+            )
 
 
 class Material:
-    """Annotations and features of an experiment."""
+    """Annotations and features of an experiment; a context manager that closes the files.
 
-    inputs: Inputs
+    `inputs` is how features become batches, with what made them.
+    """
+
+    def __init__(self, inputs: Inputs, lessons: Mapping[str, Lessons], files: ExitStack) -> None:
+        self.inputs = inputs
+        self._lessons = dict(lessons)
+        self._files = files
 
     @classmethod
     def open(
@@ -133,23 +107,236 @@ class Material:
         features_dir: str | Path,
         *,
         inputs: Inputs | None = None,
-        splits: tuple[str, ...] = ("train", "validation", "test"),
-    ) -> Material:
+        splits: Sequence[str] = SPLITS,
+    ) -> Self:
         """All that the experiment names, opened and checked; see `checks`.
 
         `inputs` are those of a checkpoint that goes on or is evaluated: features made by another encoder
         are refused. `splits` are read where the experiment names them.
+
+        Raises UsageError, FormatError or FeatureMismatch, naming file, id, what was found and what was
+        expected, for whatever would go wrong later.
         """
-        raise NotImplementedError
+        folder = Path(features_dir).expanduser()
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: is no folder; give the folder of the feature files (--features)")
+        annotations = _annotations(data, folder, splits)
+        checks.refuse_ambiguous(annotations)
+        with ExitStack() as files:
+            opened = _Files(features, folder, files)
+            sources = {name: opened.of(name, path, annotations) for name, path in _named(features)}
+            found = _inputs(features, sources) if inputs is None else inputs
+            if inputs is not None:
+                _refuse_others(inputs, sources)
+            placed = opened.placed(sources, annotations)
+            pairs = RelevantPairs.open(_beside(data, folder, data.pairs)) if data.pairs else None
+            lessons = {
+                split: _lessons(split, one, found, placed, data, pairs) for split, one in annotations.items()
+            }
+            if "train" in lessons and not len(lessons["train"]):
+                told = "; ".join(f"{n:,} {what}" for what, n in lessons["train"].summary.counts.items())
+                raise UsageError(f"{data.train}: has no lesson to train on ({told})")
+            return cls(found, lessons, files.pop_all())
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were opened."""
+        return tuple(self._lessons)
 
     def split(self, name: str) -> Lessons:
         """A split by its name: "train", "validation" or "test"."""
-        raise NotImplementedError
+        if name not in self._lessons:
+            raise UsageError(
+                f"the experiment's [data] names no {name!r}; it has {', '.join(self._lessons) or 'none'}"
+            )
+        return self._lessons[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """What was found, for the run folder: a summary of each split."""
+        return {name: one.summary.to_json() for name, one in self._lessons.items()}
 
     def summary(self) -> list[str]:
         """What was found and which rules for odd data applied, for people."""
-        raise NotImplementedError
+        return [line for one in self._lessons.values() for line in one.summary.lines()]
 
     def close(self) -> None:
         """Give back the feature files."""
-        raise NotImplementedError
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+QUERY = ""
+"""Stands for the tokens of queries among the streams of videos."""
+
+_Sources = dict[str, dict[str, FeatureSource]]
+"""Stream -> split -> file."""
+
+
+class _Files:
+    """Feature files below a folder, each opened and read once however many splits share it."""
+
+    def __init__(self, settings: FeatureSettings, folder: Path, files: ExitStack) -> None:
+        self._settings, self._folder, self._files = settings, folder, files
+        self._opened: dict[Path, FeatureSource] = {}
+
+    def of(self, stream: str, path: str, splits: Iterable[str]) -> dict[str, FeatureSource]:
+        """The file of a stream for each split. Raises where they were made by different encoders."""
+        told = None if stream == QUERY else self._settings.clip_seconds
+        found = {split: self._open(self._folder / path.replace("{split}", split), told) for split in splits}
+        checks.refuse_other_files(list(dict.fromkeys(found.values())))
+        return found
+
+    def placed(
+        self, sources: _Sources, annotations: Mapping[str, Annotations]
+    ) -> dict[str, dict[str, Placed]]:
+        """Stream -> split -> where the rows of its videos or queries are. Every item is read once."""
+        bytes_left = self._settings.memory_mb << 20
+        found: dict[str, dict[str, Placed]] = {}
+        gathered: dict[FeatureSource, tuple[Gathered, dict[str, int]]] = {}
+        for stream, files in sources.items():
+            for split, source in files.items():
+                self._check_there(stream, split, source, annotations[split])
+            for source in dict.fromkeys(files.values()):
+                asked = [_ids(stream, annotations[split]) for split, one in files.items() if one is source]
+                wanted = [item for item in dict.fromkeys(i for ids in asked for i in ids) if item in source]
+                rows = Gathered(source, wanted, bytes_left)
+                bytes_left -= rows.bytes_held
+                gathered[source] = rows, {item: number for number, item in enumerate(wanted)}
+            found[stream] = {
+                split: _place(*gathered[source], _ids(stream, annotations[split]))
+                for split, source in files.items()
+            }
+        return found
+
+    def _check_there(self, stream: str, split: str, source: FeatureSource, found: Annotations) -> None:
+        if stream not in self._settings.optional:
+            kind = "queries" if stream == QUERY else "videos"
+            checks.refuse_missing(source, _ids(stream, found), kind, split)
+
+    def _open(self, path: Path, clip_seconds: float | None) -> FeatureSource:
+        if path not in self._opened:
+            source = open_features(path, clip_seconds=clip_seconds)
+            if self._settings.cache:
+                _ = source.fingerprint
+                source = through_cache(source, self._folder / self._settings.cache)
+            self._opened[path] = self._files.enter_context(source)
+        return self._opened[path]
+
+
+def _named(features: FeatureSettings) -> list[tuple[str, str]]:
+    """Stream and file name of all feature files, the queries' first."""
+    if not features.query:
+        raise UsageError("[features] names no query; accepted: the file of the queries' token features")
+    if not features.streams:
+        raise UsageError("[features.streams] is empty; accepted: stream = file, such as video = 'video.h5'")
+    return [(QUERY, features.query), *features.streams.items()]
+
+
+def _ids(stream: str, annotations: Annotations) -> list[str]:
+    return [one.id for one in (annotations.queries if stream == QUERY else annotations.videos)]
+
+
+def _place(gathered: Gathered, number_of: Mapping[str, int], ids: Sequence[str]) -> Placed:
+    return Placed(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
+
+
+def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
+    """Annotations by split, of those that the experiment names."""
+    named = {split: getattr(data, split) for split in splits if getattr(data, split)}
+    if not named:
+        raise UsageError(f"[data] names none of {', '.join(splits)}; accepted: files of judgements")
+    if data.dataset:
+        dataset = open_dataset(data.dataset, _beside(data, folder, ""))
+        return {split: dataset.annotations(name) for split, name in named.items()}
+    read: dict[Path, Annotations] = {}
+    for name in named.values():
+        path = _beside(data, folder, name)
+        if path not in read:
+            read[path] = read_annotations(path)
+    return {split: read[_beside(data, folder, name)] for split, name in named.items()}
+
+
+def _beside(data: DataSettings, folder: Path, name: str) -> Path:
+    """A file of `[data]`: in its folder, else beside the features."""
+    return (Path(data.folder).expanduser() if data.folder else folder) / Path(name).expanduser()
+
+
+def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
+    """How the features are made ready, with what made them."""
+    firsts = {stream: next(iter(files.values())) for stream, files in sources.items()}
+    streams = {name: one for name, one in firsts.items() if name != QUERY}
+    files = {name: list(dict.fromkeys(sources[name].values())) for name in streams}
+    return Inputs(
+        query=checks.stream_input(firsts[QUERY], features.normalise_query),
+        streams={name: checks.stream_input(one, features.normalise) for name, one in streams.items()},
+        clip_seconds=checks.one_clip_length(features.clip_seconds, files),
+        max_clips=features.max_clips,
+        max_tokens=features.max_tokens,
+        long_videos=features.long_videos,
+        tef=features.tef,
+    )
+
+
+def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
+    """Raise where the features are not those that a checkpoint's inputs describe."""
+    named = set(sources) - {QUERY}
+    if named != set(inputs.streams):
+        raise UsageError(
+            f"[features.streams] are {', '.join(sorted(named))}; the checkpoint expects "
+            f"{', '.join(sorted(inputs.streams))}"
+        )
+    for stream, files in sources.items():
+        expected, called = (
+            (inputs.query, "the queries")
+            if stream == QUERY
+            else (inputs.streams[stream], f"stream {stream!r}")
+        )
+        for source in dict.fromkeys(files.values()):
+            checks.refuse_other_encoder(expected, source, called)
+    files_of = {name: list(dict.fromkeys(files.values())) for name, files in sources.items() if name != QUERY}
+    checks.one_clip_length(inputs.clip_seconds, files_of)
+
+
+def _lessons(
+    split: str,
+    annotations: Annotations,
+    inputs: Inputs,
+    placed: Mapping[str, Mapping[str, Placed]],
+    data: DataSettings,
+    pairs: RelevantPairs | None,
+) -> Lessons:
+    """The lessons of a split, checked and counted."""
+    tokens = placed[QUERY][split]
+    streams = {name: found[split] for name, found in placed.items() if name != QUERY}
+    lengths = {name: one.lengths for name, one in streams.items()}
+    checks.refuse_uneven(_ids("videos", annotations), lengths)
+    rows = np.max(list(lengths.values()), axis=0)
+    checks.refuse_without_rows(_ids("videos", annotations), rows, split)
+    expected = _expected(annotations.videos, rows, inputs.clip_seconds)
+    checks.refuse_short_clips([one.gathered.source.path for one in streams.values()], rows, expected)
+    counts = {
+        **checks.count_videos(inputs, rows, expected, {name: one.is_zero for name, one in streams.items()}),
+        "videos have no known duration; that of their rows is taken": sum(
+            video.duration is None for video in annotations.videos
+        ),
+        **checks.count_tokens(inputs, tokens.lengths),
+    }
+    rules = Rules(data.labels, data.positives, data.weights, data.order)
+    used = pairs if split == "train" else None
+    return Lessons(split, annotations, inputs, tokens, streams, rules, used, counts)
+
+
+def _expected(videos: Sequence[Video], rows: Any, clip_seconds: float) -> Any:
+    """(V,) clips that the videos' durations have; their rows where a duration is not known."""
+    return np.array(
+        [
+            count if video.duration is None else len(ClipGrid(clip_seconds, video.duration))
+            for video, count in zip(videos, rows.tolist(), strict=True)
+        ],
+        np.int64,
+    )
