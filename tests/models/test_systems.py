@@ -38,8 +38,8 @@ LEFT_UNUSED: Mapping[str, frozenset[str]] = {}
 """Parameters that no loss reaches, by system, with the reason beside them."""
 
 STREAMS: Mapping[str, Mapping[str, int]] = {
-    "one stream": {"vision": 14},
-    "two streams": {"vision": 14, "subtitle": 10},
+    "one stream": {"video": 14},
+    "two streams": {"video": 14, "sub": 10},
 }
 QUERY_WIDTH = 10
 
@@ -443,14 +443,14 @@ def test_loss_and_gradient_stay_finite_for(case: Case, corner: str) -> None:
     assert [name for name, one in found.items() if one is not None and not one.isfinite().all()] == []
 
 
-def test_videos_without_a_single_subtitle_are_scored(case: Case) -> None:
-    if "subtitle" not in case.streams:
-        pytest.skip("the system reads no subtitles")
+@pytest.mark.parametrize("name", model_names())
+def test_videos_without_a_single_subtitle_are_scored(name: str) -> None:
+    case = Case(name, STREAMS["two streams"])
     model, batch = case.model(), usual_batch(case.streams)
     streams = dict(batch.videos.streams)
     silent = replace(
         batch,
-        videos=ClipBatch({**streams, "subtitle": torch.zeros_like(streams["subtitle"])}, batch.videos.mask),
+        videos=ClipBatch({**streams, "sub": torch.zeros_like(streams["sub"])}, batch.videos.mask),
     )
     for scores in _everything(model, silent):
         assert scores[scores != -torch.inf].isfinite().all()

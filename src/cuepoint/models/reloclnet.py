@@ -19,8 +19,9 @@ Shapes as in `protocol`; M streams, N real clips of all videos of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -52,42 +53,55 @@ Ranks = tuple[Tensor, Tensor]
 class Config:
     """Settings of ReLoCLNet; the defaults are the published ones.
 
-    `streams`: stream -> width of its features, one or two; the first is the released program's video, the
-    second its subtitles. `max_clips`, `max_tokens`: places of the position tables. `spread`: deviation of
-    fresh weights. `margin` and `ranking` ("hinge" or "lse") make the ranking terms; from epoch
-    `hard_from_epoch` (0-based) on, negatives are drawn from the `hard_pool` highest. `alpha`: weight of the
-    video's cosine in a moment's score. `known_positives`: whether `Batch.positives` are spared, or each
-    query's own video alone is positive.
+    `streams`: stream -> width of its features (temporal endpoint features included), one or two; the first is
+    the released video, the second the subtitles. `max_clips`, `max_tokens`: places of the position
+    tables. Negatives come from the `first_pool` highest of a batch (None: from all), from epoch
+    `pool_from_epoch` on (counted from 0) from the `pool` highest. `alpha`: weight of the video's cosine in a
+    moment's score. `known_positives`: whether `Batch.positives` are spared, or each query's own video alone
+    is positive (without effect as released: the diagonal).
     """
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"vision": 3072, "subtitle": 768})
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072, "sub": 768})
     query_width: int = 768
     hidden: int = 384
     heads: int = 8
     max_clips: int = 128
     max_tokens: int = 30
-    kernel: int = 5
-    dropout: float = 0.1
     input_dropout: float = 0.1
-    spread: float = 0.02
-    margin: float = 0.1
+    dropout: float = 0.1
+    span_kernel: int = 5
+    initializer_range: float = 0.02
     ranking: Kind = "hinge"
-    hard_from_epoch: int = 20
-    hard_pool: int = 20
-    other_video_weight: float = 1.0
-    other_query_weight: float = 1.0
-    border_weight: float = 0.01
-    frame_contrast_weight: float = 0.03
-    video_contrast_weight: float = 0.03
+    margin: float = 0.1
+    first_pool: int | None = None
+    pool: int | None = 20
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    weight_spans: float = 0.01
+    weight_frame_contrast: float = 0.03
+    weight_video_contrast: float = 0.03
     alpha: float = 30.0
     known_positives: bool = True
     as_released: bool = False
 
     def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"reloclnet: {fault}")
+
+    def _faults(self) -> Iterator[str]:
         if len(self.streams) not in (1, 2):
-            raise UsageError(f"reloclnet reads one or two streams; streams has {len(self.streams)}")
-        if self.hidden % self.heads:
-            raise UsageError(f"hidden is {self.hidden}; it must be a multiple of heads, {self.heads}")
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        if self.heads < 1 or self.hidden % self.heads:
+            yield f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
+        if self.span_kernel % 2 == 0:
+            yield f"span_kernel = {self.span_kernel}: an odd number is expected"
+        if self.ranking not in get_args(Kind):
+            yield f"ranking = {self.ranking!r}: known are {', '.join(get_args(Kind))}"
+        for name in ("first_pool", "pool"):
+            if (pool := getattr(self, name)) is not None and pool < 1:
+                yield f"{name} = {pool}: at least 1 is expected, or none for all negatives"
 
 
 @dataclass(frozen=True)
@@ -107,13 +121,13 @@ class Model(nn.Module):
         self.config = config
         width, heads, dropout = config.hidden, config.heads, config.dropout
         self.query_input = InputProjection(config.query_width, width, config.input_dropout)
-        self.query_places = PositionEmbedding(config.max_tokens, width, dropout, "tokens")
+        self.query_places = PositionEmbedding(config.max_tokens, width, config.input_dropout, "tokens")
         self.query_encoders = nn.ModuleList(AttentionBlock(width, heads, dropout) for _ in range(2))
         self.pooling = ModularPooling(width, len(config.streams))
-        self.clip_places = PositionEmbedding(config.max_clips, width, dropout, "clips")
+        self.clip_places = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
         self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
-        self.borders = BorderConvolution(config.kernel, as_released=config.as_released)
-        initialise(self, config.spread)
+        self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        initialise(self, config.initializer_range)
 
     @property
     def video_weight(self) -> float:
@@ -121,16 +135,26 @@ class Model(nn.Module):
         return self.config.alpha
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Search vectors of unit length, vectors for the borders, and how much each word counts (Q, L, M)."""
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
         pooled = self._pooled(queries)
-        vectors = dict(zip(self.config.streams, pooled.vectors.unbind(1), strict=True))
-        borders = dict(zip(self.config.streams, self._for_borders(pooled), strict=True))
+        names = list(self.config.streams)
+        vectors = dict(zip(names, pooled.vectors.unbind(1), strict=True))
+        spans = dict(zip(names, self._for_spans(pooled), strict=True))
+        weights = dict(zip(names, pooled.weights.unbind(2), strict=True))
         return QueryEncoding(
-            {name: unit(one) for name, one in vectors.items()}, {**borders, "word_weights": pooled.weights}
+            {name: unit(one) for name, one in vectors.items()},
+            {f"span/{name}": spans[name] for name in names}
+            | {f"words/{name}": weights[name] for name in names},
         )
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """The final clips, as unit vectors to search (the keys) and how long they were, (V, T, 1) a stream."""
+        """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
+
+        Together they are the vectors that moments are found with, kept once; part `length/<stream>`.
+        """
         clips = self._clips(videos)
         final = {
             name: clips.packing.unpack(one)
@@ -139,8 +163,11 @@ class Model(nn.Module):
         return VideoEncoding(
             videos.mask,
             {name: unit(one) for name, one in final.items()},
-            {name: videos.mask for name in final},
-            {name: torch.linalg.vector_norm(one, dim=-1, keepdim=True) for name, one in final.items()},
+            dict.fromkeys(final, videos.mask),
+            {
+                f"length/{name}": torch.linalg.vector_norm(one, dim=-1, keepdim=True)
+                for name, one in final.items()
+            },
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -156,14 +183,14 @@ class Model(nn.Module):
         """(2, P, T) logits of start and end, -1e10 where a clip is masked."""
         names = list(self.config.streams)
         logits: Tensor = self.borders(
-            [queries.parts[name] for name in names],
-            [videos.keys[name] * videos.parts[name] for name in names],
+            [queries.parts[f"span/{name}"] for name in names],
+            [videos.keys[name] * videos.parts[f"length/{name}"] for name in names],
             videos.mask,
         )
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """The five terms, weights applied: frame and video contrast, borders, and the two rankings.
+        """The five terms, weights applied: frame and video contrast, spans, and the two rankings.
 
         Each is a mean over the queries; nothing is divided by the sum of `batch.weight`.
         """
@@ -176,15 +203,15 @@ class Model(nn.Module):
                 for one, rows in zip(vectors, clips.final, strict=True)
             ]
         )
-        other_video, other_query = self.ranking_terms(cosines, batch)
+        negative_videos, negative_queries = self.ranking_terms(cosines, batch)
         terms = {
-            "frame_contrast": config.frame_contrast_weight * self._frame_contrast(vectors, clips, batch),
-            "video_contrast": config.video_contrast_weight * self._video_contrast(vectors, clips, batch),
-            "borders": config.border_weight * self._border_term(self._for_borders(pooled), clips, batch),
-            "other_video": config.other_video_weight * other_video,
-            "other_query": config.other_query_weight * other_query,
+            "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
+            "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
+            "spans": config.weight_spans * self._span_term(self._for_spans(pooled), clips, batch),
+            "negative_videos": config.weight_negative_videos * negative_videos,
+            "negative_queries": config.weight_negative_queries * negative_queries,
         }
-        unweighted = {"other_video", "other_query"} if config.as_released else set()
+        unweighted = {"negative_videos", "negative_queries"} if config.as_released else set()
         return {
             name: (term if batch.weight is None or name in unweighted else term * batch.weight).mean()
             for name, term in terms.items()
@@ -198,14 +225,14 @@ class Model(nn.Module):
         scores, video_of, positives = self._compared(cosines, batch)
         columns, related = scores[:, video_of].T, positives[:, video_of].T
         own = scores.gather(1, video_of[:, None])[:, 0]
-        pool = self.config.hard_pool if batch.epoch >= self.config.hard_from_epoch else None
+        config = self.config
+        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
         video_ranks, query_ranks = ranks if ranks is not None else (None, None)
-        margin, kind = self.config.margin, self.config.ranking
         other_video = draw_negatives(scores, ~positives, pool, video_ranks)
         other_query = draw_negatives(columns, ~related, pool, query_ranks)
         return (
-            against_negatives(own, other_video, margin=margin, kind=kind),
-            against_negatives(own, other_query, margin=margin, kind=kind),
+            against_negatives(own, other_video, margin=config.margin, kind=config.ranking),
+            against_negatives(own, other_query, margin=config.margin, kind=config.ranking),
         )
 
     def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,9 +244,7 @@ class Model(nn.Module):
         if self.config.as_released:
             itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
             return scores[:, batch.video_of], queries, itself
-        own = torch.zeros_like(batch.positives).index_put(
-            (queries, batch.video_of), queries.new_ones(()).bool()
-        )
+        own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
         return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
 
     def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
@@ -243,7 +268,7 @@ class Model(nn.Module):
         compared, video_of, positives = self._compared(scores.float(), batch)
         return video_contrast(compared, video_of, None if self.config.as_released else positives)
 
-    def _border_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+    def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the negative log-probability of the true start and end."""
         queries = torch.arange(len(batch), device=batch.video_of.device)
         logits = self.borders.some(vectors, clips.final, clips.packing, (queries, batch.video_of))
@@ -258,22 +283,28 @@ class Model(nn.Module):
         pooled: Pooled = self.pooling(rows, packing)
         return pooled
 
-    def _for_borders(self, pooled: Pooled) -> list[Tensor]:
+    def _for_spans(self, pooled: Pooled) -> list[Tensor]:
         """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
-        return [stream.query(one) for stream, one in zip(self.streams, pooled.vectors.unbind(1), strict=True)]
+        return [
+            stream.query(one) for stream, one in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
+        ]
+
+    @property
+    def _encoders(self) -> list[_Stream]:
+        return cast("list[_Stream]", list(self.streams))
 
     def _clips(self, videos: ClipBatch) -> _Clips:
-        """Each video once, whatever number of queries it has."""
+        """Each video once, however many queries it has."""
         packing = Packing.of(videos.mask, everything=self.config.as_released)
         first = [
             stream.first(self.clip_places(stream.input(packing.pack(videos.streams[name])), packing), packing)
-            for name, stream in zip(self.config.streams, self.streams, strict=True)
+            for name, stream in zip(self.config.streams, self._encoders, strict=True)
         ]
         middle = [
             stream.middle(rows, others, packing)
-            for stream, rows, others in zip(self.streams, first, first[::-1], strict=True)
+            for stream, rows, others in zip(self._encoders, first, first[::-1], strict=True)
         ]
-        final = [stream.last(rows, packing) for stream, rows in zip(self.streams, middle, strict=True)]
+        final = [stream.last(rows, packing) for stream, rows in zip(self._encoders, middle, strict=True)]
         return _Clips(packing, middle, final)
 
 
