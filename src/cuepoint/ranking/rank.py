@@ -1,0 +1,249 @@
+"""Rank: queries -> the best moments of a corpus, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cuepoint.formats.columns import RunBlock, Task
+from cuepoint.models.decoding import BestSpans, Decoding, seconds_of
+from cuepoint.models.protocol import QueryBatch, QueryEncoding, joined
+from cuepoint.overlap import suppress
+from cuepoint.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
+from cuepoint.ranking.localize import best_moments, can_localize
+from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, query_blocks, score_corpus
+from cuepoint.types import UsageError
+
+Indices = NDArray[np.int64]
+Queries = Callable[[Indices], QueryBatch]
+"""Gives some queries, by their numbers, as the model reads them."""
+
+# Queries that are answered together, and numbers (float32) that may be held for them.
+_QUERIES = 2048
+_NUMBERS = 1 << 25
+_CLIPS = 128
+_ENCODED_TOGETHER = 256
+
+
+class System(Protocol):
+    """What is needed of a trained system: `models.trained.Trained` is one."""
+
+    @property
+    def system(self) -> str:
+        """Its name."""
+
+    @property
+    def model(self) -> Any:
+        """The module."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """How spans become moments."""
+
+
+class Ranker:
+    """Answers queries from an encoded corpus: retrieve, localize, rank.
+
+    Moments of the corpus (VCMR) are sought in the `decoding.top_videos` best videos and score
+    `span + video_weight * video`, a logarithm; moments in a given video (SVMR) score `span`, videos (VR)
+    their score. Order is total: score, then video, start, end. It does not depend on how queries and videos
+    were put into blocks.
+
+    `retriever` chooses the videos in place of the system: another `Ranker` on the same videos.
+    """
+
+    def __init__(
+        self,
+        trained: System,
+        corpus: CorpusEncoding,
+        *,
+        decoding: Decoding | None = None,
+        retriever: Ranker | None = None,
+    ) -> None:
+        if retriever is not None and retriever.corpus.video_ids != corpus.video_ids:
+            raise UsageError(
+                f"the retriever knows {len(retriever.corpus)} videos and the localizer {len(corpus)}, "
+                "and they are not the same; encode the same videos for both"
+            )
+        self.trained: System = trained
+        self.corpus: CorpusEncoding = corpus
+        self.decoding: Decoding = decoding if decoding is not None else trained.decoding
+        self.retriever = retriever
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What it can be asked for, by what its systems can do."""
+        retrieves = can_retrieve((self.retriever or self).trained.model)
+        localizes = can_localize(self.trained.model)
+        able: dict[Task, bool] = {"VCMR": retrieves and localizes, "SVMR": localizes, "VR": retrieves}
+        return tuple(task for task, can in able.items() if can)
+
+    def rank(self, query_ids: Sequence[str], queries: Queries, **more: Any) -> Iterator[RunBlock]:
+        """The best moments of the corpus for each query. `more` is as in `answers`."""
+        task: Task = "VCMR"
+        for lists in self.answers(query_ids, queries, (task,), **more):
+            yield lists[task]
+
+    def answers(
+        self,
+        query_ids: Sequence[str],
+        queries: Queries,
+        tasks: Collection[Task],
+        *,
+        given: Mapping[str, str] | None = None,
+        pools: Mapping[str, Sequence[str]] | None = None,
+        retrieval_queries: Queries | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Mapping[Task, RunBlock]]:
+        """The lists of some tasks, for some queries at a time.
+
+        `given` names for SVMR the video of each query; a query without one is left out of that list. `pools`
+        restricts queries to some videos (MVMR); then a system that does not choose videos ranks all of them.
+        `retrieval_queries` are what the retriever reads, where that differs. Raises UsageError for a task
+        that the systems cannot do.
+        """
+        self._check(tasks, pools)
+        for some in query_blocks(len(query_ids), self._together()):
+            numbers = np.arange(some.start, some.stop)
+            names = [query_ids[at] for at in some]
+            encoding = self._encoded(queries, numbers)
+            lists: dict[Task, RunBlock] = {}
+            if "VCMR" in tasks or "VR" in tasks:
+                candidates = self._candidates(encoding, retrieval_queries or queries, numbers, names, pools)
+                if "VR" in tasks:
+                    lists["VR"] = self._videos(names, candidates)
+                if "VCMR" in tasks:
+                    lists["VCMR"] = self._moments(names, encoding, candidates, None)
+            if "SVMR" in tasks:
+                lists["SVMR"] = self._within(names, encoding, given or {})
+            yield lists
+            if progress is not None:
+                progress(some.stop, len(query_ids))
+
+    def _check(self, tasks: Collection[Task], pools: Mapping[str, Sequence[str]] | None) -> None:
+        for task in tasks:
+            pooled = task == "VCMR" and pools is not None and can_localize(self.trained.model)
+            if task not in self.tasks and not pooled:
+                raise UsageError(
+                    f"{self.trained.system} cannot answer {task}; "
+                    f"it answers {', '.join(self.tasks) or 'nothing'}"
+                    + ("" if task == "SVMR" else "; a retriever (--retriever RUN) chooses videos for it")
+                )
+
+    def _together(self) -> int:
+        a_query = min(self.decoding.top_videos, len(self.corpus)) * max(_CLIPS, self._count)
+        return max(1, min(_QUERIES, _NUMBERS // a_query, 2 * _NUMBERS // len(self.corpus)))
+
+    @property
+    def _count(self) -> int:
+        """How many moments of a query are sought."""
+        decoding = self.decoding
+        return decoding.spans_per_query if decoding.nms is None else decoding.spans_before_nms
+
+    def _encoded(self, queries: Queries, numbers: Indices) -> QueryEncoding:
+        model = self.trained.model
+        device = device_of(model)
+        with evaluating(model):
+            parts: list[QueryEncoding] = [
+                model.encode_queries(queries(numbers[low : low + _ENCODED_TOGETHER]).to(device))
+                for low in range(0, len(numbers), _ENCODED_TOGETHER)
+            ]
+            return joined(parts)
+
+    def _candidates(
+        self,
+        encoding: QueryEncoding,
+        queries: Queries,
+        numbers: Indices,
+        names: Sequence[str],
+        pools: Mapping[str, Sequence[str]] | None,
+    ) -> Candidates:
+        chooser = self.retriever or self
+        allowed = None if pools is None else self._allowed(names, pools)
+        if can_retrieve(chooser.trained.model):
+            asked = encoding if chooser is self else chooser._encoded(queries, numbers)
+            scores = score_corpus(chooser.trained.model, asked, chooser.corpus)
+        else:
+            scores = torch.zeros((len(names), len(self.corpus)))
+        if allowed is None:
+            return best_videos(scores, self.decoding.top_videos)
+        return best_videos(scores, self.decoding.top_videos, allowed.to(scores.device))
+
+    def _allowed(self, names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> Tensor:
+        allowed = torch.zeros((len(names), len(self.corpus)), dtype=torch.bool)
+        for at, name in enumerate(names):
+            allowed[
+                at, torch.from_numpy(self.corpus.rows_of(pools[name])) if name in pools else slice(None)
+            ] = True
+        return allowed
+
+    def _videos(self, names: Sequence[str], candidates: Candidates) -> RunBlock:
+        found = candidates.scores > -torch.inf
+        video = candidates.rows[found].cpu().numpy()
+        nothing = np.full(len(video), np.nan)
+        return self._block(names, found, video, nothing, nothing, candidates.scores[found])
+
+    def _within(self, names: Sequence[str], encoding: QueryEncoding, given: Mapping[str, str]) -> RunBlock:
+        known = [at for at, name in enumerate(names) if name in given]
+        asked = [names[at] for at in known]
+        device = device_of(self.trained.model)
+        if not known:
+            nothing = np.zeros(0)
+            none = torch.zeros((0, 1), dtype=torch.bool)
+            return self._block([], none, nothing.astype(np.int64), nothing, nothing, torch.zeros(0))
+        candidates = Candidates.given(self.corpus, [given[name] for name in asked], device)
+        return self._moments(asked, encoding.take(torch.tensor(known, device=device)), candidates, 0.0)
+
+    def _moments(
+        self, names: Sequence[str], encoding: QueryEncoding, candidates: Candidates, weight: float | None
+    ) -> RunBlock:
+        best, rows = best_moments(
+            self.trained.model, encoding, self.corpus, candidates, self.decoding, self._count, weight=weight
+        )
+        found = best.score > -torch.inf
+        if self.decoding.nms is not None:
+            found &= self._surviving(best, rows, found)
+        video = rows[found].cpu().numpy()
+        start, end = self._seconds(best, video, found)
+        return self._block(names, found, video, start, end, best.score[found])
+
+    def _seconds(
+        self, best: BestSpans, video: Indices, found: Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        first, last = (one[found].cpu().numpy() for one in (best.first, best.last))
+        corpus = self.corpus
+        return seconds_of(first, last, corpus.clip_seconds[video], corpus.durations[video], self.decoding)
+
+    def _surviving(self, best: BestSpans, rows: Tensor, found: Tensor) -> Tensor:
+        """(Q, k) bool: those that no better moment of the same query and video suppresses, the first ones."""
+        assert self.decoding.nms is not None
+        video = rows[found].cpu().numpy()
+        start, end = self._seconds(best, video, found)
+        query, rank = (one.cpu().numpy() for one in found.nonzero(as_tuple=True))
+        kept = suppress(
+            query * len(self.corpus) + video, start, end, -rank.astype(np.float64), self.decoding.nms
+        )
+        alive = torch.zeros(found.shape, dtype=torch.bool)
+        alive[query[kept], rank[kept]] = True
+        alive &= alive.cumsum(1) <= self.decoding.spans_per_query
+        return alive.to(found.device)
+
+    def _block(
+        self,
+        names: Sequence[str],
+        found: Tensor,
+        video: Indices,
+        start: NDArray[np.float64],
+        end: NDArray[np.float64],
+        score: Tensor,
+    ) -> RunBlock:
+        offsets = np.concatenate([[0], np.cumsum(found.sum(1).cpu().numpy())]).astype(np.int64)
+        scores = score.double().cpu().numpy()
+        return RunBlock(
+            tuple(names), offsets, self.corpus.video_ids, video.astype(np.int32), start, end, scores
+        )

@@ -1,0 +1,114 @@
+"""A split of a data set, encoded and ranked in one call: what validation and `cuepoint run` do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuepoint.formats.columns import Annotations, MemoryRun, RunBlock, Task
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.protocol import ClipBatch, QueryBatch
+from cuepoint.ranking.corpus import CorpusEncoding, Progress, encode_corpus
+from cuepoint.ranking.rank import Ranker, System
+from cuepoint.types import Query, Video
+
+Indices = NDArray[np.int64]
+
+
+class Split(Protocol):
+    """Queries and videos as a model reads them: `training.material.Lessons` is one."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def annotations(self) -> Annotations:
+        """What is known of it: the given video of each query, and pools."""
+
+    @property
+    def queries(self) -> Sequence[Query]:
+        """The queries, in their order."""
+
+    @property
+    def videos(self) -> Sequence[Video]:
+        """The corpus."""
+
+    @property
+    def clips(self) -> Indices:
+        """(V,) clips of each video for the model."""
+
+    @property
+    def clip_seconds(self) -> NDArray[np.float64]:
+        """(V,) how long they are."""
+
+    @property
+    def durations(self) -> NDArray[np.float64]:
+        """(V,) seconds."""
+
+    def query_batch(self, rows: Indices) -> QueryBatch:
+        """Some of the queries."""
+
+    def video_batch(self, rows: Indices) -> ClipBatch:
+        """Some of the videos."""
+
+
+def encode_split(
+    trained: System, split: Split, *, batch_videos: int | None = None, progress: Progress | None = None
+) -> CorpusEncoding:
+    """The videos of a split, encoded."""
+    return encode_corpus(
+        trained.model,
+        split.video_batch,
+        [video.id for video in split.videos],
+        clips=split.clips,
+        clip_seconds=split.clip_seconds,
+        durations=split.durations,
+        batch_videos=batch_videos,
+        progress=progress,
+    )
+
+
+def rank_split(
+    trained: System,
+    split: Split,
+    tasks: Collection[Task] | None = None,
+    *,
+    decoding: Decoding | None = None,
+    corpus: CorpusEncoding | None = None,
+    retriever: Ranker | None = None,
+    retrieval_split: Split | None = None,
+    progress: Progress | None = None,
+) -> MemoryRun:
+    """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
+
+    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again.
+    """
+    encoded = corpus if corpus is not None else encode_split(trained, split)
+    ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
+    wanted = tuple(ranker.tasks if tasks is None else tasks)
+    lists: dict[Task, list[RunBlock]] = {task: [] for task in wanted}
+    for answers in ranker.answers(
+        [query.id for query in split.queries],
+        split.query_batch,
+        wanted,
+        given=given_videos(split.annotations),
+        pools=split.annotations.pools or None,
+        retrieval_queries=None if retrieval_split is None else retrieval_split.query_batch,
+        progress=progress,
+    ):
+        for task, block in answers.items():
+            lists[task].append(block)
+    return MemoryRun(split.name, {task: tuple(blocks) for task, blocks in lists.items()})
+
+
+def given_videos(annotations: Annotations) -> Mapping[str, str]:
+    """Query id -> the video of its first judgement with a grade above 0: the one given in SVMR."""
+    good = annotations.relevance > 0
+    first: dict[str, str] = {}
+    for query, video in zip(annotations.query[good].tolist(), annotations.video[good].tolist(), strict=True):
+        first.setdefault(annotations.queries[query].id, annotations.videos[video].id)
+    return first
