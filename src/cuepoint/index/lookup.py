@@ -14,7 +14,7 @@ from cuepoint.index.passages import JOINED_WEIGHT, query_words
 from cuepoint.index.records import ClipBlock, ClipHits
 from cuepoint.index.rows import CLIP_COLUMNS, block_of, hits_of, no_hits, printable
 from cuepoint.index.tables import among
-from cuepoint.index.upkeep import VectorIndex, has_index
+from cuepoint.index.upkeep import Distance, VectorIndex, has_index
 
 EXACT_ROWS = 20_000
 """Filters that leave at most so many clips are searched exactly: about 1 ms per thousand."""
@@ -74,25 +74,36 @@ def nearest(
     narrowing: Narrowing,
     index: VectorIndex | None,
     videos: int,
+    distance: Distance = "cosine",
 ) -> ClipHits:
-    """The k nearest clips by cosine; exact where `index` is None. `videos` is how many the corpus holds."""
+    """The k nearest clips; exact where `index` is None. `videos` is how many the corpus holds.
+
+    `distance` "cosine" or "dot": the score is the cosine, or the dot product.
+    """
     if narrowing.impossible:
         return no_hits()
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos):
         hits = _among(
-            _nearest(table, query, _WIDER * k, None, _probes(table, index, _WIDER * k, Narrowing())),
+            _nearest(
+                table, query, _WIDER * k, None, _probes(table, index, _WIDER * k, Narrowing()), distance
+            ),
             narrowing,
         )
         if len(hits) >= k:
             return _first(hits, k)
     probes = None if index is None else _probes(table, index, k, narrowing)
-    return _nearest(table, query, k, narrowing.sql, probes)
+    return _nearest(table, query, k, narrowing.sql, probes, distance)
 
 
 def _nearest(
-    table: Any, query: NDArray[np.float32], k: int, condition: str | None, probes: int | None
+    table: Any,
+    query: NDArray[np.float32],
+    k: int,
+    condition: str | None,
+    probes: int | None,
+    distance: Distance,
 ) -> ClipHits:
-    search = table.search(query, vector_column_name="vector").distance_type("cosine").limit(k)
+    search = table.search(query, vector_column_name="vector").distance_type(distance).limit(k)
     if condition is not None:
         search = search.where(condition, prefilter=True)
     if probes is None:

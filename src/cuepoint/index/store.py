@@ -2,6 +2,8 @@
 
 Tables: `corpus` (format version, streams, and the writer's lease on object stores), `videos` (the ledger:
 one row per video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector).
+Others may keep tables beside these that have a column `video_id` (`SideTable`; what trained systems made of
+the videos, see `keys.py`): they are cared for here, and forget a video when it is taken out.
 
 Why a table per stream and not one table with a nullable vector column per stream: streams have grids
 of their own, so nearly every row would hold one vector and nulls. LanceDB 0.40 does search and index
@@ -31,7 +33,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
@@ -79,6 +81,7 @@ from cuepoint.index.upkeep import (
     ALWAYS,
     LEDGER_WHILE_WRITING,
     WHILE_WRITING,
+    Distance,
     Schedule,
     VectorIndex,
     index_ids,
@@ -100,6 +103,14 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
+class SideTable:
+    """A table beside the clips; `vectors` says how its column `vector` is compared, None without one."""
+
+    name: str
+    vectors: Distance | None = None
+
+
 class Store:
     """One corpus, opened. Reading needs no lock and sees the corpus as of `refresh`.
 
@@ -114,6 +125,7 @@ class Store:
         self._tables: dict[str, Any] = {}
         self._streams: dict[str, StreamInfo] = {}
         self._indices: dict[str, VectorIndex] = {}
+        self._sides: dict[str, SideTable] = {}
         self._lock = self._new_lock()
         self._depth = 0
         self._one_thread = threading.RLock()
@@ -188,6 +200,8 @@ class Store:
             for key, value in facts.items()
             if key.startswith("index:")
         }
+        sides = [json.loads(value) for key, value in facts.items() if key.startswith("table:")]
+        self._sides = {fact["name"]: SideTable(**fact) for fact in sides}
 
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
         import pyarrow as pa
@@ -214,6 +228,24 @@ class Store:
         with self.writing(), speaking(self.place, "write"):
             self._describe(f"fact:{key}", value)
 
+    def forget_fact(self, key: str) -> None:
+        """Keep a fact no longer."""
+        with self.writing(), speaking(self.place, "write"):
+            self._description.delete(among("key", [f"fact:{key}"]))
+
+    def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
+        """All small facts whose key begins so, by key."""
+        condition = (
+            f"key >= {literal(f'fact:{prefix}')} AND key < {literal(f'fact:{prefix}' + chr(0x10FFFF))}"
+        )
+
+        def read() -> dict[str, Mapping[str, Any]]:
+            rows = self._description.search().where(condition).limit(10_000).to_arrow()
+            pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+            return {key.removeprefix("fact:"): json.loads(value) for key, value in pairs}
+
+        return self._read("read the corpus", read)
+
     def _table(self, name: str) -> Any:
         if name not in self._tables:
             table = _repeated(self.place, f"open table {name}", lambda: open_table(self._db, name))
@@ -231,6 +263,77 @@ class Store:
     def _read(self, action: str, read: Callable[[], Result]) -> Result:
         """Read; again from the newest version if files of an older one were cleaned up meanwhile."""
         return _repeated(self.place, action, read, self._look_again)
+
+    # Tables beside the clips ---------------------------------------------------------------------
+
+    @property
+    def sides(self) -> Mapping[str, SideTable]:
+        """The tables that others keep beside the clips, by name."""
+        return dict(self._sides)
+
+    def add_side(self, side: SideTable, schema: Any) -> None:
+        """Make a table beside the clips; its schema has a column `video_id`."""
+        with self.writing(), speaking(self.place, f"add table {side.name}"):
+            self._db.drop_table(side.name, ignore_missing=True)  # left by a crash before it was declared
+            table = self._db.create_table(side.name, schema=schema)
+            index_ids(table)
+            self._tables[side.name] = table
+            self._describe(f"table:{side.name}", asdict(side))
+            self._read_description()
+
+    def remove_sides(self, names: Sequence[str]) -> None:
+        """Drop tables beside the clips."""
+        if not names:
+            return
+        with self.writing(), speaking(self.place, "remove tables"):
+            self._description.delete(
+                among("key", [f"{kind}:{name}" for name in names for kind in ("table", "index")])
+            )
+            for name in names:
+                self._db.drop_table(name, ignore_missing=True)
+                self._tables.pop(name, None)
+            self._read_description()
+
+    def replace_in_side(self, name: str, video_ids: Sequence[str], rows: Any | None) -> None:
+        """Rows of some videos in a table beside the clips: the old ones go, then the new ones come."""
+        with self.writing(), speaking(self.place, "write"):
+            table = self._table(name)
+            table.delete(among("video_id", video_ids))
+            if rows is not None and len(rows):
+                table.add(rows, on_bad_vectors="null")
+
+    def read_side(self, name: str, columns: Sequence[str], video_ids: Sequence[str] | None = None) -> Any:
+        """Columns of a table beside the clips, of some videos or all, as an Arrow table."""
+
+        def read() -> Any:
+            query = self._table(name).search().limit(None)
+            if video_ids is not None:
+                query = query.where(among("video_id", video_ids) if video_ids else "false")
+            return query.select(list(columns)).to_arrow()
+
+        return self._read(f"read table {name}", read)
+
+    def nearest_in_side(
+        self, name: str, vector: ArrayLike, k: int, video_ids: Sequence[str] | None = None
+    ) -> ClipHits:
+        """The k rows of a table beside the clips whose vectors are nearest to `vector`; see `nearest`."""
+        distance = self._sides[name].vectors if name in self._sides else None
+        if distance is None:
+            raise UsageError(f"{self.place}: table {name} holds no vectors")
+
+        def read() -> ClipHits:
+            table = self._table(name)
+            return lookup.nearest(
+                table,
+                unit_query(vector, table.schema.field("vector").type.list_size, name),
+                k,
+                narrowing=Narrowing(video_ids),
+                index=self._indices.get(name),
+                videos=self._table("videos").count_rows(),
+                distance=distance,
+            )
+
+        return self._read("search", read) if k > 0 else no_hits()
 
     # Streams -------------------------------------------------------------------------------------
 
@@ -415,8 +518,8 @@ class Store:
         with self.writing(), speaking(self.place, "remove videos"):
             known = self.videos(video_ids)
             self._upsert_ledger([_without_file(record) for record in known])
-            for name in self._streams:
-                self._clips(name).delete(among("video_id", video_ids))
+            for name in [*(f"clips_{stream}" for stream in self._streams), *self._sides]:
+                self._table(name).delete(among("video_id", video_ids))
             if known:
                 self._table("videos").delete(among("video_id", [record.video_id for record in known]))
             return len(known)
@@ -537,20 +640,29 @@ class Store:
     def _optimize_if_due(self, due: Schedule) -> None:
         alone = not is_remote(self.place)
         for stream, info in self._streams.items():
-            table = self._clips(stream)
-            if due.is_due(state_of(table)):
-                started = time.monotonic()
-                trained = index_vectors(table, self._indices.get(stream)) if info.dimension else None
-                tidy(table, alone=alone)
-                if trained is not None:
-                    self._describe(f"index:{stream}", asdict(trained))
-                    self._read_description()
-                _log.info("%s: stream %s optimized in %.1f s", self.place, stream, time.monotonic() - started)
+            self._optimize_table(f"clips_{stream}", stream, "cosine" if info.dimension else None, due, alone)
+        for side in self._sides.values():
+            self._optimize_table(side.name, side.name, side.vectors, due, alone)
         ledger = self._table("videos")
         if (LEDGER_WHILE_WRITING if due is WHILE_WRITING else due).is_due(state_of(ledger)):
             index_ids(ledger)
             tidy(ledger, alone=alone)
             tidy(self._description, alone=alone)
+
+    def _optimize_table(
+        self, name: str, index: str, vectors: Distance | None, due: Schedule, alone: bool
+    ) -> None:
+        """Upkeep of one table whose vector index is kept under the key `index`."""
+        table = self._table(name)
+        if not due.is_due(state_of(table)):
+            return
+        started = time.monotonic()
+        trained = index_vectors(table, self._indices.get(index), vectors) if vectors else None
+        tidy(table, alone=alone)
+        if trained is not None:
+            self._describe(f"index:{index}", asdict(trained))
+            self._read_description()
+        _log.info("%s: table %s optimized in %.1f s", self.place, name, time.monotonic() - started)
 
     def stats(self) -> StoreStats:
         """Numbers of the corpus as of the last `refresh`."""

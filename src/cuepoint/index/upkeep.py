@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
+
+Distance = Literal["cosine", "dot"]
 
 INDEX_ROWS = 50_000
 """A stream of so many vectors gets a vector index; below, an exact search takes about 1 ms per thousand."""
@@ -21,10 +23,14 @@ _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """The vector index of a stream as it was last trained: on how many clips, into how many partitions."""
+    """The vector index of a table as it was last trained: on how many rows, into how many partitions.
+
+    `distance` is how vectors are compared: "cosine", or "dot" for vectors whose length counts.
+    """
 
     rows: int
     partitions: int
+    distance: Distance = "cosine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ def index_words(table: Any) -> None:
         table.create_index("context", config=config)
 
 
-def index_vectors(table: Any, known: VectorIndex | None) -> VectorIndex | None:
+def index_vectors(table: Any, known: VectorIndex | None, distance: Distance = "cosine") -> VectorIndex | None:
     """Train the vector index once it pays, and anew when the stream has outgrown it; None if neither."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (known is not None and rows < _RETRAIN_GROWTH * known.rows):
@@ -109,10 +115,10 @@ def index_vectors(table: Any, known: VectorIndex | None) -> VectorIndex | None:
     # Not `num_partitions`: when LanceDB brings the index up to date, it keeps partitions between 1/4 and 4
     # times the target size, and knows no target where a number was given: 60 partitions of 1,000 became 4.
     config = IvfSq(
-        distance_type="cosine", target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
+        distance_type=distance, target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
     )
     table.create_index("vector", config=config, replace=True)
-    return VectorIndex(rows, max(1, filled // PARTITION_ROWS))
+    return VectorIndex(rows, max(1, filled // PARTITION_ROWS), distance)
 
 
 def tidy(table: Any, *, alone: bool) -> None:
