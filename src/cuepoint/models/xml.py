@@ -7,8 +7,8 @@ come from a convolution over the dot products with the clips after the last enco
 What differs from the released program by default: nothing depends on padding (the similarity of padded clips
 is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
 or query that is known to be positive is never drawn as a negative. `as_released` restores the program:
-padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting of paper 004 the
-similarity of query and caption multiplies the span loss alone (the paper: the loss). Left out: the recurrent
+padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting (paper 004)
+the similarity of query and caption multiplies the span loss alone (the paper: the loss). Left out: recurrent
 encoders and the stacked convolutions of the released options.
 """
 
