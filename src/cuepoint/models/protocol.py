@@ -266,6 +266,16 @@ def best_key(vectors: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
     return products.amax(1).T
 
 
+def pair_products(queries: Tensor, clips: Tensor) -> Tensor:
+    """(P, T): the dot products of each query (P, D) with the clips of its own video (P, T, D).
+
+    Where all are of one video (a view of it, as `ranking` hands it over) it is one product of matrices.
+    """
+    if len(queries) > 1 and clips.stride(0) == 0:
+        return queries @ clips[0].T
+    return torch.einsum("pd,ptd->pt", queries, clips)
+
+
 def joined(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one, padded to the longest."""
     if not encodings:
@@ -282,7 +292,7 @@ def joined(encodings: Sequence[Encoding]) -> Encoding:
 
 
 def _taken(tensors: Named, rows: Tensor) -> Named:
-    return {name: one[rows] for name, one in tensors.items()}
+    return {name: one.index_select(0, rows) for name, one in tensors.items()}
 
 
 def _moved(tensors: Named, device: torch.device | str) -> Named:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuepoint.models._parts.packing import Packing
+from cuepoint.models.protocol import pair_products
 
 Streams = Sequence[Tensor]
 MASKED = -1e10
@@ -34,9 +35,7 @@ class BorderConvolution(nn.Module):
 
     def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
         """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
-        similarities = [
-            torch.bmm(clip, query[:, :, None])[:, :, 0] for query, clip in zip(queries, clips, strict=True)
-        ]
+        similarities = [pair_products(query, clip) for query, clip in zip(queries, clips, strict=True)]
         return self._convolved(_mean(similarities), mask)
 
     def some(
