@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cuepoint.models import config_of, model_names, new_model
+from cuepoint.models.decoding import Decoding, best_spans
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -382,6 +383,30 @@ def test_a_query_is_paired_with_its_own_row_of_videos(localizer: Any, case: Case
     for pair, (query, video) in enumerate(zip([0, 1, 4], rows, strict=True)):
         alone = localizer.score_spans(queries.take(torch.tensor([query])), videos.take(video[None]))
         assert close(span_table(pairs)[pair], span_table(alone)[0])
+
+
+@pytest.mark.parametrize("ends", ["inclusive", "exclusive", "as-released"])
+def test_impossible_spans_are_never_returned(localizer: Any, case: Case, ends: Any) -> None:
+    """More are asked for than there are; what is returned lies in the video and has an allowed length."""
+    batch = usual_batch(case.streams)
+    scores = spans_of(localizer, batch.queries, batch.videos)
+    decoding = Decoding(min_clips=2, max_clips=4, ends=ends)
+    best = best_spans(scores, decoding, 60)
+    found = best.score > -torch.inf
+    least, greatest = decoding.offsets
+    assert greatest is not None
+    table = span_table(scores)
+    for pair in range(len(scores)):
+        first, last = best.first[pair][found[pair]], best.last[pair][found[pair]]
+        assert scores.mask[pair][first].all()
+        assert scores.mask[pair][last].all()
+        assert (last - first >= least).all()
+        assert (last - first <= greatest).all()
+        assert close(best.score[pair][found[pair]], table[pair, first, last])
+        allowed = [
+            int((table[pair].diagonal(offset) > -torch.inf).sum()) for offset in range(least, greatest + 1)
+        ]
+        assert len(first) == sum(allowed)
 
 
 # --- the loss
