@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from cuepoint.formats.opened import FormatError, read_json
+from cuepoint.formats.opened import FormatError, read_json, written
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs
@@ -77,16 +77,17 @@ class Trained:
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """The folder, with the three files written; each is whole or the one that was there before."""
+        from cuepoint.models.model_card import model_card
+
         place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place, prefix=".saving-") as aside:
-            for name, write in (
-                (WEIGHTS, self._write_weights),
-                (CONFIG, self._write_config),
-                (CARD, self._write_card),
-            ):
-                write(Path(aside) / name)
-                (Path(aside) / name).replace(place / name)
+        files = {
+            WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
+            CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
+            CARD: model_card(self).encode(),
+        }
+        for name, content in files.items():
+            with written(place / name) as stream:
+                stream.write(content)
         return place
 
     def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
@@ -139,19 +140,10 @@ class Trained:
             "labels": self.labels,
         }
 
-    def _write_weights(self, path: Path) -> None:
-        save_file(self._weights(), path, metadata={"format": "pt"})
-
-    def _write_config(self, path: Path) -> None:
+    def _described(self) -> dict[str, Any]:
         import cuepoint
 
-        told = {**self._config(), "about": dict(self.about), "cuepoint": cuepoint.__version__}
-        path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-    def _write_card(self, path: Path) -> None:
-        from cuepoint.models.model_card import model_card
-
-        path.write_text(model_card(self), encoding="utf-8")
+        return {**self._config(), "about": dict(self.about), "cuepoint": cuepoint.__version__}
 
 
 def _folder_of(name: str | Path, revision: str | None) -> Path:

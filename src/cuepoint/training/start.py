@@ -1,0 +1,136 @@
+"""A training from its settings to its folder: claim it, open the material, train, write down what it was."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import cuepoint
+from cuepoint.formats.opened import written
+from cuepoint.training.experiment import Experiment
+from cuepoint.training.loop import Show, train
+from cuepoint.training.machine import Machine
+from cuepoint.training.material import Material
+from cuepoint.training.outcome import Outcome, seeds_to_json
+from cuepoint.training.run_folder import EXPERIMENT, RunFolder
+from cuepoint.training.state import read_state
+from cuepoint.types import UsageError
+
+_PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "lightning-fabric")
+SEEDS = "seeds.json"
+
+
+def with_data(experiment: Experiment, folder: str | Path) -> Experiment:
+    """The experiment with its annotations in that folder."""
+    place = Path(folder).expanduser().resolve()
+    if not place.is_dir():
+        raise UsageError(f"{folder}: is no folder; give the folder of the annotations (--data)")
+    return replace(experiment, data=replace(experiment.data, folder=str(place)))
+
+
+def start(
+    experiment: Experiment,
+    features: str | Path,
+    out: str | Path,
+    machine: Machine,
+    *,
+    resume: bool = False,
+    show: Show | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Outcome:
+    """One training, or what is left of it; `tell` hears sentences of what was found before it begins.
+
+    Raises UsageError where the folder `out` is used and `resume` is not asked for, and whatever
+    `Material.open` finds wrong, before the first step.
+    """
+    folder = RunFolder(Path(out))
+    with folder.claimed(resume=resume) if machine.writes else folder.shared():
+        if resume:
+            folder.check_same(experiment)
+            if folder.state_path.exists() and (state := read_state(folder.state_path)).finished:
+                return Outcome.of(experiment, state, folder.path)
+        with Material.open(
+            experiment.data, experiment.features, features, splits=("train", "validation")
+        ) as material:
+            for line in material.summary() if tell and machine.writes else ():
+                tell(line)  # type: ignore[misc]
+            about = _about(experiment, material, Path(features), machine)
+            if machine.writes:
+                folder.write_about(about)
+            outcome = train(experiment, material, folder, machine, resume=resume, show=show)
+        if machine.writes:
+            folder.write_about({**about, **outcome.to_json()})
+        return outcome
+
+
+def start_seeds(
+    experiment: Experiment,
+    seeds: Sequence[int],
+    features: str | Path,
+    out: str | Path,
+    machine: Machine,
+    *,
+    resume: bool = False,
+    show: Show | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Outcome]:
+    """A training for each seed, in a folder of its own below `out`, and `seeds.json` beside them.
+
+    With `resume`, those that are done are only read, one that was broken off goes on, the others begin.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
+    outcomes = []
+    for seed in seeds:
+        place = Path(out) / f"seed-{seed}"
+        begun = resume and (place / EXPERIMENT).exists()
+        outcomes.append(
+            start(experiment.with_seed(seed), features, place, machine, resume=begun, show=show, tell=tell)
+        )
+        tell = None
+    if machine.writes:
+        _write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
+    return outcomes
+
+
+def _write_json(path: Path, value: Any) -> None:
+    import json
+
+    with written(path) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _about(experiment: Experiment, material: Material, features: Path, machine: Machine) -> dict[str, Any]:
+    """What `run.json` says before the training ends."""
+    import torch
+
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "simulated": experiment.simulated,
+        "seed": experiment.training.seed,
+        "features": str(features.expanduser().resolve()),
+        "machine": {
+            "device": machine.described,
+            "processes": machine.processes,
+            "threads": torch.get_num_threads(),
+            "system": platform.platform(),
+        },
+        "versions": {
+            "cuepoint": cuepoint.__version__,
+            "python": platform.python_version(),
+            **{name: told for name in _PACKAGES if (told := _version(name))},
+        },
+        "material": material.to_json(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
