@@ -204,7 +204,8 @@ def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     `torch.topk` leaves open which of several equal values it takes; here a row has one answer. NaN counts as
     minus infinity. Returns (R, min(k, N)) twice.
     """
-    values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    if values.isnan().any():
+        values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     count = min(k, values.shape[1])
     if count == values.shape[1]:
         return _in_order(*torch.sort(values, dim=1, descending=True, stable=True))

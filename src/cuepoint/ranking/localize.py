@@ -24,6 +24,8 @@ _POPULAR = 4
 # Bytes of copies of encodings that are made at once: what stays in a processor's cache; a GPU wants more.
 _COPIES = {"cpu": 4 << 20}
 _COPIES_ELSEWHERE = 1 << 29
+# Pairs whose scores are put away together.
+_TOGETHER = 8192
 
 
 def can_localize(model: Any) -> bool:
@@ -58,16 +60,16 @@ def best_moments(
     )
     gathered = _Gathered(corpus, sought.rows.shape, decoding, k)
     with evaluating(model):
-        for scores, pairs, rows in _scored(model, queries, corpus, sought.rows, ~missing):
-            gathered.put(scores, pairs, rows)
+        for scores, pairs in _scored(model, queries, corpus, sought.rows, ~missing):
+            gathered.put(scores, pairs, sought.rows.flatten()[pairs])
     best = gathered.best(video)
     return best, sought.rows.gather(1, best.place)
 
 
 def _scored(
     model: Any, queries: QueryEncoding, corpus: CorpusEncoding, rows: Tensor, real: Tensor
-) -> Iterator[tuple[SpanScores, Tensor, Indices]]:
-    """Scores of spans, with the numbers (P,) of the pairs (query * N + place) and the rows of their videos.
+) -> Iterator[tuple[SpanScores, Tensor]]:
+    """Scores of spans, with the numbers (P,) of the pairs (query * N + place).
 
     Blocks come longest first, so that what is gathered need not grow.
     """
@@ -81,16 +83,33 @@ def _scored(
         if not len(mine):
             continue
         encoding = corpus.blocks[int(corpus.block[videos[0]])]
-        for part, shown in _grouped(encoding, corpus.row[videos], rows.device):
-            asked = torch.from_numpy(mine[part]).to(rows.device)
-            scores = model.score_spans(queries.take(asked // rows.shape[1]), shown)
-            yield scores, asked, videos[part]
+        asked = torch.from_numpy(mine).to(rows.device)
+        askers = asked // rows.shape[1]
+        found: list[SpanScores] = []
+        begin = low = 0
+        for low, high, shown in _grouped(encoding, corpus.row[videos], rows.device):
+            found.append(model.score_spans(queries.take(askers[low:high]), shown))
+            if found[-1].spans is not None or high - begin >= _TOGETHER:
+                yield _together(found), asked[begin:high]
+                found, begin = [], high
+        if found:
+            yield _together(found), asked[begin:]
+
+
+def _together(scores: list[SpanScores]) -> SpanScores:
+    """Scores of pairs of one block, one after the other."""
+    if len(scores) == 1:
+        return scores[0]
+    start, end, mask = (
+        torch.cat([getattr(one, name) for one in scores]) for name in ("start", "end", "mask")
+    )
+    return SpanScores(start, end, mask)
 
 
 def _grouped(
     encoding: VideoEncoding, rows: Indices, device: torch.device
-) -> Iterator[tuple[slice, VideoEncoding]]:
-    """The videos of pairs (sorted by row) in groups: a popular one as a view, others as copies."""
+) -> Iterator[tuple[int, int, VideoEncoding]]:
+    """The videos of pairs (sorted by row) in groups low..high: a popular one as a view, others as copies."""
     each = sum(one[0].numel() * one.element_size() for one in _kept(encoding))
     room = max(1, _COPIES.get(device.type, _COPIES_ELSEWHERE) // max(1, each))
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -100,17 +119,18 @@ def _grouped(
     for first, count in zip(firsts[popular].tolist(), counts[popular].tolist(), strict=True):
         yield from _copied(encoding, rows, low, first, room, device)
         one = sliced(encoding, int(rows[first]), int(rows[first]) + 1).to(device)
-        yield slice(first, first + count), _repeated(one, count)
+        yield first, first + count, _repeated(one, count)
         low = first + count
     yield from _copied(encoding, rows, low, len(rows), room, device)
 
 
 def _copied(
     encoding: VideoEncoding, rows: Indices, low: int, high: int, room: int, device: torch.device
-) -> Iterator[tuple[slice, VideoEncoding]]:
+) -> Iterator[tuple[int, int, VideoEncoding]]:
     for begin in range(low, high, room):
-        part = slice(begin, min(begin + room, high))
-        yield part, encoding.take(torch.from_numpy(rows[part])).to(device)
+        end = min(begin + room, high)
+        wanted = torch.from_numpy(rows[begin:end]).to(encoding.mask.device)
+        yield begin, end, encoding.take(wanted).to(device)
 
 
 def _repeated(one: VideoEncoding, count: int) -> VideoEncoding:
@@ -138,16 +158,21 @@ class _Gathered:
     shape: tuple[int, ...]
     decoding: Decoding
     k: int
+    inside: Tensor = field(init=False)
     start: Tensor | None = field(default=None, init=False)
     end: Tensor | None = field(default=None, init=False)
     spans: BestSpans | None = field(default=None, init=False)
 
-    def put(self, scores: SpanScores, pairs: Tensor, rows: Indices) -> None:
+    def __post_init__(self) -> None:
+        self.inside = torch.from_numpy(
+            clips_inside(self.corpus.clip_seconds, self.corpus.durations, self.decoding)
+        )
+
+    def put(self, scores: SpanScores, pairs: Tensor, rows: Tensor) -> None:
         """Keep the scores of some pairs; clips behind their video's end are masked."""
-        clips = clips_inside(self.corpus.clip_seconds[rows], self.corpus.durations[rows], self.decoding)
-        inside = torch.from_numpy(clips).to(pairs.device)
-        at = torch.arange(scores.mask.shape[1], device=pairs.device)
-        mask = scores.mask & (at < inside[:, None])
+        self.inside = self.inside.to(rows.device)
+        at = torch.arange(scores.mask.shape[1], device=rows.device)
+        mask = scores.mask & (at < self.inside[rows][:, None])
         if scores.spans is None:
             self._put_borders(scores, mask, pairs)
         else:

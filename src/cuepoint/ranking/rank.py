@@ -24,8 +24,8 @@ Queries = Callable[[Indices], QueryBatch]
 """Gives some queries, by their numbers, as the model reads them."""
 
 # Queries that are answered together, and numbers (float32) that may be held for them.
-_QUERIES = 2048
-_NUMBERS = 1 << 25
+_QUERIES = 4096
+_NUMBERS = 1 << 26
 _CLIPS = 128
 _ENCODED_TOGETHER = 256
 
