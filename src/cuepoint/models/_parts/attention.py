@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cuepoint.models._parts.dropout import Dropout
 from cuepoint.models._parts.packing import Packing
 
 RELEASED_PENALTY = -10000.0
@@ -36,32 +37,26 @@ class Attention(nn.Module):
         where either side is padding, so that a padded row attends to everything, padding too; else the
         keys alone are masked.
         """
-        if rows is others:
-            queries, keys, values = self._from_one(rows, packing)
-        else:
-            queries, keys, values = (
-                self._in_heads(packing.unpack(one))
-                for one in (self.query(rows), self.key(others), self.value(others))
-            )
+        queries, keys, values = (
+            packing.split(one) for one in (self.query(rows), self.key(others), self.value(others))
+        )
+        mixed = [
+            self._mixed(piece, (queries[number], keys[number], values[number]), product_mask)
+            for number, piece in enumerate(packing.pieces)
+        ]
+        return torch.cat(mixed)
+
+    def _mixed(self, piece: Packing, rows: tuple[Tensor, Tensor, Tensor], product_mask: bool) -> Tensor:
+        """(N, D) for the packed queries, keys and values of one piece of the batch."""
+        queries, keys, values = (self._in_heads(piece.unpack(one)) for one in rows)
         mixed = functional.scaled_dot_product_attention(
             queries,
             keys,
             values,
-            attn_mask=_product_penalty(packing.mask, queries)
-            if product_mask
-            else packing.mask[:, None, None],
+            attn_mask=_product_penalty(piece.mask, queries) if product_mask else piece.mask[:, None, None],
             dropout_p=self.dropout if self.training else 0.0,
         )
-        return packing.pack(mixed.transpose(1, 2).flatten(2))
-
-    def _from_one(self, rows: Tensor, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the same rows, by one product."""
-        layers = (self.query, self.key, self.value)
-        joint = functional.linear(
-            rows, torch.cat([one.weight for one in layers]), torch.cat([one.bias for one in layers])
-        )
-        queries, keys, values = packing.unpack(joint).chunk(3, dim=-1)
-        return self._in_heads(queries), self._in_heads(keys), self._in_heads(values)
+        return piece.pack(mixed.transpose(1, 2).flatten(2))
 
     def _in_heads(self, padded: Tensor) -> Tensor:
         """(B, T, D) to (B, heads, T, D / heads)."""
@@ -75,7 +70,7 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.attention = Attention(width, heads, dropout)
         self.output = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:

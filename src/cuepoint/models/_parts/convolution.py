@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from cuepoint.models._parts.dropout import Dropout
 from cuepoint.models._parts.packing import Packing
 
 
@@ -17,7 +18,7 @@ class ConvolutionBlock(nn.Module):
         super().__init__()
         self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
         self.pointwise = nn.Conv1d(width, width, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:

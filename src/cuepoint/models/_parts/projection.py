@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cuepoint.models._parts.dropout import Dropout
 from cuepoint.models._parts.packing import Packing
 from cuepoint.types import UsageError
 
@@ -15,7 +16,7 @@ class InputProjection(nn.Module):
     def __init__(self, features: int, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.linear = nn.Linear(features, width)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -34,7 +35,7 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(places, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.noun = noun
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
