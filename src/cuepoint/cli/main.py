@@ -18,6 +18,7 @@ from cuepoint.cli import (
     evaluate,
     export,
     features,
+    import_checkpoint,
     index,
     remove,
     report,
@@ -25,6 +26,7 @@ from cuepoint.cli import (
     serve,
     show,
     stats,
+    train,
 )
 from cuepoint.cli.options import encode_anything, for_terminal
 from cuepoint.types import CuepointError
@@ -43,12 +45,14 @@ _VERBS = (
     export,
     cut,
     calibrate,
+    train,
     evaluate,
     compare,
     report,
     convert,
     datasets,
     features,
+    import_checkpoint,
 )
 
 _EPILOG = """\
@@ -56,6 +60,7 @@ first steps:
   cuepoint index ~/Videos --corpus my.corpus
   cuepoint search "a person pours batter into a pan" --corpus my.corpus
 for research:
+  cuepoint train experiments/tvr/xml.toml --features FEATURES --out RUN
   cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 
 exit codes: 0 found, 1 no match, 2 wrong use or bad input
