@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
     from cuepoint.index.progress import Progress, Summary
+    from cuepoint.models.trained import Trained
     from cuepoint.own_features import Exported
     from cuepoint.search import Searcher, SearchResult
     from cuepoint.shown import Line, Shown, Stats
+    from cuepoint.trained_search import LoadedModel, TrainedSearch
     from cuepoint.why import Why
 
 _MOST_PROCESSES = 8
@@ -78,6 +80,8 @@ class Corpus:
         self._transcripts = Transcripts(self.location, storage_options)
         self._searcher: Searcher | None = None
         self._asked: tuple[Any, Any] = (None, None)
+        self._models: dict[str, LoadedModel] = {}
+        self._finders: dict[str, tuple[Any, TrainedSearch]] = {}
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and caches are shared.
@@ -89,6 +93,7 @@ class Corpus:
         twin._store = self._store.beside()
         twin._shelf = self._shelf.beside(twin._store)
         twin._searcher, twin._asked = None, (None, None)
+        twin._finders = {}
         return twin
 
     def refresh(self) -> None:
@@ -289,17 +294,45 @@ class Corpus:
         after: str | datetime | None = None,
         before: str | datetime | None = None,
         where: str | Sequence[str] = (),
+        model: str | os.PathLike[str] | Trained | None = None,
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
         `within` are videos by id, file name or path; `streams` leaves only these; `after` (included) and
-        `before` (excluded) are dates of recording; `where` are conditions such as "camera=drone*".
+        `before` (excluded) are dates of recording; `where` are conditions such as "camera=drone*". `model`
+        is a trained system that finds the moments: a folder, a hub's name or an object. On first use, and
+        when videos have come or changed, it encodes them (see `encode`).
         """
         self._store.refresh()
+        if model is not None and streams:
+            raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
         chosen = self._filter(_listed(within), after, before, _listed(where))
-        return self.searcher().search(
-            query, k=k, filter=chosen, streams=_listed(streams), min_confidence=min_confidence
+        searcher = self.searcher()
+        finder = None if model is None else self._finder(model)
+        return searcher.search(
+            query,
+            k=k,
+            filter=chosen,
+            streams=_listed(streams),
+            min_confidence=min_confidence,
+            model=finder,
         )
+
+    def encode(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        *,
+        wait: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Encode with a trained system what is new or changed since it last did; how many videos it holds.
+
+        `progress` is told how many videos are done, and of how many. Raises CorpusBusy while another indexer
+        works here, unless `wait`; EncoderMismatch where the streams were made by other encoders than those
+        that the system was trained with.
+        """
+        self._store.refresh()
+        return self._finder(model).prepare(wait=float("inf") if wait else 0.0, progress=progress)
 
     def why(self, query: str, moment: str | Moment, k: int = 10) -> Why:
         """Why a known moment is, or is not, among the first `k` answers to a query."""
@@ -330,6 +363,22 @@ class Corpus:
             )
             self._asked = (streams, known)
         return self._searcher
+
+    def _finder(self, model: str | os.PathLike[str] | Trained) -> TrainedSearch:
+        """A trained system on this corpus; opened again where its files or the streams have changed."""
+        from cuepoint.models.trained import Trained
+        from cuepoint.trained_search import load_model, open_search, stamp_of
+
+        given = model if isinstance(model, Trained) else os.fspath(model)
+        name = f"python:{id(given)}" if isinstance(given, Trained) else given
+        loaded = self._models.get(name)
+        if loaded is None or (loaded.stamp is not None and loaded.stamp != stamp_of(Path(loaded.place))):
+            loaded = self._models[name] = load_model(given)
+        state = (loaded, self._store.streams)
+        known = self._finders.get(name)
+        if known is None or known[0] != state:
+            known = self._finders[name] = (state, open_search(self._store, self._shelf, loaded))
+        return known[1]
 
     # Looking -------------------------------------------------------------------------------------
 

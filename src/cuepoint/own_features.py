@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import cuepoint
 from cuepoint.encoders import TextEncoder, encode_tokens, token_fingerprint
 from cuepoint.features.fingerprint import Fingerprint
 from cuepoint.features.store import Written, write_store
@@ -54,7 +53,6 @@ def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprin
     return Fingerprint(
         encoder=name,
         weights_sha256=weights if len(weights) == 64 else None,
-        version=cuepoint.__version__,
         extra={"fingerprint": fingerprint},
         **facts,
     )

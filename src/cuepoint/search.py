@@ -55,6 +55,27 @@ class Encodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What another way of finding moments answers: moments, best first, and what is to be said of them."""
+
+    moments: Sequence[ScoredMoment]
+    notes: Sequence[str] = ()
+
+
+class Finder(Protocol):
+    """Another way to find moments than the streams' own: a trained system (`trained_search.py`)."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
+        """At most `k` moments for a query in the videos that are allowed (None: all)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
@@ -173,8 +194,7 @@ class StreamAnswer:
 
     def text(self, row: int) -> str:
         """The words inside the moment, cut off where they become many."""
-        words = " ".join(text for text in self.block.text[self._clips(row)] if text)
-        return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
+        return shortened(" ".join(text for text in self.block.text[self._clips(row)] if text))
 
     def _clips(self, row: int) -> slice:
         offset = int(self.block.offsets[int(self.moments.video[row])])
@@ -225,17 +245,23 @@ class Searcher:
         filter: Filter | None = None,
         streams: Sequence[str] = (),
         min_confidence: float = 0.0,
+        model: Finder | None = None,
     ) -> SearchResult:
-        """At most `k` moments for a sentence, best first.
+        """At most `k` moments for a sentence, best first; found by `model` where one is given.
 
         Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
         """
         words, notes = checked_query(text, k, min_confidence)
         allowed, said_of_filter = self._allowed(filter)
         notes += said_of_filter
-        answers = self._find_in(words, allowed, streams)
-        ranked = self.rank(answers)
-        answer, doubt = _judged(words, ranked, answers, self._thresholds)
+        if model is not None:
+            found = model.find(words, k, allowed, self)
+            ranked, answer, doubt = list(found.moments), _answer_of(found), _unmeasured(model)
+            notes += found.notes
+        else:
+            answers = self._find_in(words, allowed, streams)
+            ranked = self.rank(answers)
+            answer, doubt = _judged(words, ranked, answers, self._thresholds)
         kept = [found for found in ranked if (found.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{_UNCALIBRATED}; ask without a least confidence")
@@ -245,7 +271,8 @@ class Searcher:
         moments = tuple(found for found in kept if found.moment.video_id in videos)
         if not moments:
             answer, doubt = "no_match", ""
-        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt, self._rates)
+        rates = self._rates if model is None else None
+        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt, rates)
 
     def find_all(
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
@@ -294,6 +321,18 @@ class Searcher:
         if not spoken and len(moments):
             moments = snap(moments, *self._shots(block.video_ids), SEEN.snap_seconds)
         return StreamAnswer(stream, nearest, matched, block, scores, moments)
+
+    def candidates(
+        self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None
+    ) -> list[str]:
+        """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
+        question, found = self.ask(text, streams), []
+        for stream in streams:
+            vector = question.vectors.get(stream)
+            if vector is not None:
+                found.append(self._store.nearest(stream, vector, NEAREST_CLIPS, video_ids=allowed))
+            found.append(self._store.match_text(stream, text, MATCHED_CLIPS, video_ids=allowed))
+        return _candidates(*found)
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
@@ -350,6 +389,14 @@ def said_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
     """The first stream whose best moment has every word of the query, as the query has it."""
     words = set(query_words(query)[0])
     return next((one for one in answers if words and len(one.moments) and one.says(0, words)), None)
+
+
+def _answer_of(found: Found) -> Answer:
+    return "unsure" if found.moments else "no_match"
+
+
+def _unmeasured(model: Finder) -> str:
+    return f"how sure an answer of {printable(model.name)} is, has not been measured on this corpus"
 
 
 def _judged(
@@ -448,6 +495,11 @@ def _candidates(*found: ClipHits | None) -> list[str]:
             if rank < len(one) and len(chosen) < CANDIDATE_VIDEOS:
                 chosen.setdefault(one[rank])
     return list(chosen)
+
+
+def shortened(words: str) -> str:
+    """Words to show, cut off where they become many."""
+    return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
 
 
 def _twin(ranked: Sequence[ScoredMoment], found: ScoredMoment, stream: str) -> int | None:

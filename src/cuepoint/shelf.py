@@ -98,6 +98,16 @@ class Shelf:
             ) from error
         return self._adopted(opened, info)
 
+    def by_name(self, name: str | None) -> TextEncoder:
+        """The text encoder of that name, None for the offline default. Raises EncoderUnavailable."""
+        from cuepoint.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
+
+        wanted = name or DEFAULT_TEXT_ENCODER
+        for known in self._encoders.values():
+            if known.name == wanted:
+                return known
+        return self._adopted(open_text_encoder(name), None)
+
     def for_queries(self) -> dict[str, TextEncoder]:
         """What queries are encoded with, for each stream that has vectors."""
         streams = self._store.streams

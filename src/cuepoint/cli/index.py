@@ -15,10 +15,13 @@ from cuepoint.cli.options import (
     add_format,
     console,
     corpus_name,
+    encoded_with,
     for_terminal,
+    open_corpus,
     print_json,
     wants_json,
 )
+from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
     from cuepoint.corpus import Corpus, Request
@@ -35,7 +38,8 @@ examples:
   cuepoint index ~/Videos --corpus my.corpus
   cuepoint index ~/Videos --corpus my.corpus --vision openai/clip-vit-base-patch32
   cuepoint index talks/ --corpus my.corpus --transcribe small --meta speaker="Ada L."
-  cuepoint index --corpus my.corpus --retry"""
+  cuepoint index --corpus my.corpus --retry
+  cuepoint index --corpus my.corpus --model runs/xml"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -80,6 +84,11 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
     )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="then encode the videos with this trained system, for search --model (without PATH: only that)",
+    )
     parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
     add_format(parser)
     parser.set_defaults(run=run)
@@ -87,9 +96,9 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, say the plan, index, say what came of it."""
-    from cuepoint.types import UsageError
-
     if not options.paths and not options.retry:
+        if options.model:
+            return _encode(open_corpus(options), options)
         raise UsageError(
             "what shall be indexed? Give files or folders, or --retry for those that failed before"
         )
@@ -100,7 +109,22 @@ def run(options: argparse.Namespace) -> int:
             return _dry_run(corpus, options)
         # Planned while nobody else can write, so that the plan still fits when it is carried out.
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
-            return _run(corpus, options)
+            code = _run(corpus, options)
+            if options.model and not code:
+                encoded_with(corpus, options.model, wait=options.wait)
+            return code
+
+
+def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
+    """Only let a trained system encode the videos that are there."""
+    if options.dry_run:
+        raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
+    videos = encoded_with(corpus, options.model, wait=options.wait)
+    if wants_json(options):
+        print_json({"model": options.model, "videos": videos})
+    else:
+        _say([f"{videos:,} videos can be searched with {options.model}"], sys.stdout)
+    return 0
 
 
 @contextlib.contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cuepoint.types import UsageError
@@ -83,7 +84,10 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
-    return open_corpus(options).search(
+    corpus, model = open_corpus(options), getattr(options, "model", None)
+    if model is not None:
+        encoded_with(corpus, model)
+    return corpus.search(
         options.query,
         k=options.k,
         within=options.within,
@@ -92,7 +96,39 @@ def searched(options: argparse.Namespace) -> SearchResult:
         after=options.after,
         before=options.before,
         where=options.where,
+        model=model,
     )
+
+
+def encoded_with(corpus: Corpus, model: str, *, wait: bool | None = None) -> int:
+    """Let a trained system encode what is new in a corpus, with a bar on standard error.
+
+    How many videos it holds then. `wait` None: where another indexer is at work, it is left at that (0).
+    """
+    from cuepoint.index.lock import CorpusBusy
+
+    with _encoding_bar(model) as show:
+        try:
+            return corpus.encode(model, wait=bool(wait), progress=show)
+        except CorpusBusy:
+            if wait is None:
+                return 0
+            raise
+
+
+@contextlib.contextmanager
+def _encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
+    """What shows how many videos are encoded; silent where nobody looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, of: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn(f"encoding videos with {for_terminal(model)}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        job = bar.add_task("", total=None)
+        yield lambda done, of: bar.update(job, completed=done, total=of)
 
 
 def wants_json(options: argparse.Namespace) -> bool:

@@ -27,7 +27,8 @@ examples:
   cuepoint search "a red flower opens" --corpus my.corpus -k 3
   cuepoint search "quarterly numbers" --within meeting.mp4 --min-confidence 0.9
   cuepoint search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
-  cuepoint search "budget" --after 2024-01-01 --json | jq '.moments[0]'"""
+  cuepoint search "budget" --after 2024-01-01 --json | jq '.moments[0]'
+  cuepoint search "a person opens the door" --corpus my.corpus --model runs/xml"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -59,6 +60,11 @@ def add_parser(verbs: Any) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="videos whose metadata fit; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="find moments with this trained system: a folder of `cuepoint train`, or owner/name on a hub",
     )
     add_format(parser)
     parser.set_defaults(run=run)

@@ -313,6 +313,10 @@ class Store:
 
         return self._read(f"read table {name}", read)
 
+    def count_side(self, name: str) -> int:
+        """How many rows a table beside the clips has."""
+        return self._read(f"read table {name}", lambda: int(self._table(name).count_rows()))
+
     def nearest_in_side(
         self, name: str, vector: ArrayLike, k: int, video_ids: Sequence[str] | None = None
     ) -> ClipHits:

@@ -1,0 +1,247 @@
+"""What a trained system made of a corpus's videos, kept in the index: search keys, and whole encodings.
+
+For each system (by its fingerprint) there are tables beside the clips: `keys_<system>_<stream>` with one row
+a search key (video, number, seconds, vector), and `encodings_<system>` with one row a video (its mark, how it
+lies on the system's grid, and the encoding itself as bytes). A video counts only while its row in `encodings`
+bears the mark of its ledger row; that row goes first and comes last, so what a killed run leaves of a video
+is not used and is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuepoint.index.records import ClipHits, VideoRecord
+from cuepoint.index.store import SideTable, Store
+from cuepoint.index.tables import vector_field
+from cuepoint.index.upkeep import Distance
+from cuepoint.types import UsageError
+
+_SYSTEM = re.compile(r"[0-9a-f]{8,64}")
+_FACT = "system:"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemKeys:
+    """A trained system whose keys a corpus holds.
+
+    `system` is its fingerprint, `name` what people call it, `place` where it was opened from. `streams` are
+    the widths of its keys by stream, `distance` how they are compared. `ledger` is the version of the
+    ledger up to which all videos were encoded, -1 where some were not.
+    """
+
+    system: str
+    name: str
+    place: str
+    streams: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    distance: Distance = "cosine"
+    ledger: int = -1
+
+    def __post_init__(self) -> None:
+        if not _SYSTEM.fullmatch(self.system):
+            raise UsageError(f"{self.system!r} is no fingerprint of a system: 8 to 64 hexadecimal digits")
+
+    def table(self, stream: str) -> str:
+        """The name of a stream's table of keys."""
+        return f"keys_{self.system}_{stream}"
+
+    @property
+    def encodings(self) -> str:
+        """The name of the table of encodings."""
+        return f"encodings_{self.system}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedVideo:
+    """One video as a trained system keeps it.
+
+    `rows` is how many rows it has on the system's grid before pooling, `duration` its seconds. `keys` are
+    (K, D) by stream, `start` and `end` (K,) the seconds that each key stands for. `encoding` is the whole of
+    it as bytes, which are not looked into here.
+    """
+
+    video_id: str
+    mark: str
+    rows: int
+    duration: float
+    keys: Mapping[str, NDArray[np.float32]]
+    start: Mapping[str, NDArray[np.float64]]
+    end: Mapping[str, NDArray[np.float64]]
+    encoding: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptVideo:
+    """What the index gives back of an `EncodedVideo`."""
+
+    video_id: str
+    rows: int
+    duration: float
+    encoding: bytes
+
+
+def mark_of(record: VideoRecord) -> str:
+    """What changes whenever a video's clips are written anew (16 digits)."""
+    told = [record.content_hash, record.indexed_at, record.duration, sorted(record.streams.items())]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def known_systems(store: Store) -> list[SystemKeys]:
+    """The trained systems whose keys a corpus holds."""
+    return [SystemKeys(**fact) for _, fact in sorted(store.facts(_FACT).items())]
+
+
+def open_keys(store: Store, system: str) -> Keys | None:
+    """The keys of a system by its fingerprint; None where there are none."""
+    fact = store.fact(_FACT + system)
+    return None if fact is None else Keys(store, SystemKeys(**fact))
+
+
+def add_keys(store: Store, info: SystemKeys) -> Keys:
+    """Make room for a system's keys, or take what there is of them."""
+    with store.writing():
+        for stream, width in info.streams.items():
+            _add_table(store, SideTable(info.table(stream), info.distance), _keys_schema(width))
+        _add_table(store, SideTable(info.encodings), _encodings_schema())
+        keys = open_keys(store, info.system)
+        if keys is None:
+            keys = Keys(store, info)
+            keys.describe(info)
+    return keys
+
+
+def remove_keys(store: Store, info: SystemKeys) -> None:
+    """Drop all that a corpus holds of a system."""
+    with store.writing():
+        store.forget_fact(_FACT + info.system)
+        there = [info.encodings, *(info.table(stream) for stream in info.streams)]
+        store.remove_sides([name for name in there if name in store.sides])
+
+
+class Keys:
+    """The keys and encodings of one trained system in one corpus."""
+
+    def __init__(self, store: Store, info: SystemKeys) -> None:
+        self._store = store
+        self.info = info
+
+    def describe(self, info: SystemKeys) -> None:
+        """Write down what is known of the system now."""
+        self._store.put_fact(_FACT + info.system, asdict(info) | {"streams": dict(info.streams)})
+        self.info = info
+
+    def marks(self) -> dict[str, str]:
+        """The mark of each video that is encoded."""
+        found = self._store.read_side(self.info.encodings, ["video_id", "mark"])
+        return dict(zip(found["video_id"].to_pylist(), found["mark"].to_pylist(), strict=True))
+
+    def count(self) -> int:
+        """How many videos are encoded."""
+        return self._store.count_side(self.info.encodings)
+
+    def put(self, videos: Sequence[EncodedVideo]) -> None:
+        """Write videos; what was there of them goes."""
+        if not videos:
+            return
+        ids = [video.video_id for video in videos]
+        with self._store.writing():
+            self._store.replace_in_side(self.info.encodings, ids, None)
+            for stream, width in self.info.streams.items():
+                rows = _key_rows(videos, stream, width)
+                self._store.replace_in_side(self.info.table(stream), ids, rows)
+            self._store.replace_in_side(self.info.encodings, ids, _encoding_rows(videos))
+
+    def forget(self, video_ids: Sequence[str]) -> None:
+        """Drop videos that are no longer in the corpus."""
+        with self._store.writing():
+            for begin in range(0, len(video_ids), 1000):
+                part = video_ids[begin : begin + 1000]
+                for name in (self.info.encodings, *map(self.info.table, self.info.streams)):
+                    self._store.replace_in_side(name, part, None)
+
+    def nearest(
+        self, stream: str, vector: ArrayLike, k: int, video_ids: Sequence[str] | None = None
+    ) -> ClipHits:
+        """The k keys of a stream that are nearest to a search vector (D,), best first."""
+        return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids)
+
+    def encodings(self, video_ids: Sequence[str] | None = None) -> list[KeptVideo]:
+        """What is kept of some videos (None: all), in order of `video_ids`; without those not encoded."""
+        columns = ["video_id", "rows", "duration", "encoding"]
+        found = self._store.read_side(self.info.encodings, columns, video_ids)
+        values = (found[name].to_pylist() for name in columns)
+        kept = {row[0]: KeptVideo(*row) for row in zip(*values, strict=True)}
+        return [kept[name] for name in (sorted(kept) if video_ids is None else video_ids) if name in kept]
+
+
+def _add_table(store: Store, side: SideTable, schema: Any) -> None:
+    if side.name not in store.sides:
+        store.add_side(side, schema)
+
+
+def _keys_schema(width: int) -> Any:
+    import pyarrow as pa
+
+    columns = [
+        ("video_id", pa.string()),
+        ("index", pa.int32()),
+        ("start", pa.float64()),
+        ("end", pa.float64()),
+    ]
+    return pa.schema([*columns, vector_field(width)])
+
+
+def _encodings_schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("video_id", pa.string()),
+            ("mark", pa.string()),
+            ("rows", pa.int32()),
+            ("duration", pa.float64()),
+            ("encoding", pa.large_binary()),
+        ]
+    )
+
+
+def _key_rows(videos: Iterable[EncodedVideo], stream: str, width: int) -> Any:
+    import pyarrow as pa
+
+    schema = _keys_schema(width)
+    return pa.Table.from_batches([_rows_of(video, stream, width, schema) for video in videos], schema=schema)
+
+
+def _rows_of(video: EncodedVideo, stream: str, width: int, schema: Any) -> Any:
+    import pyarrow as pa
+
+    keys = video.keys[stream]
+    if keys.shape[1] != width:
+        raise UsageError(f"{video.video_id}: keys of width {keys.shape[1]}; stream {stream} holds {width}")
+    values = np.ascontiguousarray(keys, dtype=np.float16).reshape(-1)
+    columns = [
+        pa.array([video.video_id] * len(keys), pa.string()),
+        pa.array(np.arange(len(keys), dtype=np.int32)),
+        pa.array(video.start[stream]),
+        pa.array(video.end[stream]),
+        pa.FixedSizeListArray.from_arrays(pa.array(values), width),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _encoding_rows(videos: Iterable[EncodedVideo]) -> Any:
+    import pyarrow as pa
+
+    names = _encodings_schema().names
+    return pa.Table.from_pylist(
+        [{name: getattr(video, name) for name in names} for video in videos], schema=_encodings_schema()
+    )

@@ -1,0 +1,257 @@
+"""A corpus's videos through a trained system: clips on its grid -> encoding -> keys in the index.
+
+A video is encoded alone or with others of exactly its length, so that nothing of it is padding. Encodings
+are kept as safetensors of half-precision numbers (full precision where a number is too large for that).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cuepoint.index.even_grid import GridVideo, check_stream, videos_on_grid
+from cuepoint.index.interrupts import uninterrupted
+from cuepoint.index.keys import (
+    EncodedVideo,
+    KeptVideo,
+    Keys,
+    SystemKeys,
+    add_keys,
+    known_systems,
+    mark_of,
+    open_keys,
+    remove_keys,
+)
+from cuepoint.index.records import EncoderMismatch, VideoRecord
+from cuepoint.index.store import Store
+from cuepoint.models.inputs import StreamInput
+from cuepoint.models.protocol import VideoEncoding
+from cuepoint.ranking.corpus import device_of, evaluating
+from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from cuepoint.models.trained import Trained
+
+Progress = Callable[[int, int], None]
+"""Is told how many videos are encoded, and of how many."""
+
+# Videos that are read, encoded and written together: a kill loses no more than these.
+_VIDEOS_AT_A_TIME = 512
+_CLIPS_AT_ONCE = 6_400
+_GROUPS = ("keys", "key_masks", "parts")
+# A key whose length is farther from 1 is not found by its direction alone.
+_UNIT_WITHIN = 0.01
+
+
+def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
+    """Notes on what could not be checked of whether a system fits a corpus.
+
+    Raises UsageError for a stream that the corpus lacks or that has clips of another length; EncoderMismatch,
+    naming both sides stream by stream, where vectors were made by other encoders than it was trained on.
+    """
+    inputs = trained.inputs
+    lacking = [stream for stream in inputs.streams if stream not in store.streams]
+    if lacking:
+        raise UsageError(
+            f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
+            f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; index with "
+            "--vision MODEL for pictures, or take a system that was trained without"
+        )
+    wrong, notes = [], []
+    for stream, told in inputs.streams.items():
+        info = check_stream(store, stream, inputs.clip_seconds)
+        problem, note = held_against(told, info.encoder, info.fingerprint, info.dimension)
+        wrong += [f"stream {stream}: {problem}"] if problem else []
+        notes += [f"{name}: stream {stream}: {note}"] if note else []
+    if wrong:
+        raise EncoderMismatch(
+            f"{name} does not fit {store.place}: {'; '.join(wrong)}. Index the videos into a new corpus with "
+            "the encoders of the system, or train on `cuepoint features export` of this corpus"
+        )
+    return notes
+
+
+def held_against(told: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
+    """What is wrong with features for a system ("": nothing), and what could not be checked of them.
+
+    The hash of the weights decides where both sides have one, else the encoder's name.
+    """
+    theirs, ours = _weights_of(told.fingerprint), _weights_of(fingerprint)
+    trained_on = f"{told.encoder or 'an encoder without a name'} ({told.width} wide"
+    trained_on += f", weights {theirs[:12]}…)" if theirs else ")"
+    here = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
+    both = f"trained on {trained_on}, here it is {here}"
+    if told.width != width:
+        return both, ""
+    if told.fingerprint and told.fingerprint == fingerprint:
+        return "", ""
+    if theirs and ours:
+        return ("", "") if theirs == ours else (both, "")
+    if told.encoder:
+        return ("", "") if told.encoder == encoder else (both, "")
+    return "", f"the system does not say which encoder it was trained with; taken for {encoder}"
+
+
+def _weights_of(fingerprint: str) -> str:
+    """The hash of the weights in a fingerprint: an encoder's own line, or facts as JSON; "" without one."""
+    try:
+        facts = json.loads(fingerprint)
+    except ValueError:
+        parts = fingerprint.removesuffix(":tokens").split()
+        facts = dict(part.split("=", 1) for part in parts if "=" in part)
+    if not isinstance(facts, dict):
+        return ""
+    return str(facts.get("weights_sha256") or facts.get("weights") or "")
+
+
+def stale_videos(store: Store, keys: Keys) -> tuple[list[VideoRecord], list[str]]:
+    """Videos whose encoding is missing or old, and ids of encodings whose video is gone."""
+    marks = keys.marks()
+    records = {record.video_id: record for record in store.videos() if record.streams}
+    stale = [record for name, record in records.items() if marks.get(name) != mark_of(record)]
+    return stale, [name for name in marks if name not in records]
+
+
+def bring_up_to_date(
+    store: Store,
+    trained: Trained,
+    name: str,
+    place: str,
+    *,
+    wait: float = 0.0,
+    progress: Progress | None = None,
+) -> Keys:
+    """Encode what is new or changed, drop what is gone; the keys afterwards.
+
+    What the corpus kept of an earlier system from the same place is dropped. Raises CorpusBusy after `wait`
+    seconds while another writer is at work, UsageError for a corpus without videos.
+    """
+    with store.writing(wait=wait):
+        for info in known_systems(store):
+            if info.place == place and info.system != trained.fingerprint:
+                remove_keys(store, info)
+        keys = open_keys(store, trained.fingerprint) or _new_keys(store, trained, name, place)
+        stale, gone = stale_videos(store, keys)
+        keys.forget(gone)
+        done = 0
+        for videos in _encoded(store, trained, stale):
+            with uninterrupted():
+                keys.put(videos)
+            done += len(videos)
+            if progress is not None:
+                progress(done, len(stale))
+        store.optimize()
+        keys.describe(replace(keys.info, name=name, place=place, ledger=store.version))
+    return keys
+
+
+def _new_keys(store: Store, trained: Trained, name: str, place: str) -> Keys:
+    """Room for a system's keys; what they look like is seen from one video."""
+    records = [record for record in store.videos() if record.streams]
+    for videos in _encoded(store, trained, records[:_VIDEOS_AT_A_TIME]):
+        lengths = [np.linalg.norm(rows, axis=1) for rows in videos[0].keys.values() if len(rows)]
+        unit = all(np.abs(one - 1).max() < _UNIT_WITHIN for one in lengths)
+        streams = {stream: rows.shape[1] for stream, rows in videos[0].keys.items()}
+        return add_keys(
+            store, SystemKeys(trained.fingerprint, name, place, streams, "cosine" if unit else "dot")
+        )
+    raise UsageError(f"{store.place} has no videos that {name} could read; index some first")
+
+
+def _encoded(store: Store, trained: Trained, records: Sequence[VideoRecord]) -> Iterator[list[EncodedVideo]]:
+    """Videos through the system, some at a time; those without any time are left out."""
+    inputs = trained.inputs
+    for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
+        part = records[begin : begin + _VIDEOS_AT_A_TIME]
+        groups: defaultdict[int, list[GridVideo]] = defaultdict(list)
+        for video in videos_on_grid(store, list(inputs.streams), inputs.clip_seconds, part):
+            groups[inputs.clips_of(_rows_of(video))].append(video)
+        made: list[EncodedVideo] = []
+        for clips, videos in sorted(groups.items()):
+            most = max(1, _CLIPS_AT_ONCE // clips)
+            for low in range(0, len(videos), most):
+                made += _encode(trained, videos[low : low + most])
+        if made:
+            yield made
+
+
+def _rows_of(video: GridVideo) -> int:
+    return max(map(len, video.streams.values()))
+
+
+def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVideo]:
+    """Videos of one length through the system."""
+    names = [video.record.video_id for video in videos]
+    clips = trained.inputs.clips(
+        [video.streams for video in videos], [video.duration for video in videos], names
+    )
+    with evaluating(trained.model):
+        encoding = trained.model.encode_videos(clips.to(device_of(trained.model))).to("cpu")
+    for row, video in enumerate(videos):
+        rows = _rows_of(video)
+        real = {stream: mask[row].bool() for stream, mask in encoding.key_masks.items()}
+        keys = {stream: one[row][real[stream]].float().numpy() for stream, one in encoding.keys.items()}
+        start: dict[str, NDArray[np.float64]] = {}
+        end: dict[str, NDArray[np.float64]] = {}
+        for stream in keys:
+            low = np.flatnonzero(real[stream].numpy())
+            seconds = key_seconds(trained, len(real[stream]), rows, video.duration)
+            start[stream] = np.asarray(low * seconds, np.float64)
+            end[stream] = np.minimum(start[stream] + seconds, max(video.duration, seconds))
+        yield EncodedVideo(
+            video.record.video_id,
+            mark_of(video.record),
+            rows,
+            video.duration,
+            keys,
+            start,
+            end,
+            _packed(encoding, row),
+        )
+
+
+def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
+    """Seconds that one of a video's cells stands for: a clip, or an equal share of the video."""
+    if cells == trained.inputs.clips_of(rows):
+        return trained.inputs.clip_seconds_of(rows)
+    return duration / cells
+
+
+def _packed(encoding: VideoEncoding, row: int) -> bytes:
+    """One video's encoding as bytes."""
+    tensors = {"mask": encoding.mask[row]}
+    for group in _GROUPS:
+        named: Mapping[str, Tensor] = getattr(encoding, group)
+        tensors |= {f"{group}/{name}": _half(one[row]) for name, one in named.items()}
+    packed: bytes = safetensors.torch.save({name: one.contiguous().clone() for name, one in tensors.items()})
+    return packed
+
+
+def _half(tensor: Tensor) -> Tensor:
+    if tensor.dtype != torch.float32:
+        return tensor
+    half = tensor.to(torch.float16)
+    return half if bool(torch.isfinite(half).all()) else tensor
+
+
+def unpacked(video: KeptVideo) -> VideoEncoding:
+    """The encoding of one video (V = 1), in full precision."""
+    groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
+    mask = torch.zeros(0)
+    for name, tensor in safetensors.torch.load(video.encoding).items():
+        group, _, rest = name.partition("/")
+        whole = tensor.float() if tensor.dtype == torch.float16 else tensor
+        if rest:
+            groups[group][rest] = whole[None]
+        else:
+            mask = whole[None]
+    return VideoEncoding(mask, **groups)

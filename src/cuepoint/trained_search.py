@@ -1,0 +1,400 @@
+"""Searching a corpus with a trained system: tokens -> search vectors -> nearest keys -> candidate videos ->
+their exact scores -> spans -> moments.
+
+What the system keeps of each video lies in the index (`model_keys.py`, `index/keys.py`). It is made on first
+use and brought up to date whenever the list of videos has changed. A system without keys gets its candidates
+from the search that needs no training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuepoint.encoders import TextEncoder, encode_tokens, token_fingerprint
+from cuepoint.index.keys import KeptVideo, Keys, open_keys
+from cuepoint.index.lock import CorpusBusy
+from cuepoint.index.records import ClipHits, EncoderMismatch
+from cuepoint.index.store import Store
+from cuepoint.model_keys import (
+    Progress,
+    bring_up_to_date,
+    check_fit,
+    held_against,
+    key_seconds,
+    stale_videos,
+    unpacked,
+)
+from cuepoint.models.decoding import seconds_of
+from cuepoint.models.protocol import QueryEncoding, VideoEncoding, joined
+from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
+from cuepoint.overlap import suppress
+from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
+from cuepoint.ranking.localize import best_moments, can_localize
+from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
+from cuepoint.search import Found, Searcher, shortened
+from cuepoint.types import Evidence, Moment, ScoredMoment
+
+if TYPE_CHECKING:
+    from cuepoint.shelf import Shelf
+
+Floats = NDArray[np.float64]
+
+CANDIDATE_VIDEOS = 100
+"""Videos that are scored exactly: of 20,000 they hold the ten best moments (benchmarks/model_search.py)."""
+NEAREST_KEYS = 400
+"""Keys asked of the index, for each stream; more where they belong to few videos."""
+_MORE_KEYS, _MOST_KEYS = 4, 6_400
+NMS = 0.5
+"""Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
+_SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
+# How long a search waits for another writer before it answers from what is encoded so far.
+_WAIT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained system, opened: `name` is what people call it, `place` where it lies.
+
+    `stamp` changes when the files are replaced; None for one that was made in Python or came from a hub.
+    """
+
+    trained: Trained
+    name: str
+    place: str
+    stamp: tuple[int, ...] | None
+
+
+def load_model(model: str | Path | Trained) -> LoadedModel:
+    """A trained system by its folder, or by its name on a hub. Raises UsageError, FormatError."""
+    if isinstance(model, Trained):
+        return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
+    folder = Path(model).expanduser()
+    here = folder.is_dir()
+    stamp = stamp_of(folder) if here else None
+    trained = Trained.from_pretrained(folder if here else model)
+    place = str(folder.resolve()) if here else str(model)
+    return LoadedModel(trained, folder.name or str(model), place, stamp)
+
+
+def stamp_of(folder: Path) -> tuple[int, ...]:
+    """Sizes and times of a system's files: what changes when they are replaced."""
+    there = [path.stat() for name in (WEIGHTS, CONFIG) if (path := folder / name).is_file()]
+    return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))
+
+
+def query_encoder(trained: Trained, name: str, shelf: Shelf) -> tuple[TextEncoder, list[str]]:
+    """What makes the tokens that a system reads, and notes on what could not be checked of it.
+
+    Raises EncoderMismatch, naming both, where the encoder of that name has other weights or another width.
+    """
+    told = trained.inputs.query
+    encoder = shelf.by_name(told.encoder or None)
+    width = encode_tokens(encoder, ["a"])[0].shape[1]
+    problem, note = held_against(told, encoder.name, token_fingerprint(encoder), width)
+    if problem:
+        raise EncoderMismatch(
+            f"{name} reads queries of another encoder: {problem}; install that encoder, or train on "
+            "`cuepoint features tokens` made with this one"
+        )
+    return encoder, [f"{name}: queries: {note}"] if note else []
+
+
+class TrainedSearch:
+    """Finds moments in one corpus with one trained system; a `search.Finder`."""
+
+    def __init__(self, store: Store, loaded: LoadedModel, encoder: TextEncoder, notes: Sequence[str] = ()):
+        self._store, self._loaded, self._encoder = store, loaded, encoder
+        self._trained = loaded.trained
+        self._fingerprint = loaded.trained.fingerprint
+        self._notes = [*notes, *check_fit(store, loaded.trained, loaded.name)]
+        self._checked: int | None = None
+        self._keys: Keys | None = None
+        self._usable: frozenset[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call the system."""
+        return self._loaded.name
+
+    def prepare(self, *, wait: float = _WAIT_SECONDS, progress: Progress | None = None) -> int:
+        """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
+        keys = self._current()
+        if keys is None:
+            self._keys = keys = bring_up_to_date(
+                self._store, self._trained, self.name, self._loaded.place, wait=wait, progress=progress
+            )
+            self._checked, self._usable = self._store.version, None
+        return keys.count()
+
+    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
+        """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
+        keys, notes = self._fresh()
+        encoded = self._asked(text)
+        if self._usable is not None:
+            wanted = sorted(self._usable) if allowed is None else allowed
+            allowed = [name for name in wanted if name in self._usable]
+        if allowed is not None and not allowed:
+            return Found([], [*self._notes, *notes])
+        kept = keys.encodings(self._candidates(keys, text, encoded, allowed, searcher))
+        moments = self._moments(kept, encoded, k) if kept else []
+        return Found(moments, [*self._notes, *notes])
+
+    def _fresh(self) -> tuple[Keys, list[str]]:
+        """The keys, up to date unless somebody else is writing; then a note says what is left out."""
+        try:
+            self.prepare()
+        except CorpusBusy as error:
+            keys = open_keys(self._store, self._fingerprint)
+            if keys is None:
+                raise
+            stale, _ = stale_videos(self._store, keys)
+            self._usable = frozenset(keys.marks()) - {record.video_id for record in stale}
+            note = f"{len(stale):,} videos are not yet encoded with {self.name} and were not searched"
+            return keys, [f"{note} ({error})"] if stale else []
+        assert self._keys is not None
+        return self._keys, []
+
+    def _current(self) -> Keys | None:
+        """The keys where no video has come, changed or gone since they were made; else None."""
+        version = self._store.version
+        if self._keys is None or self._checked != version:
+            keys = open_keys(self._store, self._fingerprint)
+            if keys is None or keys.info.ledger != version:
+                return None
+            self._keys, self._checked, self._usable = keys, version, None
+        return self._keys
+
+    def _asked(self, text: str) -> QueryEncoding:
+        """The query, encoded."""
+        model = self._trained.model
+        batch = self._trained.inputs.queries(encode_tokens(self._encoder, [text]), ["the query"])
+        with evaluating(model):
+            encoded: QueryEncoding = model.encode_queries(batch.to(device_of(model)))
+        return encoded
+
+    def _candidates(
+        self,
+        keys: Keys,
+        text: str,
+        encoded: QueryEncoding,
+        allowed: Sequence[str] | None,
+        searcher: Searcher,
+    ) -> list[str] | None:
+        """Ids of the videos to score exactly; None for all."""
+        if allowed is not None and len(allowed) <= CANDIDATE_VIDEOS:
+            return list(allowed)
+        if keys.count() <= CANDIDATE_VIDEOS:
+            return None if allowed is None else list(allowed)
+        if not keys.info.streams or not encoded.search:
+            return searcher.candidates(text, self._trained.inputs.streams, allowed)
+        vectors = {name: one[0].float().cpu().numpy() for name, one in encoded.search.items()}
+        return nearest_videos(keys, vectors, CANDIDATE_VIDEOS, allowed)
+
+    def _moments(self, kept: Sequence[KeptVideo], encoded: QueryEncoding, k: int) -> list[ScoredMoment]:
+        kept = sorted(kept, key=lambda video: video.video_id)
+        videos = joined([unpacked(video) for video in kept]).to(device_of(self._trained.model))
+        corpus = self._corpus_of(kept, videos)
+        ranked = _Ranked(self._trained, corpus, encoded, k)
+        found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
+        evidence = _Evidence(self._store, self._trained, encoded, corpus, kept)
+        return evidence.of(found)
+
+    def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> CorpusEncoding:
+        """The candidates as a corpus of their own."""
+        cells = videos.mask.sum(1).tolist()
+        seconds = [
+            key_seconds(self._trained, count, video.rows, video.duration)
+            for count, video in zip(cells, kept, strict=True)
+        ]
+        return CorpusEncoding(
+            tuple(video.video_id for video in kept),
+            np.array(seconds, np.float64),
+            np.array([video.duration for video in kept], np.float64),
+            [videos],
+            np.zeros(len(kept), np.int64),
+            np.arange(len(kept), dtype=np.int64),
+        )
+
+
+def nearest_videos(
+    keys: Keys, vectors: Mapping[str, NDArray[np.float32]], count: int, allowed: Sequence[str] | None = None
+) -> list[str]:
+    """About `count` videos whose best keys are nearest, best first: a mean over the streams.
+
+    A video that one stream finds and another does not is taken to score there what the last key found did:
+    it cannot score more.
+    """
+    hits = {stream: _enough(keys, stream, vector, count, allowed) for stream, vector in vectors.items()}
+    best: dict[str, dict[str, float]] = {}
+    for stream, found in hits.items():
+        for name, score in zip(found.video_ids, found.score.tolist(), strict=True):
+            best.setdefault(name, {}).setdefault(stream, score)  # hits come best first
+    floors = {stream: float(found.score[-1]) if len(found) else 0.0 for stream, found in hits.items()}
+    total = {name: sum({**floors, **scores}.values()) for name, scores in best.items()}
+    return sorted(total, key=lambda name: (-total[name], name))[:count]
+
+
+def _enough(
+    keys: Keys, stream: str, vector: NDArray[np.float32], count: int, allowed: Sequence[str] | None
+) -> ClipHits:
+    """The nearest keys of a stream, so many that they belong to `count` videos or there are no more."""
+    asked = NEAREST_KEYS
+    while True:
+        hits = keys.nearest(stream, vector, asked, allowed)
+        if len(hits) < asked or asked >= _MOST_KEYS or len(set(hits.video_ids)) >= count:
+            return hits
+        asked *= _MORE_KEYS
+
+
+@dataclass(frozen=True, eq=False)
+class _Spans:
+    """Moments found in candidates, best first: rows of the candidates, clips (inclusive), seconds, scores."""
+
+    row: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    start: Floats
+    end: Floats
+    score: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """The best moments of one query in candidate videos."""
+
+    trained: Trained
+    corpus: CorpusEncoding
+    encoded: QueryEncoding
+    k: int
+
+    def moments(self) -> _Spans:
+        """At most k that differ: more spans are decoded until so many survive suppression."""
+        candidates = best_videos(self._scores(), len(self.corpus))
+        count = max(_LEAST_SPANS, _SPANS_A_MOMENT * self.k)
+        while True:
+            found = self._decoded(candidates, count)
+            kept = self._distinct(found)
+            if len(kept.row) >= self.k or len(found.row) < count or count >= _MOST_SPANS:
+                return kept
+            count = min(5 * count, _MOST_SPANS)
+
+    def whole_videos(self) -> _Spans:
+        """The best videos from beginning to end, for a system that finds no moments in them."""
+        best = best_videos(self._scores(), min(self.k, len(self.corpus)))
+        rows = best.rows[0].cpu().numpy()
+        last = self.corpus.blocks[0].mask.sum(1).cpu().numpy()[rows] - 1
+        ends = self.corpus.durations[rows]
+        scores = best.scores[0].double().cpu().numpy()
+        return _Spans(rows, np.zeros_like(rows), last, np.zeros(len(rows)), ends, scores)
+
+    def _scores(self) -> torch.Tensor:
+        """(1, V): what the system says of each candidate; zeros where it does not choose videos."""
+        if not can_retrieve(self.trained.model):
+            return torch.zeros((1, len(self.corpus)), device=device_of(self.trained.model))
+        return score_corpus(self.trained.model, self.encoded, self.corpus)
+
+    def _decoded(self, candidates: Candidates, count: int) -> _Spans:
+        best, rows = best_moments(
+            self.trained.model, self.encoded, self.corpus, candidates, self.trained.decoding, count
+        )
+        found = best.score[0] > -torch.inf
+        row, first, last = (one[0][found].cpu().numpy() for one in (rows, best.first, best.last))
+        score = best.score[0][found].double().cpu().numpy()
+        seconds, ends = self.corpus.clip_seconds[row], self.corpus.durations[row]
+        start, end = seconds_of(first, last, seconds, ends, self.trained.decoding)
+        return _Spans(row, first, last, start, np.minimum(end, ends), score)
+
+    def _distinct(self, found: _Spans) -> _Spans:
+        """The first k that no better moment of the same video suppresses."""
+        nms = NMS if self.trained.decoding.nms is None else self.trained.decoding.nms
+        real = np.flatnonzero(found.start < found.end)
+        rank = -np.arange(len(real), dtype=np.float64)
+        kept = real[suppress(found.row[real], found.start[real], found.end[real], rank, nms)][: self.k]
+        return _Spans(*(getattr(found, name)[kept] for name in _Spans.__annotations__))
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """What speaks for the moments that were found: for each stream the clip whose key is nearest."""
+
+    store: Store
+    trained: Trained
+    encoded: QueryEncoding
+    corpus: CorpusEncoding
+    kept: Sequence[KeptVideo]
+
+    def of(self, found: _Spans) -> list[ScoredMoment]:
+        """The moments as nouns, with their evidence and their words."""
+        said = self._said(sorted({self.corpus.video_ids[row] for row in found.row.tolist()}))
+        return [self._scored(found, at, said) for at in range(len(found.row))]
+
+    def _said(self, video_ids: Sequence[str]) -> Callable[[str, float, float], str]:
+        """What tells the words said in a stretch of a video."""
+        streams = [name for name in self.store.streams if name == "subtitle"]
+        if not streams or not video_ids:
+            return lambda video_id, start, end: ""
+        block = self.store.clips_of(streams[0], video_ids, vectors=False)
+        places = {name: at for at, name in enumerate(block.video_ids)}
+
+        def said(video_id: str, start: float, end: float) -> str:
+            own = block.rows(places[video_id])
+            inside = (block.start[own] < end) & (block.end[own] > start)
+            return " ".join(block.text[own.start + at] for at in np.flatnonzero(inside).tolist())
+
+        return said
+
+    def _scored(self, found: _Spans, at: int, said: Callable[[str, float, float], str]) -> ScoredMoment:
+        row, score = int(found.row[at]), float(found.score[at])
+        moment = Moment(self.corpus.video_ids[row], float(found.start[at]), float(found.end[at]))
+        evidence = {
+            stream: self._best_clip(stream, row, moment, (int(found.first[at]), int(found.last[at])), said)
+            for stream in self.encoded.search
+            if stream in self.corpus.blocks[0].keys
+        }
+        if not evidence:
+            name = self.trained.system
+            evidence = {name: Evidence(name, score, moment.start, moment.end)}
+        return ScoredMoment(moment, score, None, evidence, shortened(said(*_of(moment))))
+
+    def _best_clip(
+        self,
+        stream: str,
+        row: int,
+        moment: Moment,
+        span: tuple[int, int],
+        said: Callable[[str, float, float], str],
+    ) -> Evidence:
+        """The clip of a moment whose key is nearest; the whole moment where keys are no clips."""
+        videos = self.corpus.blocks[0]
+        keys, real = videos.keys[stream][row], videos.key_masks[stream][row].bool()
+        scores = (keys @ self.encoded.search[stream][0]).masked_fill(~real, -torch.inf)
+        start, end = moment.start, moment.end
+        if len(keys) == videos.mask.shape[1]:
+            inside = scores[span[0] : span[1] + 1]
+            best = span[0] + int(inside.argmax())
+            seconds = float(self.corpus.clip_seconds[row])
+            # Times of a moment may be cut at the video's end, and a clip with them.
+            start = min(max(start, best * seconds), end)
+            end = max(min(end, (best + 1) * seconds), start)
+            score = float(inside.max())
+        else:
+            score = float(scores.max())
+        text = said(moment.video_id, start, end) if stream == "subtitle" else ""
+        return Evidence(stream, score, start, end, shortened(text))
+
+
+def _of(moment: Moment) -> tuple[str, float, float]:
+    return moment.video_id, moment.start, moment.end
+
+
+def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:
+    """A trained system on a corpus. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
+    encoder, notes = query_encoder(loaded.trained, loaded.name, shelf)
+    return TrainedSearch(store, loaded, encoder, notes)
