@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -56,10 +58,60 @@ class Split(Protocol):
         """Some of the videos."""
 
 
+@dataclass(frozen=True)
+class SplitRun:
+    """The answers of a ranker to a split, made as they are read: a run of any size.
+
+    `retrieval_split` has the queries as the retriever reads them, where there is one.
+    """
+
+    ranker: Ranker
+    split: Split
+    tasks: tuple[Task, ...]
+    retrieval_split: Split | None = None
+    progress: Progress | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.split.name
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        for lists in self.answers((task,)):
+            yield lists[task]
+
+    def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
+        """The answers of several lists, for some queries at a time."""
+        split = self.split
+        return self.ranker.answers(
+            [query.id for query in split.queries],
+            split.query_batch,
+            tasks,
+            given=given_videos(split.annotations),
+            pools=split.annotations.pools or None,
+            retrieval_queries=None if self.retrieval_split is None else self.retrieval_split.query_batch,
+            progress=self.progress,
+        )
+
+    def in_memory(self) -> MemoryRun:
+        """All lists, the corpus gone through once."""
+        lists: dict[Task, list[RunBlock]] = {task: [] for task in self.tasks}
+        for answers in self.answers(self.tasks):
+            for task, block in answers.items():
+                lists[task].append(block)
+        return MemoryRun(self.name, {task: tuple(blocks) for task, blocks in lists.items()})
+
+
 def encode_split(
-    trained: System, split: Split, *, batch_videos: int | None = None, progress: Progress | None = None
+    trained: System,
+    split: Split,
+    *,
+    folder: str | Path | None = None,
+    batch_videos: int | None = None,
+    progress: Progress | None = None,
 ) -> CorpusEncoding:
-    """The videos of a split, encoded."""
+    """The videos of a split, encoded; in a `folder` where they are too many for memory."""
     return encode_corpus(
         trained.model,
         split.video_batch,
@@ -67,6 +119,7 @@ def encode_split(
         clips=split.clips,
         clip_seconds=split.clip_seconds,
         durations=split.durations,
+        folder=folder,
         batch_videos=batch_videos,
         progress=progress,
     )
@@ -79,8 +132,6 @@ def rank_split(
     *,
     decoding: Decoding | None = None,
     corpus: CorpusEncoding | None = None,
-    retriever: Ranker | None = None,
-    retrieval_split: Split | None = None,
     progress: Progress | None = None,
 ) -> MemoryRun:
     """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
@@ -88,21 +139,9 @@ def rank_split(
     `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again.
     """
     encoded = corpus if corpus is not None else encode_split(trained, split)
-    ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
-    wanted = tuple(ranker.tasks if tasks is None else tasks)
-    lists: dict[Task, list[RunBlock]] = {task: [] for task in wanted}
-    for answers in ranker.answers(
-        [query.id for query in split.queries],
-        split.query_batch,
-        wanted,
-        given=given_videos(split.annotations),
-        pools=split.annotations.pools or None,
-        retrieval_queries=None if retrieval_split is None else retrieval_split.query_batch,
-        progress=progress,
-    ):
-        for task, block in answers.items():
-            lists[task].append(block)
-    return MemoryRun(split.name, {task: tuple(blocks) for task, blocks in lists.items()})
+    ranker = Ranker(trained, encoded, decoding=decoding)
+    wanted = ranker.tasks if tasks is None else tuple(tasks)
+    return SplitRun(ranker, split, wanted, progress=progress).in_memory()
 
 
 def given_videos(annotations: Annotations) -> Mapping[str, str]:

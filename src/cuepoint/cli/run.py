@@ -1,0 +1,284 @@
+"""`cuepoint run`: a trained system's answers to the queries of a split, as a file to evaluate."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
+from cuepoint.formats.columns import Task
+from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from cuepoint.models.decoding import Decoding
+    from cuepoint.models.trained import Trained
+    from cuepoint.ranking.rank import Ranker
+    from cuepoint.training.experiment import Experiment
+    from cuepoint.training.material import Lessons
+
+_EPILOG = """\
+examples:
+  cuepoint run --checkpoint runs/xml --features features --split test --out xml.run.jsonl
+  cuepoint evaluate vcmr --truth features/charades_test.jsonl --run xml.run.jsonl
+
+  cuepoint run --checkpoint runs/xml --features features --out submission.json   all tasks, TVR's file
+  cuepoint run --checkpoint runs/xml --features features --out svmr.jsonl --task svmr
+  cuepoint run --checkpoint runs/localizer --retriever runs/xml --features features --out both.jsonl
+
+The checkpoint says which files of --features it reads, and how spans become moments; options change that for
+this run. docs/running.md has more. exit codes: 0 written, 2 wrong use or bad input"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "run",
+        help="let a trained system answer the queries of a split",
+        description="Rank the videos and moments of a split for its queries, and write the answers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--checkpoint",
+        metavar="RUN",
+        required=True,
+        help="folder of a trained system, or owner/name on a hub",
+    )
+    add("--features", metavar="DIR", required=True, help="folder of the feature files")
+    add("--out", metavar="FILE", required=True, help="file to write: run.jsonl, or submission.json (TVR)")
+    add("--split", metavar="NAME", default="test", help="train, validation or test (default)")
+    add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
+    add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
+    add("--task", choices=("vcmr", "svmr", "vr"), help="default: vcmr, or what the system can do")
+    add("--format", metavar="NAME", help="jsonl, tvr, trec, … (default: .json is tvr, all else jsonl)")
+    add("--retriever", metavar="RUN", help="another trained system that chooses the videos")
+    add("--retriever-features", metavar="DIR", help="its feature files (default: --features)")
+    add("--on-disk", metavar="DIR", help="keep encoded videos in a folder, not in memory; it is made anew")
+    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+    _add_decoding(parser)
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_decoding(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("decoding, in place of what the checkpoint says")
+    add = group.add_argument
+    add("--decoding", choices=("inclusive", "exclusive", "as-released"), help="what the last clip means")
+    add("--min-clips", metavar="N", type=int, help="shortest moment")
+    add("--max-clips", metavar="N", help="longest moment; none for any length")
+    add("--top-videos", metavar="N", type=int, help="in how many videos a query's moments are sought")
+    add("--spans", metavar="N", type=int, help="how many moments are answered")
+    add("--nms", metavar="IOU", help="drop moments that share more with a better one of their video; or none")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rank and write."""
+    from cuepoint import formats
+    from cuepoint.models.trained import Trained
+    from cuepoint.ranking import Ranker
+    from cuepoint.ranking.split import SplitRun
+    from cuepoint.training.machine import open_machine
+
+    device = open_machine(options.device).device
+    trained = Trained.from_pretrained(options.checkpoint)
+    trained.model.to(device)
+    decoding = _decoding(trained.decoding, options)
+    experiment = _experiment(options, options.checkpoint)
+    with ExitStack() as files, _Display(wants_json(options)) as display:
+        lessons = _lessons(files, trained, experiment, options.features, options.split)
+        retriever, retrieval = _retriever(files, options, display, device, lessons)
+        corpus = display.encode(trained, lessons, options.on_disk)
+        ranker = Ranker(trained, corpus, decoding=decoding, retriever=retriever)
+        name = _format(options)
+        tasks = _tasks(options.task, ranker, name, pools=bool(lessons.annotations.pools))
+        answers = SplitRun(ranker, lessons, tasks, retrieval, display.counted("queries"))
+        source = answers if len(tasks) == 1 else answers.in_memory()
+        formats.write_run(source, options.out, name, lessons.annotations)
+        told = _told(options, experiment, lessons, tasks, ranker, name)
+    _show(options, told)
+    return 0
+
+
+def _decoding(decoding: Decoding, options: argparse.Namespace) -> Decoding:
+    """The checkpoint's, changed by options."""
+    given = {
+        "ends": options.decoding,
+        "min_clips": options.min_clips,
+        "max_clips": _or_none(options.max_clips, int, "--max-clips"),
+        "top_videos": options.top_videos,
+        "spans_per_query": options.spans,
+        "nms": _or_none(options.nms, float, "--nms"),
+    }
+    asked = {"max_clips": options.max_clips, "nms": options.nms}
+    changed = {key: value for key, value in given.items() if value is not None or asked.get(key) is not None}
+    if "spans_per_query" in changed:
+        before_nms = max(decoding.spans_before_nms, int(changed["spans_per_query"]))
+        changed["spans_before_nms"] = before_nms
+    return replace(decoding, **changed)
+
+
+def _or_none(text: str | None, kind: Any, option: str) -> Any:
+    if text is None or text == "none":
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
+
+
+def _experiment(options: argparse.Namespace, checkpoint: str) -> Experiment:
+    """The experiment that names the files: the one given, or that of the checkpoint's training."""
+    from cuepoint.training.experiment import load_experiment
+    from cuepoint.training.run_folder import EXPERIMENT
+    from cuepoint.training.start import with_data
+
+    own = Path(checkpoint) / EXPERIMENT
+    if options.experiment is None and not own.is_file():
+        raise UsageError(
+            f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
+            "give a file with the tables [data] and [features] with --experiment"
+        )
+    experiment = load_experiment(options.experiment or own)
+    return with_data(experiment, options.data) if options.data else experiment
+
+
+def _lessons(
+    files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
+) -> Lessons:
+    """The split, its features checked against what the checkpoint was trained on."""
+    from cuepoint.training.material import Material
+
+    material = Material.open(
+        experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
+    )
+    return files.enter_context(material).split(split)
+
+
+def _retriever(
+    files: ExitStack, options: argparse.Namespace, display: _Display, device: Any, lessons: Lessons
+) -> tuple[Ranker | None, Lessons | None]:
+    """The system that chooses the videos, and the split as it reads it; None where there is none."""
+    from cuepoint.models.trained import Trained
+    from cuepoint.ranking import Ranker
+
+    if options.retriever is None:
+        return None, None
+    trained = Trained.from_pretrained(options.retriever)
+    trained.model.to(device)
+    # Named files are those of --checkpoint; the retriever has its own.
+    experiment = _experiment(argparse.Namespace(experiment=None, data=options.data), options.retriever)
+    folder = options.retriever_features or options.features
+    split = _lessons(files, trained, experiment, folder, options.split)
+    if [query.id for query in split.queries] != [query.id for query in lessons.queries]:
+        raise UsageError(
+            f"{options.retriever}: its {options.split} split has {len(split.queries)} queries, that of "
+            f"{options.checkpoint} {len(lessons.queries)}, and they are not the same; "
+            "both must name the same annotations"
+        )
+    return Ranker(trained, display.encode(trained, split, None)), split
+
+
+def _format(options: argparse.Namespace) -> str:
+    """The format named, or that of the suffix."""
+    if options.format:
+        return str(options.format)
+    return "tvr" if options.out.removesuffix(".gz").endswith(".json") else "jsonl"
+
+
+def _tasks(asked: str | None, ranker: Ranker, name: str, *, pools: bool) -> tuple[Task, ...]:
+    """The lists to write: the one asked for; all in a submission; else the first that the system can do."""
+    if asked is not None:
+        return tuple(task for task in get_args(Task) if task == asked.upper())
+    if pools and "SVMR" in ranker.tasks:
+        return ("VCMR",)
+    return ranker.tasks if name == "tvr" else ranker.tasks[:1]
+
+
+def _told(
+    options: argparse.Namespace,
+    experiment: Experiment,
+    lessons: Lessons,
+    tasks: tuple[Task, ...],
+    ranker: Ranker,
+    name: str,
+) -> dict[str, Any]:
+    """What was done, for people and programs."""
+    from cuepoint.evaluation.protocols import protocol_for
+
+    data = experiment.data
+    truth = Path(data.folder or options.features) / str(getattr(data, options.split))
+    protocol = experiment.training.protocol or protocol_for(lessons.annotations).name
+    evaluate = ["cuepoint", "evaluate", protocol, "--truth", str(truth), "--run", options.out]
+    return {
+        "out": options.out,
+        "format": name,
+        "tasks": list(tasks),
+        "queries": len(lessons.queries),
+        "videos": len(lessons.videos),
+        "system": ranker.trained.system,
+        "checkpoint": options.checkpoint,
+        "decoding": ranker.decoding.to_json(),
+        "simulated": experiment.simulated,
+        "evaluate": shlex.join(evaluate) if truth.is_file() else None,
+    }
+
+
+def _show(options: argparse.Namespace, told: dict[str, Any]) -> None:
+    if wants_json(options):
+        print_json(told)
+        return
+    out = console()
+    simulated = " (simulated features)" if told["simulated"] else ""
+    line = (
+        f"{told['out']} ({told['format']}): {', '.join(told['tasks'])} of {told['queries']:,} queries among "
+        f"{told['videos']:,} videos, by {told['system']}{simulated}"
+    )
+    out.print(for_terminal(line), markup=False, soft_wrap=True)
+    if told["evaluate"]:
+        out.print(for_terminal(told["evaluate"]), style="dim", markup=False, soft_wrap=True)
+
+
+class _Display:
+    """How far it is, on standard error, where somebody looks."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._wanted = sys.stderr.isatty() and not quiet
+        self._bar: Any = None
+
+    def __enter__(self) -> _Display:
+        if self._wanted:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def counted(self, what: str) -> Any:
+        """What is called with the number done and the number of all."""
+        if self._bar is None:
+            return None
+        job = self._bar.add_task(what, total=None)
+        return lambda done, total: self._bar.update(job, completed=done, total=total)
+
+    def encode(self, trained: Trained, lessons: Lessons, folder: str | None) -> Any:
+        """The videos of a split, encoded."""
+        from cuepoint.ranking.split import encode_split
+
+        return encode_split(trained, lessons, folder=folder, progress=self.counted("videos"))
