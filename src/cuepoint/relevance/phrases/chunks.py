@@ -44,6 +44,24 @@ _LETTER_OF = {tag: letter for letter, tags in _LETTERS.items() for tag in tags.s
 _MARKS = {**dict.fromkeys(".!?;", "."), ",": ",", "/": "c", "&": "c"}
 _RELATIVE = frozenset({"that", "who", "which", "whom", "whose"})
 _BE = frozenset({"be", "been", "being"})
+_PLACES = frozenset(
+    [
+        "in",
+        "on",
+        "onto",
+        "into",
+        "through",
+        "from",
+        "across",
+        "around",
+        "by",
+        "inside",
+        "outside",
+        "near",
+        "under",
+        "over",
+    ]
+)
 _ARTICLES = frozenset({"a", "an", "the"})
 
 _WORD = re.compile(r"n't\b|'s\b|\w+?(?=n't\b)|\w+(?:-\w+)*(?='s\b)|\w+(?:[-'’]\w+)*|[^\w\s]", re.IGNORECASE)
@@ -158,7 +176,7 @@ class Sentence:
     def _stop(self, end: int, *, after_nouns: bool) -> int:
         """Where the phrase of verbs that end at `end` ends."""
         stop = end
-        while stop < len(self.letters) and not self._is_border(stop):
+        while stop < len(self.letters) and not self._is_border(stop, after_nouns=after_nouns):
             if self.letters[stop] in "xv":
                 stop = self._before_subject(end, stop, keep_nouns=after_nouns)
                 break
@@ -170,14 +188,16 @@ class Sentence:
     def _before_subject(self, end: int, verb: int, *, keep_nouns: bool) -> int:
         """Where the clause of a finite verb begins that stands behind a phrase without a conjunction."""
         between = self.letters[end:verb].rstrip("a")
+        if keep_nouns:
+            return end + len(between)
         joined = max(between.rfind("c"), between.rfind(","))
-        if joined >= 0 and not keep_nouns:
-            listed = _LAST_NOUNS.search(between)
-            return end + (joined if listed is None or listed.start() > joined else listed.start())
-        nouns = None if keep_nouns else _LAST_NOUNS.search(between)
-        return end + (len(between) if nouns is None else nouns.start())
+        nouns = _LAST_NOUNS.search(between)
+        if joined >= 0 and (nouns is None or nouns.start() > joined):
+            return end + joined
+        # What is left of "after she calls" is no part of the clause before it.
+        return end + len(between[: nouns.start()].rstrip("q") if nouns else between)
 
-    def _is_border(self, place: int) -> bool:
+    def _is_border(self, place: int, *, after_nouns: bool) -> bool:
         """Whether a clause ends before a word, as far as the words behind it tell."""
         letter, rest = self.letters[place], self.letters[place + 1 :].lstrip("ac,")
         if letter == "s":
@@ -187,7 +207,9 @@ class Sentence:
         if letter == ",":
             return _LIST_GOES_ON.match(self.letters, place) is None
         if letter == "c":
-            return rest[:1] in tuple("xvgit") or re.match(rf"{_NP}a*[xv]", rest) is not None
+            # "a man wearing a shirt and jeans plays": the second verb has the man for its subject.
+            new_subject = not after_nouns and re.match(rf"{_NP}a*[xv]", rest) is not None
+            return new_subject or rest[:1] in tuple("xvgit")
         return False
 
     def _follows_nouns(self, start: int) -> bool:
@@ -201,7 +223,7 @@ class Sentence:
     ) -> tuple[str, ...]:
         """Who does what a group of verbs says."""
         if not finite:
-            return self._nouns_before(start) if self._follows_nouns(start) else main
+            return self._doer(start) or main if self._follows_nouns(start) else main
         if self._relative(left, start) and _NOUNS.search(self.letters, left, start) is None:
             return self._nouns_before(left)
         found = self._first_nouns(left, start)
@@ -211,22 +233,33 @@ class Sentence:
             return previous.subject
         return main
 
+    def _doer(self, place: int) -> tuple[str, ...]:
+        """The noun phrase right before a participle, unless it says where: "lying on a bed watching"."""
+        matches = [found.start() for found in _NOUNS.finditer(self.letters, 0, place)]
+        governed = matches[-1] > 0 and self.words[matches[-1] - 1] in _PLACES
+        return () if governed else self._nouns_before(place)
+
     def _nouns_before(self, place: int) -> tuple[str, ...]:
         matches = [found.span() for found in _NOUNS.finditer(self.letters, 0, place)]
         return self._each(*matches[-1]) if matches and matches[-1][1] == place else ()
 
     def _first_nouns(self, left: int, start: int) -> tuple[str, ...]:
-        """The first noun phrase that no preposition governs, with what "of" says of it."""
+        """The first noun phrase that no preposition governs, with what "of" says of it.
+
+        Behind another verb the last one serves where all are governed: "before Mary calls".
+        """
+        governed: tuple[str, ...] = ()
         for found in _NOUNS.finditer(self.letters, left, start):
             begin, end = found.span()
-            if begin and self.letters[begin - 1] == "q" and begin > left:
+            if begin > left and self.letters[begin - 1] == "q":
+                governed = self._each(begin, end) if left else ()
                 continue
             if end < start and self.words[end] == "of":
                 inner = _NOUNS.match(self.letters, end + 1, start)
                 if inner is not None:
                     return (_plain(self.text(begin, inner.end())),)
             return self._each(begin, end)
-        return ()
+        return governed
 
     def _each(self, begin: int, end: int) -> tuple[str, ...]:
         """The members of a list of noun phrases."""
@@ -281,7 +314,7 @@ def _third_person(left: str, right: str, may_be: bool) -> bool:
     """
     after = right[:1]
     if re.search(r"[xv].*[c,]a*$", left):
-        return after == "d" or (may_be and after in tuple("qronja"))
+        return after in ("d", "o") or (may_be and after in tuple("qrnjat"))
     if not _verbless(left, right):
         return False
     if re.search(r"[no]a?$", left):
