@@ -270,8 +270,8 @@ class Model(nn.Module):
 
     def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the negative log-probability of the true start and end."""
-        queries = torch.arange(len(batch), device=batch.video_of.device)
-        logits = self.borders.some(vectors, clips.final, clips.packing, (queries, batch.video_of))
+        own = [clips.packing.unpack(rows)[batch.video_of] for rows in clips.final]
+        logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
         return -at_truth(log_probabilities(logits), batch.spans)
 
     def _pooled(self, queries: QueryBatch) -> Pooled:
