@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     trained = Trained.from_pretrained(options.checkpoint)
     trained.model.to(device)
     decoding = _decoding(trained.decoding, options)
-    experiment = _experiment(options, options.checkpoint)
+    experiment = _experiment(options.checkpoint, options.experiment, options.data)
     with ExitStack() as files, _Display(wants_json(options)) as display:
         lessons = _lessons(files, trained, experiment, options.features, options.split)
         retriever, retrieval = _retriever(files, options, display, device, lessons)
@@ -132,20 +132,20 @@ def _or_none(text: str | None, kind: Any, option: str) -> Any:
         raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
 
 
-def _experiment(options: argparse.Namespace, checkpoint: str) -> Experiment:
+def _experiment(checkpoint: str, named: str | None, data: str | None) -> Experiment:
     """The experiment that names the files: the one given, or that of the checkpoint's training."""
     from cuepoint.training.experiment import load_experiment
     from cuepoint.training.run_folder import EXPERIMENT
     from cuepoint.training.start import with_data
 
     own = Path(checkpoint) / EXPERIMENT
-    if options.experiment is None and not own.is_file():
+    if named is None and not own.is_file():
         raise UsageError(
             f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
             "give a file with the tables [data] and [features] with --experiment"
         )
-    experiment = load_experiment(options.experiment or own)
-    return with_data(experiment, options.data) if options.data else experiment
+    experiment = load_experiment(named or own)
+    return with_data(experiment, data) if data else experiment
 
 
 def _lessons(
@@ -171,8 +171,7 @@ def _retriever(
         return None, None
     trained = Trained.from_pretrained(options.retriever)
     trained.model.to(device)
-    # Named files are those of --checkpoint; the retriever has its own.
-    experiment = _experiment(argparse.Namespace(experiment=None, data=options.data), options.retriever)
+    experiment = _experiment(options.retriever, None, options.data)
     folder = options.retriever_features or options.features
     split = _lessons(files, trained, experiment, folder, options.split)
     if [query.id for query in split.queries] != [query.id for query in lessons.queries]:
