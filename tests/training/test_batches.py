@@ -234,7 +234,8 @@ def ranked(rows: list[dict[str, Any]]) -> Annotations:
     collector = Collector("train", cut=False)
     for row in rows:
         collector.add_query(str(row["query_id"]), f"sentence {row['query_id']}")
-        collector.judge(str(row["query_id"]), row["video_name"], *row["timestamp"], row["similarity"])
+        start, end = row["timestamp"]
+        collector.judge(str(row["query_id"]), row["video_name"], start, end, row["similarity"])
     return collector.annotations()
 
 

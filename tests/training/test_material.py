@@ -159,6 +159,9 @@ def test_the_thread_changes_nothing(place: Path) -> None:
 
 
 def test_what_does_not_fit_into_memory_is_read_from_the_file(place: Path) -> None:
+    with h5py.File(place / "video.h5", "w") as file:  # packed, so that it cannot be mapped
+        for name, one in video_rows().items():
+            file.create_dataset(name, data=one.astype(np.float16), compression="gzip")
     found = []
     for memory in (0, 4096):
         with Material.open(DATA, replace(FEATURES, memory_mb=memory), place) as material:
@@ -168,9 +171,10 @@ def test_what_does_not_fit_into_memory_is_read_from_the_file(place: Path) -> Non
     assert same(*found)
 
 
-def test_our_own_store_is_mapped_and_not_copied(place: Path) -> None:
+@pytest.mark.parametrize("name", ["store", "video.h5"])
+def test_what_lies_in_one_piece_is_mapped_and_not_copied(place: Path, name: str) -> None:
     write_store(place / "store", video_rows().items(), Fingerprint())
-    settings = replace(FEATURES, streams={"video": "store"}, memory_mb=0)
+    settings = replace(FEATURES, streams={"video": name}, memory_mb=0)
     with Material.open(DATA, settings, place) as material:
         rows = material.split("train")._streams["video"].gathered
         assert rows.items_held == len(VIDEOS) and rows.bytes_held == 0
@@ -179,8 +183,12 @@ def test_our_own_store_is_mapped_and_not_copied(place: Path) -> None:
 def test_a_cache_is_used_until_the_file_changes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(FEATURES, cache="cache")
     made: list[Path] = []
-    write = gathered.write_store
-    monkeypatch.setattr(gathered, "write_store", lambda path, *rest: (made.append(path), write(path, *rest)))
+
+    def writing(path: Path, *rest: Any) -> None:
+        made.append(path)
+        write_store(path, *rest)
+
+    monkeypatch.setattr(gathered, "write_store", writing)
 
     def first_batch() -> Batch:
         with Material.open(DATA, settings, place) as material:

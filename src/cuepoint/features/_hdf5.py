@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
+import mmap
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuepoint.features.protocol import Options, Place, ReaderMissing
 from cuepoint.features.source import FeatureSource, Unread
@@ -69,6 +73,7 @@ class Hdf5Source(FeatureSource):
         super().__init__(place.path, options)
         self._file = open_hdf5(place.path)
         self._h5py = importlib.import_module("h5py")
+        self._types: list[tuple[Any, np.dtype[Any], bool]] = []
 
     def _item_of(self, key: str) -> str:
         """The id of an entry of the root."""
@@ -108,12 +113,41 @@ class Hdf5Source(FeatureSource):
                 data = self._entry(item, data, inner)
             if not hasattr(data, "get_offset"):
                 self._refuse(item, f"is a group of {_names(data)}", "a data set of (T, D)")
-            if data.get_offset() is None:  # not in one piece in this file
+            offset = data.get_offset()
+            if offset is None:  # not in one piece in this file
                 self._check_inside(item, data.get_create_plist())
-            shape, dtype = data.shape or (), data.dtype
+            shape = data.shape or ()
+            dtype, as_in_memory = self._type_of(data)
+            if offset is not None and as_in_memory:
+                return Unread(shape, dtype, lambda: self._mapped_rows(item, offset, shape, dtype))
             return Unread(shape, dtype, lambda: self._rows(item, data, shape, dtype))
         except _FAULTS as error:
             self._refuse(item, f"is damaged ({_reason(error)}); fetch the file again")
+
+    def _type_of(self, data: Any) -> tuple[np.dtype[Any], bool]:
+        """An item's dtype, and whether its bytes are those of NumPy; a file rarely has more than one."""
+        held = data.get_type()
+        for known, dtype, as_in_memory in self._types:
+            if held.equal(known):
+                return dtype, as_in_memory
+        dtype = held.dtype
+        as_in_memory = dtype.kind == "f" and bool(held.equal(self._h5py.h5t.py_create(dtype)))
+        self._types.append((held, dtype, as_in_memory))
+        return dtype, as_in_memory
+
+    @cached_property
+    def _bytes(self) -> NDArray[np.uint8]:
+        """The file, mapped: the very one that is open, whatever has its name by now."""
+        handle = self._file.id.get_vfd_handle()
+        return np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
+
+    def _mapped_rows(self, item: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Rows that lie in one piece and unpacked: a view of the file, nothing is copied."""
+        size = math.prod(shape) * dtype.itemsize
+        found = self._bytes[offset : offset + size]
+        if len(found) != size:
+            self._refuse(item, f"is damaged: {size:,} bytes are not all in the file; fetch the file again")
+        return found.view(dtype).reshape(shape)
 
     def _entry(self, item: str, group: Any, name: str) -> Any:
         key = name.encode("utf-8", "surrogateescape")

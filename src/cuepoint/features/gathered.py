@@ -157,4 +157,6 @@ def _map_of(rows: Rows) -> mmap.mmap | None:
     base: Any = rows
     while isinstance(base, np.ndarray):
         base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
     return base if isinstance(base, mmap.mmap) else None
