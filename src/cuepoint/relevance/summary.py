@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def _examples(
     """One pair from each of `count` stretches of the confidence, drawn by chance."""
     draw = np.random.default_rng(seed)
     edges = np.linspace(0, 1, count + 1)
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges.tolist()):
         rows = np.flatnonzero((confidence >= low) & (confidence < high if high < 1 else confidence <= 1))
         if not len(rows):
             continue

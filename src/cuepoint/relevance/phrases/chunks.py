@@ -171,7 +171,9 @@ class Sentence:
                 del starts[0]
             previous = Group(tuple(starts), stop, subject)
             left = stop
-            yield previous
+            # "a person is opens the door": an auxiliary alone says nothing of what is done.
+            if stop > end or set(self.letters[start:end]) - set("xa"):
+                yield previous
 
     def _stop(self, end: int, *, after_nouns: bool) -> int:
         """Where the phrase of verbs that end at `end` ends."""
