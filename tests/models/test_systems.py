@@ -305,7 +305,9 @@ def test_what_lies_in_the_padding_moves_no_score(case: Case) -> None:
 
 
 def _littered(values: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask[..., None], values, 100.0)
+    """With large numbers, all different, in the padding."""
+    litter = torch.arange(values.numel()).sin().view(values.shape) * 100
+    return torch.where(mask[..., None], values, litter)
 
 
 def test_more_padding_moves_no_score(case: Case) -> None:
