@@ -51,15 +51,15 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import, write the folder, and say what was made."""
-    from cuepoint.models.released.importing import import_checkpoint
+    from cuepoint.models.released.importing import check_free, import_checkpoint
     from cuepoint.models.released.settings import Asked
 
     out = Path(options.out)
-    _check_free(out)
+    check_free(out)
     asked = Asked(options.heads, options.clip_seconds, options.tef, _encoders(options.encoder))
     opt = Path(options.opt) if options.opt else None
     imported = import_checkpoint(options.program, Path(options.file), asked, opt)
-    imported.trained.save_pretrained(out)
+    imported.write(out)
     told = {**imported.to_json(), "out": str(out)}
     if wants_json(options):
         print_json(told)
@@ -70,11 +70,6 @@ def run(options: argparse.Namespace) -> int:
             [f"{out}: {told['system']}, {told['parameters']:,} parameters, streams {streams}", *guessed]
         )
     return 0
-
-
-def _check_free(out: Path) -> None:
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UsageError(f"{out}: is there already; name a folder that is new or empty")
 
 
 def _encoders(given: list[str]) -> dict[str, str]:

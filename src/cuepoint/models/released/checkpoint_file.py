@@ -168,6 +168,8 @@ def _of_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
 
 def _values(path: Path, stored: _Stored, data: bytes) -> Tensor:
     """The values of a storage, flat."""
+    if not stored.count:
+        return torch.empty(0, dtype=stored.type)
     needed = stored.count * stored.type.itemsize
     if len(data) < needed:
         raise FormatError(

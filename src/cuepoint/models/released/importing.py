@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from cuepoint.models.released import program_names
 from cuepoint.models.released.checkpoint_file import Checkpoint, read_checkpoint
 from cuepoint.models.released.settings import Asked, Released
 from cuepoint.models.trained import Trained
-from cuepoint.types import UsageError
+from cuepoint.types import CuepointError, UsageError
 
 OPTIONS = "opt.json"
 """The program's options, which it writes beside its checkpoint."""
@@ -34,6 +35,19 @@ class Imported:
     trained: Trained
     guessed: tuple[str, ...]
 
+    def write(self, folder: Path) -> None:
+        """Make the folder of the trained system, whole or not at all.
+
+        Raises UsageError where there is something already, CuepointError where it cannot be written.
+        """
+        check_free(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".importing-") as aside:
+                self.trained.save_pretrained(Path(aside) / "made").replace(folder)
+        except OSError as error:
+            raise CuepointError(f"{folder}: cannot be written: {error.strerror or error}") from None
+
     def to_json(self) -> dict[str, Any]:
         """As `import-checkpoint --json` prints it."""
         trained = self.trained
@@ -48,6 +62,12 @@ class Imported:
             "epoch": trained.about.get("epoch"),
             "guessed": list(self.guessed),
         }
+
+
+def check_free(folder: Path) -> None:
+    """Raise UsageError where a folder to make is there already and not empty, or is no folder."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
 
 
 def import_checkpoint(
@@ -72,7 +92,7 @@ def import_checkpoint(
     except (TypeError, ValueError, RuntimeError, UsageError) as error:
         raise FormatError(path, f"its settings make no model: {error}") from None
     names = importlib.import_module(f"cuepoint.models.{program}").released_names(config)
-    model.load_state_dict(_renamed(checkpoint, names, model.state_dict()))
+    model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), importer.UNUSED))
     about = {
         "title": importer.TITLE,
         "imported from": path.name,
@@ -104,13 +124,13 @@ def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _renamed(
-    checkpoint: Checkpoint, names: Mapping[str, str], wanted: Mapping[str, Tensor]
+    checkpoint: Checkpoint, names: Mapping[str, str], wanted: Mapping[str, Tensor], unused: Set[str]
 ) -> dict[str, Tensor]:
     """The tensors under our names. Raises FormatError that names each that does not fit."""
     tensors = checkpoint.tensors
     released = [names[name] for name in wanted]
     missing = [name for name in released if name not in tensors]
-    surplus = sorted(set(tensors) - set(released))
+    surplus = sorted(set(tensors) - set(released) - unused)
     misshaped = [
         f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(wanted[ours].shape)}"
         for ours, theirs in zip(wanted, released, strict=True)

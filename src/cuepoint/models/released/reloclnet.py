@@ -5,6 +5,7 @@ from __future__ import annotations
 from cuepoint.models.released.settings import Released, Settings
 
 TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
+UNUSED = frozenset[str]()
 
 
 def settings(released: Released) -> Settings:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from cuepoint.models.released.settings import Released, Settings
 
 TITLE = "XML, imported from a checkpoint of the TVR authors' program"
+MODULAR = "modular_vector_mapping.weight"
+UNUSED = frozenset({MODULAR})
+"""Parameters that the program keeps although it was told not to use them."""
 
 
 def settings(released: Released) -> Settings:
@@ -21,7 +24,7 @@ def settings(released: Released) -> Settings:
         "encoder_kernel": released.size(depthwise, 2) if released.has(depthwise) else 5,
         "merge": is_merged,
         "cross_attention": released.has("video_cross_att.query.weight"),
-        "modular": released.has("modular_vector_mapping.weight"),
+        "modular": released.has(MODULAR) and not released.told("no_modular", False),
         "span_predictor": "conv" if released.has(convolved) else "linear",
         "span_kernel": released.size(convolved, 2) if released.has(convolved) else 5,
     }
