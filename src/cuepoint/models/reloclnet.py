@@ -46,7 +46,8 @@ from cuepoint.models.protocol import (
 )
 from cuepoint.types import UsageError
 
-Ranks = tuple[Tensor, Tensor]
+Both = tuple[Tensor, Tensor]
+"""A value for the side of other videos, one for that of other queries."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Model(nn.Module):
                 for one, rows in zip(vectors, clips.final, strict=True)
             ]
         )
-        negative_videos, negative_queries = self.ranking_terms(cosines, batch)
+        negative_videos, negative_queries = self.ranking_terms(cosines.float(), batch)
         terms = {
             "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
             "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
@@ -217,7 +218,7 @@ class Model(nn.Module):
             for name, term in terms.items()
         }
 
-    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Ranks | None = None) -> Ranks:
+    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
         """(Q,) twice: a query's video against another video, and against the video with another query.
 
         `cosines` (Q, V); `ranks` name the negatives by their place among the candidates, highest first (0).
