@@ -37,7 +37,7 @@ def model_card(trained: Trained) -> str:
     if numbers:
         rows = [f"| {name} | {100 * value:.2f} |" for name, value in numbers.items() if value is not None]
         parts.append(
-            "\n".join(["## Numbers (percent)", "", "| metric | mean |", "| --- | ---: |", *rows, ""])
+            "\n".join(["## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |", *rows, ""])
         )
     if about:
         parts.append(_table("Training", about))
@@ -55,5 +55,7 @@ def _table(title: str, rows: dict[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "none"
     told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return told.replace("|", "\\|").replace("\n", " ")

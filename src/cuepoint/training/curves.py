@@ -43,7 +43,12 @@ def _draw_losses(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
     for number, name in enumerate(names):
         _line(axes, curves, [line["losses"].get(name) for line in curves], name, number)
     positive = all(value > 0 for line in curves for name, value in line["losses"].items() if name in names)
-    axes.set_yscale("log" if positive else "linear")
+    if positive:
+        axes.set_yscale("log")
+        # Formulas are off in this picture, and so are powers of ten.
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="y", which="minor", labelsize=6)
     _finish(axes, "loss (mean since the last point)")
 
 

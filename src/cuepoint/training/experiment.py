@@ -103,7 +103,8 @@ class Experiment:
         """The `Config` of the system for features of those widths.
 
         What a system must know of its inputs it asks for by the names of `Config`'s fields: `streams`
-        (stream -> width), `query_width`, `max_clips`, `max_tokens`. Raises UsageError for what it refuses.
+        (stream -> width), `query_width`, `max_clips`, `max_tokens`. Raises UsageError for what it refuses,
+        and where it `uses_pairs` and the experiment names none.
         """
         told = {
             "streams": inputs.widths,
@@ -114,7 +115,13 @@ class Experiment:
         kind = _config_class(self.system, self.name)
         asked = {one.name for one in dataclasses.fields(kind)}
         given = {name: value for name, value in told.items() if name in asked}
-        return made_of(kind, {**given, **self.model}, f"{self.name} [model]")
+        made = made_of(kind, {**given, **self.model}, f"{self.name} [model]")
+        if getattr(made, "uses_pairs", False) and not self.data.pairs:
+            raise UsageError(
+                f"{self.name} [data] pairs is missing: the losses of [model] compare relevant pairs; make them "
+                "with `cuepoint relevance pairs`"
+            )
+        return made
 
     def with_seed(self, seed: int) -> Experiment:
         """The same with another seed."""

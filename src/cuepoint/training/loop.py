@@ -175,7 +175,7 @@ class _Training:
         state = self.state
         found = self._validate() if self.experiment.data.validation else None
         line = {
-            "epoch": state.epoch + 1,
+            "epoch": _epochs(state.step, self.batches),
             "step": state.step,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "losses": state.means(),
@@ -229,7 +229,7 @@ class _Training:
             "title": self.experiment.title,
             "simulated": self.experiment.simulated,
             "metrics": dict(means),
-            "epochs": f"{self.state.step / self.batches:.4g} of {self.settings.epochs}",
+            "epochs": f"{_epochs(self.state.step, self.batches):g} of {self.settings.epochs}",
             **{
                 name: value
                 for name, value in dataclasses.asdict(self.settings).items()
@@ -267,6 +267,11 @@ class _Training:
             f"is no number; its {len(queries)} queries: {some}. The state before it is kept in "
             f"{self.folder.path}. A smaller training.learning_rate may help, or precision fp32"
         )
+
+
+def _epochs(step: int, batches: int) -> float:
+    """How many epochs so many steps are; a whole number where it is one."""
+    return step // batches if step % batches == 0 else round(step / batches, 3)
 
 
 def _floats(values: Mapping[str, Tensor]) -> dict[str, float]:

@@ -173,15 +173,14 @@ def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
 def toml_of(table: Mapping[str, Any]) -> str:
     """Nested tables as a TOML file; None is written as "none".
 
-    >>> print(toml_of({"title": "a", "model": {"heads": 4, "scale": None}}))
+    >>> print(toml_of({"title": "a", "model": {"heads": 4, "scale": None}}), end="")
     title = "a"
     <BLANKLINE>
     [model]
     heads = 4
     scale = "none"
-    <BLANKLINE>
     """
-    return "\n".join(_table_lines(table, ())) + "\n"
+    return "\n".join(_table_lines(table, ())).rstrip() + "\n"
 
 
 def _table_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> typing.Iterator[str]:

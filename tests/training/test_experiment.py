@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cuepoint.formats.opened import FormatError
+from cuepoint.models import new_model
+from cuepoint.models.inputs import Inputs, StreamInput
+from cuepoint.training.experiment import Experiment, load_experiment
+from cuepoint.types import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "experiments").rglob("*.toml"))
+
+
+def inputs_for(experiment: Experiment) -> Inputs:
+    """Inputs as the features would make them, with narrow streams."""
+    told = experiment.features
+    return Inputs(
+        StreamInput(12),
+        {name: StreamInput(10) for name in told.streams},
+        max_clips=told.max_clips,
+        max_tokens=told.max_tokens,
+        tef=told.tef,
+    )
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("released", [False, True])
+def test_every_shipped_experiment_loads_and_builds_its_model(path: Path, released: bool) -> None:
+    experiment = load_experiment(path, ["as_released=true"] if released else [])
+    model = new_model(experiment.system, experiment.config(inputs_for(experiment)))
+    assert model.config.as_released is released
+    assert experiment.data.labels == ("as-released" if released else "inclusive")
+    assert experiment.decoding.ends == "inclusive" or released
+    assert experiment.title
+    assert experiment.simulated == ("simulated" in path.parent.name)
+
+
+def test_the_papers_experiments_are_all_there() -> None:
+    names = {f"{path.parent.name}/{path.stem}" for path in SHIPPED}
+    for dataset in ("charades_sta", "simulated_charades"):
+        for variant in ("xml", "xml_sl", "xml_pr", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1", "reloclnet"):
+            assert f"{dataset}/{variant}" in names
+    assert {"tvr/xml", "tvr/reloclnet", "tvr_ranking/xml", "tvr_ranking/reloclnet"} <= names
+    assert {"didemo/xml", "didemo/xml_sl", "didemo/xml_pr", "didemo/xml_sl_pr"} <= names
+
+
+def test_a_variant_changes_what_it_says_and_nothing_else() -> None:
+    folder = ROOT / "experiments" / "charades_sta"
+    base, variant = load_experiment(folder / "xml.toml"), load_experiment(folder / "xml_sl.toml")
+    assert variant.model == {**base.model, "lambda_vcmr": 1.0}
+    assert variant.training == replace(base.training, epochs=200)
+    assert (variant.data, variant.features, variant.decoding) == (base.data, base.features, base.decoding)
+
+
+def written(tmp_path: Path, text: str, name: str = "a.toml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+SMALL = '[model]\nsystem = "xml"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            SMALL + "[training]\nepoch = 3",
+            r"a\.toml \[training\]: there is no 'epoch'; did you mean 'epochs'\?",
+        ),
+        (SMALL + '[training]\nepochs = "3"', r"a\.toml \[training\] epochs is '3'; accepted: a whole number"),
+        (SMALL + "[training]\nepochs = true", r"\[training\] epochs is True; accepted: a whole number"),
+        (SMALL + "[training]\nepochs = 0", r"a\.toml \[training\]: epochs is 0; accepted: a number above 0"),
+        (SMALL + "[training]\nlearning_rate = nan", r"\[training\]: learning_rate is nan"),
+        (SMALL + "[training]\nwarmup = 1.0", r"\[training\]: warmup is 1.0"),
+        (SMALL + "[training]\npatience = 0", r"\[training\]: patience is 0"),
+        (SMALL + "[training]\nseed = -1", r"\[training\]: seed is -1"),
+        (SMALL + "[training]\nweight_decay = -1", r"\[training\]: weight_decay is -1"),
+        (SMALL + '[training]\noptimizer = "sgd"', r"optimizer is 'sgd'; accepted: 'bertadam', 'adamw'"),
+        (SMALL + '[training]\nmetric = "R@1"', r"\[training\]: metric 'R@1'"),
+        (SMALL + '[training]\nprotocol = "tvl"', r"\[training\]: 'tvl' is no protocol"),
+        (SMALL + "[trainings]\nepochs = 3", r"there is no 'trainings'; did you mean 'training'\?"),
+        (SMALL + "hiden = 3", r"a\.toml \[model\]: there is no 'hiden'; did you mean 'hidden'\?"),
+        (SMALL + "hidden = 3.5", r"a\.toml \[model\] hidden is 3.5; accepted: a whole number"),
+        ('[model]\nsystem = "xlm"', r"\[model\] system: there is no 'xlm'; did you mean 'xml'\?"),
+        ("[model]\nhidden = 4", r"\[model\] system is missing; there are: .*reloclnet"),
+        ("model = 3", r"\[model\] is 3; accepted: a table"),
+        (SMALL + "[features]\nstreams = 3", r"\[features\] streams is 3; accepted: a table"),
+        (SMALL + "[features]\nstreams = { a = 3 }", r"\[features\] streams\.a is 3; accepted: text"),
+        (SMALL + '[decoding]\nends = "open"', r"\[decoding\] ends is 'open'; accepted: 'inclusive'"),
+        ('as_released = "yes"\n' + SMALL, r"as_released is 'yes'; accepted: true or false"),
+        ("released = 3\n" + SMALL, r"released is 3; accepted: tables"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_key_and_value(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_experiment(written(tmp_path, text))
+
+
+def test_a_file_that_is_no_toml_is_named_with_the_line(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"a\.toml: is not TOML: .*line 2"):
+        load_experiment(written(tmp_path, "[model]\nsystem = = 3\n"))
+    with pytest.raises(FormatError, match="not UTF-8"):
+        bad = tmp_path / "bad.toml"
+        bad.write_bytes(b'title = "\xff"')
+        load_experiment(bad)
+    with pytest.raises(FormatError, match=r"none\.toml: cannot be read"):
+        load_experiment(tmp_path / "none.toml")
+
+
+def test_set_changes_values_and_makes_tables(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    experiment = load_experiment(
+        path, ["training.epochs=3", "model.hidden=64", "training.optimizer=adamw", "training.patience=none"]
+    )
+    assert experiment.training.epochs == 3
+    assert experiment.model["hidden"] == 64
+    assert experiment.training.optimizer == "adamw"
+    assert experiment.training.patience is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.epochs", "accepted: KEY=VALUE"),
+        ("=3", "accepted: KEY=VALUE"),
+        ("title.more=3", "'title' is a value, and has no 'more'"),
+        ("training.epocs=3", "there is no 'epocs'; did you mean 'epochs'"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_experiment(written(tmp_path, 'title = "a"\n' + SMALL), [setting])
+
+
+def test_the_released_tables_hold_only_as_released_and_set_comes_last(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL + "[decoding]\nmin_clips = 1\n[released.decoding]\nmin_clips = 2\n")
+    assert load_experiment(path).decoding.min_clips == 1
+    assert load_experiment(path, ["as_released=true"]).decoding.min_clips == 2
+    assert load_experiment(path, ["as_released=true", "decoding.min_clips=3"]).decoding.min_clips == 3
+
+
+def test_a_file_cannot_extend_itself(tmp_path: Path) -> None:
+    written(tmp_path, 'extends = "b.toml"')
+    path = written(tmp_path, 'extends = "a.toml"', "b.toml")
+    with pytest.raises(FormatError, match="extends itself"):
+        load_experiment(path)
+    with pytest.raises(FormatError, match="extends: is no name of a file 3"):
+        load_experiment(written(tmp_path, "extends = 3"))
+
+
+def test_all_settings_written_down_are_the_same_experiment(tmp_path: Path) -> None:
+    for path in SHIPPED:
+        experiment = load_experiment(path, ["as_released=true"])
+        again = written(tmp_path, experiment.to_toml())
+        assert replace(load_experiment(again), name="") == replace(experiment, name="")
+
+
+def test_losses_of_relevant_pairs_need_a_file_of_pairs(tmp_path: Path) -> None:
+    experiment = load_experiment(written(tmp_path, SMALL + "lambda_nll_2 = 1.0"))
+    inputs = Inputs(StreamInput(4), {"vision": StreamInput(4)})
+    with pytest.raises(UsageError, match=r"\[data\] pairs is missing"):
+        experiment.config(inputs)
+    with_pairs = replace(experiment, data=replace(experiment.data, pairs="a.safetensors"))
+    assert with_pairs.config(inputs).uses_pairs
