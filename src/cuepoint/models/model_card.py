@@ -26,6 +26,9 @@ cuepoint search "a sentence" --corpus my.corpus --model THIS-FOLDER
 """
 
 
+_MEASURED = ("## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |")
+
+
 def model_card(trained: Trained) -> str:
     """The card as Markdown, with the front matter that hubs read."""
     about = dict(trained.about)
@@ -36,9 +39,7 @@ def model_card(trained: Trained) -> str:
     numbers = about.pop("metrics", {})
     if numbers:
         rows = [f"| {name} | {100 * value:.2f} |" for name, value in numbers.items() if value is not None]
-        parts.append(
-            "\n".join(["## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |", *rows, ""])
-        )
+        parts.append("\n".join([*_MEASURED, *rows, ""]))
     if about:
         parts.append(_table("Training", about))
     parts += [

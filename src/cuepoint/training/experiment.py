@@ -118,8 +118,8 @@ class Experiment:
         made = made_of(kind, {**given, **self.model}, f"{self.name} [model]")
         if getattr(made, "uses_pairs", False) and not self.data.pairs:
             raise UsageError(
-                f"{self.name} [data] pairs is missing: the losses of [model] compare relevant pairs; make them "
-                "with `cuepoint relevance pairs`"
+                f"{self.name} [data] pairs is missing: the losses of [model] compare relevant pairs; "
+                "make them with `cuepoint relevance pairs`"
             )
         return made
 

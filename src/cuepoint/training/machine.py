@@ -3,23 +3,19 @@
 One process needs nothing beside PyTorch. Several are started by Lightning Fabric (`lightning-fabric`, 5 MB;
 it takes 1.9 s to import on top of PyTorch, which a training in one process does not pay).
 
-Several processes see the same batch and draw the same random numbers. Each encodes its share of the queries
-and videos, and all get all encodings; so the loss compares over the whole batch, negatives included, for
-every system, and no system knows of it. Gradients are averaged, and are those of one process.
+How they share a step, so that contrast is over the whole batch, says `sharing`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed
 
-from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 from cuepoint.types import UsageError
 
 Precision = Literal["fp32", "bf16"]
@@ -53,8 +49,12 @@ class Machine:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def shared_encoding(self, model: Any) -> AbstractContextManager[None]:
-        """Within, `model` encodes this process's share of what it is given, and returns all."""
-        return contextlib.nullcontext() if self.processes == 1 else _shared(model, self.rank, self.processes)
+        """Within, `model` does this process's share of what works row by row, and returns all."""
+        if self.processes == 1:
+            return contextlib.nullcontext()
+        from cuepoint.training.sharing import shared
+
+        return shared(model, self.rank, self.processes)
 
     def average(self, tensors: list[Tensor]) -> None:
         """Replace tensors by their mean over all processes."""
@@ -118,78 +118,3 @@ def _several(device: str, processes: int, precision: Precision) -> Machine:
     if fabric.world_size != processes:
         raise UsageError(f"--processes {processes}: {fabric.world_size} could be started")
     return Machine(fabric.device, precision, fabric.global_rank, fabric.world_size)
-
-
-@contextmanager
-def _shared(model: Any, rank: int, processes: int) -> Iterator[None]:
-    """Let a model encode its share of the rows, and gather those of all processes."""
-    whole = {name: getattr(model, name) for name in ("encode_queries", "encode_videos")}
-    for name, encode in whole.items():
-        object.__setattr__(model, name, _sharing(encode, rank, processes))
-    try:
-        yield
-    finally:
-        for name in whole:
-            object.__delattr__(model, name)
-
-
-def _sharing(encode: Callable[[Any], Any], rank: int, processes: int) -> Callable[[Any], Any]:
-    def encode_share(batch: QueryBatch | ClipBatch) -> QueryEncoding | VideoEncoding:
-        count = len(batch)
-        size = -(-count // processes)
-        # The last processes may have fewer rows, or none; they encode the last row once more.
-        rows = torch.arange(rank * size, (rank + 1) * size).clamp_(max=count - 1).to(batch.mask.device)
-        devices = [rows.device] if rows.is_cuda else []
-        with torch.random.fork_rng(devices=devices):
-            # Dropout in one process's share is not that of another's.
-            torch.manual_seed(torch.initial_seed() + 1 + rank)
-            share = encode(_rows_of(batch, rows))
-        return _gathered(share, rank, count)
-
-    return encode_share
-
-
-def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBatch:
-    if isinstance(batch, QueryBatch):
-        return QueryBatch(batch.tokens[rows], batch.mask[rows])
-    return ClipBatch({name: one[rows] for name, one in batch.streams.items()}, batch.mask[rows])
-
-
-def _gathered(share: QueryEncoding | VideoEncoding, rank: int, count: int) -> QueryEncoding | VideoEncoding:
-    def all_of(tensors: Any) -> dict[str, Tensor]:
-        return {name: gather_rows(one, rank)[:count] for name, one in tensors.items()}
-
-    if isinstance(share, QueryEncoding):
-        return QueryEncoding(all_of(share.search), all_of(share.parts))
-    return VideoEncoding(
-        gather_rows(share.mask, rank)[:count],
-        all_of(share.keys),
-        all_of(share.key_masks),
-        all_of(share.parts),
-    )
-
-
-def gather_rows(rows: Tensor, rank: int) -> Tensor:
-    """The rows of all processes, in their order; gradients reach the own ones.
-
-    Every process computes the same loss of all rows, so a row's gradient is known where the row was made. It
-    counts as often as there are processes, because gradients are averaged afterwards.
-    """
-    gathered: Tensor = _GatherRows.apply(rows, rank)  # type: ignore[no-untyped-call]
-    return gathered
-
-
-class _GatherRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, rank: int) -> Tensor:
-        ctx.rank, ctx.size = rank, len(rows)
-        sent = rows.contiguous().to(torch.uint8) if rows.dtype == torch.bool else rows.contiguous()
-        parts = [torch.empty_like(sent) for _ in range(distributed.get_world_size())]
-        distributed.all_gather(parts, sent)
-        return torch.cat(parts).to(rows.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        begin = ctx.rank * ctx.size
-        own = gradients[0][begin : begin + ctx.size]
-        return own * distributed.get_world_size(), None
