@@ -1,0 +1,184 @@
+"""Attention, convolution, pooling, borders and projection against the same thing written plainly."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
+from cuepoint.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
+from cuepoint.models._parts.convolution import ConvolutionBlock
+from cuepoint.models._parts.packing import FEWEST, Packing
+from cuepoint.models._parts.pooling import MaxPooling, ModularPooling
+from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.types import UsageError
+
+LENGTHS = [3, 7, 1, 5]
+MANY = LENGTHS * (FEWEST // 2)
+
+
+@pytest.fixture(params=[LENGTHS, MANY], ids=["one piece", "in pieces"])
+def packing(request: pytest.FixtureRequest) -> Packing:
+    lengths = request.param
+    return Packing.of(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+
+
+def _rows(packing: Packing, width: int, seed: int = 0) -> Tensor:
+    return torch.randn(len(packing), width, generator=torch.Generator().manual_seed(seed))
+
+
+def _sequences(packing: Packing, rows: Tensor) -> list[Tensor]:
+    return [one[real] for one, real in zip(packing.unpack(rows), packing.mask, strict=True)]
+
+
+def _plain_attention(layer: nn.Module, queries: Tensor, others: Tensor, heads: int) -> Tensor:
+    """Of one sequence (T, D), head by head."""
+    asked, keys, values = layer.query(queries), layer.key(others), layer.value(others)  # type: ignore[operator]
+    found = []
+    for one in range(heads):
+        at = slice(one * asked.shape[1] // heads, (one + 1) * asked.shape[1] // heads)
+        scores = asked[:, at] @ keys[:, at].T / math.sqrt(asked.shape[1] / heads)
+        found.append(scores.softmax(1) @ values[:, at])
+    return torch.cat(found, 1)
+
+
+@torch.no_grad()
+def test_self_attention_is_that_of_each_sequence_alone(packing: Packing) -> None:
+    torch.manual_seed(1)
+    block, rows = AttentionBlock(8, 2, 0.3).eval(), _rows(packing, 8)
+    for one, found in zip(_sequences(packing, rows), _sequences(packing, block(rows, packing)), strict=True):
+        mixed = block.output(_plain_attention(block.attention, one, one, 2))
+        torch.testing.assert_close(found, block.norm(mixed + one))
+
+
+@torch.no_grad()
+def test_cross_attention_is_that_of_each_video_alone(packing: Packing) -> None:
+    torch.manual_seed(1)
+    block, rows, others = CrossAttentionBlock(8, 2, 0.3).eval(), _rows(packing, 8), _rows(packing, 8, 1)
+    found = _sequences(packing, block(rows, others, packing))
+    pairs = zip(_sequences(packing, rows), _sequences(packing, others), found, strict=True)
+    for one, other, mixed in pairs:
+        expected = block.norm(_plain_attention(block.attention, one, other, 2) + one)
+        torch.testing.assert_close(mixed, expected)
+
+
+@torch.no_grad()
+def test_a_convolutional_encoder_sees_zeros_behind_the_end(packing: Packing) -> None:
+    torch.manual_seed(1)
+    block, rows = ConvolutionBlock(8, 5, 0.3).eval(), _rows(packing, 8)
+    for one, found in zip(_sequences(packing, rows), _sequences(packing, block(rows, packing)), strict=True):
+        convolved = block.pointwise(block.depthwise(one.T[None])).relu()[0].T
+        torch.testing.assert_close(found, block.norm(convolved + one))
+
+
+@torch.no_grad()
+def test_modular_pooling_is_a_softmax_over_each_query_s_own_words(packing: Packing) -> None:
+    torch.manual_seed(1)
+    pooling, rows = ModularPooling(8, 2), _rows(packing, 8)
+    vectors, weights = pooling(rows, packing)
+    for number, words in enumerate(_sequences(packing, rows)):
+        expected = pooling.linear(words).softmax(0)
+        torch.testing.assert_close(weights[number, : len(words)], expected)
+        torch.testing.assert_close(vectors[number], expected.T @ words)
+
+
+@torch.no_grad()
+def test_max_pooling_takes_the_largest_value_of_the_words(packing: Packing) -> None:
+    rows = _rows(packing, 8) - 9.0  # below zero, so that padding would win if it counted
+    vectors, weights = MaxPooling(2)(rows, packing)
+    for number, words in enumerate(_sequences(packing, rows)):
+        torch.testing.assert_close(vectors[number], words.amax(0).expand(2, 8))
+    assert weights.sum(1).allclose(torch.ones(len(weights), 2))
+
+
+@torch.no_grad()
+def test_the_best_clip_is_the_best_of_the_video_s_own(packing: Packing) -> None:
+    rows, vectors = _rows(packing, 8) - 1.0, torch.rand(3, 8)
+    found = best_clip(vectors, rows, packing)
+    for number, clips in enumerate(_sequences(packing, rows)):
+        torch.testing.assert_close(found[:, number], (vectors @ clips.T).amax(1))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["conv", "linear"])
+@pytest.mark.parametrize("streams", [1, 2])
+def test_three_ways_to_the_logits_agree(packing: Packing, kind: str, streams: int) -> None:
+    torch.manual_seed(1)
+    predictor = BorderConvolution(5) if kind == "conv" else BorderLinear(8)
+    clips = [_rows(packing, 8, seed) for seed in range(streams)]
+    queries = [torch.randn(len(packing.mask), 8) for _ in range(streams)]
+    every = torch.arange(len(packing.mask))
+    pairs = (every.repeat_interleave(len(every)), every.repeat(len(every)))
+    whole = predictor(
+        [one[pairs[0]] for one in queries],
+        [packing.unpack(one)[pairs[1]] for one in clips],
+        packing.mask[pairs[1]],
+    )
+    torch.testing.assert_close(predictor.some(queries, clips, packing, pairs), whole)
+    spans = torch.stack([packing.mask.sum(1) // 2, packing.mask.sum(1) - 1], 1)
+    at = predictor.at(queries, clips, packing, (every, spans))
+    table = whole.view(2, len(every), len(every), -1)
+    for border in (0, 1):
+        torch.testing.assert_close(at[border], table[border][:, every, spans[:, border]])
+
+
+@torch.no_grad()
+def test_border_logits_are_a_convolution_of_the_video_s_own_products() -> None:
+    torch.manual_seed(1)
+    predictor, clips, query = BorderConvolution(5), torch.randn(4, 8), torch.randn(1, 8)
+    padded, mask = torch.cat([clips, torch.full((3, 8), 9.0)])[None], torch.arange(7)[None] < 4
+    start, end = predictor([query], [padded], mask)
+    products = (clips @ query[0])[None, None]
+    torch.testing.assert_close(start[:, :4], predictor.start(products)[0])
+    torch.testing.assert_close(end[:, :4], predictor.end(products)[0])
+    assert (start[:, 4:] == -1e10).all()
+
+
+def test_the_truth_s_likelihood_is_read_at_both_borders() -> None:
+    logits = torch.tensor([[[0.0, 1.0, -1e10]], [[2.0, 0.0, -1e10]]])
+    found = at_truth(log_probabilities(logits), torch.tensor([[1, 0]]))
+    assert float(found) == pytest.approx(-math.log1p(math.exp(-1)) - math.log1p(math.exp(-2)))
+
+
+@torch.no_grad()
+def test_a_projection_normalises_before_the_linear_layer() -> None:
+    projection, rows = InputProjection(6, 4, 0.5).eval(), torch.randn(3, 6) * 50 + 7
+    plain = (rows - rows.mean(1, keepdim=True)) / (rows.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(projection(rows), projection.linear(plain).relu())
+
+
+@torch.no_grad()
+def test_a_position_is_added_before_the_norm(packing: Packing) -> None:
+    positions, rows = PositionEmbedding(9, 4, 0.5, "clips").eval(), _rows(packing, 4)
+    for one, found in zip(
+        _sequences(packing, rows), _sequences(packing, positions(rows, packing)), strict=True
+    ):
+        torch.testing.assert_close(found, positions.norm(one + positions.table.weight[: len(one)]))
+
+
+def test_a_sequence_longer_than_the_table_is_refused() -> None:
+    packing = Packing.of(torch.ones(1, 4, dtype=torch.bool))
+    with pytest.raises(UsageError, match="4 clips, but the model has places for 3"):
+        PositionEmbedding(3, 2, 0.0, "clips")(torch.zeros(4, 2), packing)
+
+
+def test_fresh_weights_have_the_spread_asked_for_and_no_bias() -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Linear(100, 100), nn.Embedding(100, 100), nn.LayerNorm(5), nn.Conv1d(1, 1, 5)])
+    initialise(layers, 0.02)
+    linear, table, norm = layers[0], layers[1], layers[2]
+    assert isinstance(linear, nn.Linear)
+    assert not linear.bias.any()
+    for layer in (linear, table):
+        assert isinstance(layer.weight, Tensor)
+        assert float(layer.weight.std().detach()) == pytest.approx(0.02, rel=0.05)
+    assert torch.equal(torch.as_tensor(norm.weight), torch.ones(5))
+
+
+def test_unit_rows_have_length_one_and_zero_stays_zero() -> None:
+    lengths = unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).norm(dim=1)
+    assert lengths.tolist() == pytest.approx([1.0, 0.0])
