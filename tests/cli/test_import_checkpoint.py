@@ -102,15 +102,18 @@ def test_a_folder_with_something_in_it_is_left_alone(
 def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(trained: Trained, path: Path) -> None:
-        path.write_bytes(b"half")
+    def full(trained: Trained, folder: Path) -> Path:
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Trained, "_write_config", full)
+    monkeypatch.setattr(Trained, "save_pretrained", full)
     given = ["import-checkpoint", "reloclnet", str(checkpoint), "--out", str(tmp_path / "new" / "out")]
     assert main(given) != 0
     assert "out: cannot be written: No space left on device" in capsys.readouterr().err
     assert list((tmp_path / "new").iterdir()) == []
+    assert main([*given[:-1], str(checkpoint / "new" / "out")]) == 2
+    assert "model.ckpt is no folder; name a folder in one" in capsys.readouterr().err
 
 
 def test_help_does_not_load_pytorch() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import random
 import struct
 import sys
 import types
@@ -233,9 +234,9 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_run(
         (b"}cos\nsystem\nNs.", "a key is neither text nor number"),
         (b"}" + b"N" + b"\x85" * 100_000 + b"Ns.", "a key is neither text nor number"),
         (b"I" + b"9" * 5000 + b"\n.", "damaged or no pickle"),
-        (b"B\xff\xff\xff\x7fabc.", "damaged or no pickle"),
-        (b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.", "damaged or no pickle"),
-        (b"\x8b\xff\xff\xff\x7fabc.", "damaged or no pickle"),
+        (b"B\xff\xff\xff\x7fabc.", "has a value of 2147483647 bytes"),
+        (b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.", "has a value of 9223372036854775807 bytes"),
+        (b"\x8b\xff\xff\xff\x7fabc.", "has a value of 2147483647 bytes"),
         (b"cos\nsystem\n(S'true'\ntR.", "a call of 'os.system'"),
         (b"(S'true'\nios\nsystem\n.", "a step INST"),
         (b"(cos\nsystem\nS'true'\no.", "a step OBJ"),
@@ -272,6 +273,30 @@ def test_an_object_of_an_unknown_class_stays_what_it_was_given() -> None:
     class_name = f"{Foreign.__module__}.Foreign"
     data = pickle.dumps(Foreign({"a": 1}), 2)
     assert read_pickle(io.BytesIO(data), ()) == Thing(class_name, {"a": 1})
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """Some bytes changed, left out, put in or doubled."""
+    changed = bytearray(data)
+    for _ in range(dice.randint(1, 4)):
+        place, other = dice.randrange(len(changed)), dice.randrange(len(changed))
+        new = [dice.randbytes(1), b"", dice.randbytes(5), bytes(changed[other : other + 30])]
+        kind = dice.randrange(4)
+        changed[place : place + (1, 12, 0, 0)[kind]] = new[kind]
+    return bytes(changed)
+
+
+def test_whatever_is_changed_in_a_file_it_is_refused_or_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.ckpt", small_parameters(), SMALL, _use_new_zipfile_serialization=False)
+    data, dice, refused = path.read_bytes(), random.Random(3), 0
+    for _ in range(400):
+        path.write_bytes(mutated(data[:9000], dice) + data[9000:])
+        try:
+            read_checkpoint(path)
+        except FormatError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert 200 < refused < 400
 
 
 def replaced(path: Path, entry: str, data: bytes, compression: int = zipfile.ZIP_STORED) -> None:

@@ -68,6 +68,9 @@ def check_free(folder: Path) -> None:
     """Raise UsageError where a folder to make is there already and not empty, or is no folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+    inside = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not inside.is_dir():
+        raise UsageError(f"{folder}: {inside} is no folder; name a folder in one")
 
 
 def import_checkpoint(

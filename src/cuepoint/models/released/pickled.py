@@ -9,14 +9,18 @@ those of Python's `pickletools`, which reads a pickle without running it.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from cuepoint.types import CuepointError
 
 MOST_OPCODES = 1_000_000
 """A checkpoint of a few hundred tensors has some ten thousand."""
+
+MOST_VALUE_BYTES = 1 << 24
+"""A text or number in it: names of tensors, some notes. The values of tensors lie elsewhere."""
 
 
 class PickleRefused(CuepointError):
@@ -62,15 +66,35 @@ def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
     that data has no need of, and for a pickle that is damaged.
     """
     machine = _Machine(calls)
+    steps = pickletools.genops(cast("IO[bytes]", _Bounded(stream)))
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-            if count >= MOST_OPCODES:
-                raise PickleRefused(f"has more than {MOST_OPCODES} steps")
-            machine.step(opcode.name, argument)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # odd escapes in texts of old pickles
+            for count, (opcode, argument, _) in enumerate(steps):
+                if count >= MOST_OPCODES:
+                    raise PickleRefused(f"has more than {MOST_OPCODES} steps")
+                machine.step(opcode.name, argument)
         return machine.value()
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         told = str(error).splitlines() or [type(error).__name__]
         raise PickleRefused(f"is damaged or no pickle ({told[0][:120]})") from None
+
+
+class _Bounded:
+    """A stream that is never asked for more at once than a pickle of names and numbers can hold."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, count: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        if count > MOST_VALUE_BYTES:
+            raise PickleRefused(f"has a value of {count} bytes; at most {MOST_VALUE_BYTES} are read")
+        return self._stream.read(count)
+
+    def readline(self) -> bytes:
+        """A line."""
+        return self._stream.readline(MOST_VALUE_BYTES)
 
 
 class _Machine:
