@@ -1,0 +1,242 @@
+"""A trained system as a folder: what is written is read back, and what is no such folder is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cuepoint.formats.opened import FormatError
+from cuepoint.models import config_of, new_model
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import Inputs, StreamInput
+from cuepoint.models.protocol import ClipBatch, QueryBatch
+from cuepoint.models.trained import Trained
+from cuepoint.types import CuepointError, UsageError
+
+
+@pytest.fixture()
+def trained() -> Trained:
+    torch.manual_seed(0)
+    config = config_of("xml", {"streams": {"vision": 6}, "query_width": 5, "hidden": 8, "heads": 2})
+    inputs = Inputs(
+        StreamInput(5, encoder="words"), {"vision": StreamInput(6, fingerprint="abc")}, clip_seconds=2.0
+    )
+    about = {
+        "title": "a | b",
+        "metrics": {"R@1,IoU=0.5": 0.1234, "mAP": None},
+        "simulated": True,
+        "patience": None,
+    }
+    return Trained("xml", new_model("xml", config).eval(), inputs, Decoding(nms=0.5), "as-released", about)
+
+
+def scores(trained: Trained) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    queries = QueryBatch(torch.randn(2, 3, 5, generator=generator), torch.ones(2, 3, dtype=torch.bool))
+    clips = ClipBatch(
+        {"vision": torch.randn(3, 4, 6, generator=generator)}, torch.ones(3, 4, dtype=torch.bool)
+    )
+    model = trained.model
+    with torch.no_grad():
+        found: torch.Tensor = model.score_videos(model.encode_queries(queries), model.encode_videos(clips))
+    return found
+
+
+def test_what_is_saved_is_loaded(trained: Trained, tmp_path: Path) -> None:
+    folder = trained.save_pretrained(tmp_path / "deep" / "run")
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    again = Trained.from_pretrained(folder)
+    assert (again.system, again.inputs, again.decoding, again.labels) == (
+        "xml", trained.inputs, trained.decoding, "as-released",
+    )  # fmt: skip
+    assert again.model.config == trained.model.config
+    assert not again.model.training
+    assert torch.equal(scores(again), scores(trained))
+    assert again.fingerprint == trained.fingerprint
+    assert Trained.from_pretrained(str(folder)).fingerprint == trained.fingerprint
+
+
+def test_loading_draws_no_random_number(trained: Trained, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path)
+    torch.manual_seed(5)
+    before = torch.rand(1)
+    torch.manual_seed(5)
+    Trained.from_pretrained(tmp_path)
+    assert torch.equal(torch.rand(1), before)
+
+
+def test_the_fingerprint_changes_with_a_weight_and_a_setting(trained: Trained) -> None:
+    kept = trained.fingerprint
+    with torch.no_grad():
+        next(trained.model.parameters()).view(-1)[0] += 1
+    assert trained.fingerprint != kept
+    other = Trained("xml", trained.model, trained.inputs, Decoding(), "as-released")
+    assert other.fingerprint != trained.fingerprint
+
+
+def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: cuepoint\n")
+    assert "simulated features: no number below is a benchmark result" in card
+    assert "| R@1,IoU=0.5 | 12.34 |" in card
+    assert "mAP" not in card
+    assert "| patience | none |" in card
+    assert "| hidden | 8 |" in card
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    for name in (tmp_path / "none", "./none", "/no/such/folder", "two words", "a/b/c"):
+        with pytest.raises(UsageError, match="no such folder"):
+            Trained.from_pretrained(name)
+
+
+def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    for content, message in (
+        (weights[: len(weights) // 2], r"model\.safetensors: cut off, or no safetensors file"),
+        (b"", "cut off"),
+        (b"\x80\x04K\x01.", "cut off"),
+    ):
+        (tmp_path / "model.safetensors").write_bytes(content)
+        with pytest.raises(FormatError, match=message):
+            Trained.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FormatError, match=r"the weights are missing: it has no model\.safetensors"):
+        Trained.from_pretrained(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FormatError, match=r"it has no config\.json; accepted: a folder with"):
+        Trained.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, r"config\.json: format: written by another version of cuepoint 2; accepted: 1"),
+        ({"system": "lmx"}, "'lmx': no such system; known: .*xml"),
+        ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a str"),
+        ({"model": {"hiden": 8}}, "xml has no setting 'hiden'"),
+        ({"model": {"hidden": "x"}}, r"config\.json: this program cannot build"),
+        ({"inputs": {}}, r"config\.json: this program cannot build"),
+        ({"inputs": []}, r"inputs: not as cuepoint writes it \[\]"),
+        ({"decoding": {"ends": "open"}}, "ends is 'open'"),
+        ({"labels": "half"}, "labels: unknown convention 'half'; accepted: inclusive or as-released"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(
+    trained: Trained, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(FormatError, match=message):
+        Trained.from_pretrained(tmp_path)
+
+
+def test_the_settings_of_another_program_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(FormatError, match="the settings of another program"):
+        Trained.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(FormatError, match="is not JSON"):
+        Trained.from_pretrained(tmp_path)
+
+
+def test_weights_that_do_not_fit_are_named(trained: Trained, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    kept = load_file(path)
+    name = sorted(kept)[0]
+    for weights, message in (
+        ({**kept, "zz": torch.zeros(1)}, "has a weight 'zz' that the system"),
+        ({key: one for key, one in kept.items() if key != name}, f"has no weight {name!r}"),
+        (
+            {**kept, name: torch.zeros(7)},
+            rf"weight {name!r} does not fit config\.json \(7,\); accepted: shape",
+        ),
+    ):
+        save_file(weights, path)
+        with pytest.raises(FormatError, match=message):
+            Trained.from_pretrained(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained.save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(CuepointError, match="No space left"):
+        trained.save_pretrained(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class _Hub:
+    """Stands for the hub's client: what it was asked for."""
+
+    asked: list[tuple[str, Any]]
+
+    def __init__(self) -> None:
+        _Hub.asked = []
+
+    def create_repo(self, name: str, **more: Any) -> None:
+        self.asked.append((name, more))
+
+    def upload_folder(self, *, repo_id: str, folder_path: str, **more: Any) -> str:
+        if repo_id == "no/space":
+            raise OSError("the hub is full\nand more")
+        self.asked.append((repo_id, {path.name: path.stat().st_size for path in Path(folder_path).iterdir()}))
+        return "https://hub/commit/1"
+
+
+def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.HfApi", _Hub)
+    assert trained.push_to_hub("me/xml", private=True) == "https://hub/commit/1"
+    created, uploaded = _Hub.asked
+    assert created == ("me/xml", {"private": True, "exist_ok": True})
+    assert set(uploaded[1]) == {"model.safetensors", "config.json", "README.md"}
+    with pytest.raises(UsageError, match="'xml': a hub's repository is named owner/name"):
+        trained.push_to_hub("xml")
+    with pytest.raises(CuepointError, match=r"no/space: the hub did not take it: the hub is full$"):
+        trained.push_to_hub("no/space")
+
+
+def test_a_system_is_loaded_from_a_hub(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained.save_pretrained(tmp_path)
+    asked: list[Any] = []
+
+    def download(name: str, **more: Any) -> str:
+        asked.append((name, more["revision"], more["allow_patterns"]))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert Trained.from_pretrained("me/xml", revision="v1").fingerprint == trained.fingerprint
+    assert asked == [("me/xml", "v1", ["model.safetensors", "config.json", "README.md"])]
+
+
+def test_a_hub_that_cannot_be_reached_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    for error, message in (
+        (LocalEntryNotFoundError("offline"), "the hub cannot be reached"),
+        (OSError("odd\nmore"), "from the hub: odd$"),
+    ):
+
+        def download(*_: object, error: Exception = error, **__: object) -> str:
+            raise error
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+        with pytest.raises(UsageError, match=message):
+            Trained.from_pretrained("me/none")
