@@ -91,7 +91,7 @@ def rank_moments(
         raise UsageError(f"{annotations.name}: there are no moments, or no queries left, to rank")
     vectors = encoded(captions, encoder)
     ranking = _Ranking(annotations, usable, caption_of[annotations.query[usable]], vectors, top)
-    found = list(ranking.of(np.array(kept, np.int64), caption_of))
+    found = sorted(ranking.of(np.array(kept, np.int64), caption_of), key=lambda one: one[0])
     return RankedSet(
         annotations,
         query=np.concatenate([np.full(len(moments), query) for query, moments, _ in found]),

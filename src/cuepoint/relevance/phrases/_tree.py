@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cuepoint.relevance.phrases.protocol import Phrases
@@ -69,6 +69,7 @@ def phrases_of(trees: list[Tree]) -> Phrases:
     verb = [text_of(node) for node in nodes if node.label == "VP"]
     noun = [text_of(node) for node in nodes if node.label == "NP"]
     clauses = [clause for node in nodes for clause in _clauses(node)]
+    clauses += [clause for tree in trees for clause in _commands(tree)]
     return Phrases(*(tuple(dict.fromkeys(texts)) for texts in (verb, noun, clauses)))
 
 
@@ -89,14 +90,17 @@ def _clauses(node: Tree) -> Iterator[str]:
         for noun in _members(before[-1], Tree.is_noun):
             for verb in _members(verbs[0], lambda child: child.label == "VP"):
                 yield f"{_plain(noun)} {text_of(verb)}"
-    elif node.label == "S" and not any(child.is_noun() for child in node.children):
-        # Nobody is named ("zoom in on the stage"): what is done stands alone.
+
+
+def _commands(root: Tree) -> Iterator[str]:
+    """What is done in a sentence that names nobody: "zoom in on the stage"."""
+    verbs = [child for child in root.children if child.label == "VP"]
+    if root.label == "S" and verbs and not any(child.is_noun() for child in root.children):
         yield from (text_of(verb) for verb in _members(verbs[0], lambda child: child.label == "VP"))
 
 
-def _members(node: Tree, wanted: object) -> list[Tree]:
+def _members(node: Tree, wanted: Callable[[Tree], bool]) -> list[Tree]:
     """What is joined in a phrase by "and", or the phrase itself."""
-    assert callable(wanted)
     if any(child.label in ("CC", "CONJP") for child in node.children):
         members = [child for child in node.children if child.label not in _JOINS and wanted(child)]
         if len(members) > 1:

@@ -301,11 +301,13 @@ def _as_letters(words: Sequence[str], tags: Sequence[str], readings: Any) -> str
             letters[place] = "v"
         elif tag == "NN2" and word.endswith("s"):
             letters[place] = "v" if _third_person(left, right, "VVZ" in readings(word)) else "n"
-        elif tag in ("NN1", "AJ0") and before in "no" and _verbless(left, right):
-            if word.endswith("ing"):
-                letters[place] = "g"
-            elif tag == "NN1" and after in "qr" and readings(word) & {"VVB", "VVI"}:
-                letters[place] = "v"
+        elif tag == "NN1" and before == "v" and word.endswith("ing") and "VVG" in readings(word):
+            letters[place] = "g"
+        elif tag in ("NN1", "AJ0", "AV0") and before in "no" and _verbless(left, right):
+            with_ing = word.endswith("ing") and tag != "AV0"
+            before_rest = after in "qrgtdo" or "".join(words[place + 1 : place + 2]).endswith("ing")
+            if with_ing or (before_rest and readings(word) & {"VVB", "VVI"}):
+                letters[place] = "g" if with_ing else "v"
     return "".join(letters)
 
 
