@@ -23,6 +23,7 @@ from cuepoint.models.decoding import Decoding, best_spans
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
+    Explainer,
     Localizer,
     QueryBatch,
     Retriever,
@@ -537,3 +538,16 @@ def test_weights_that_are_saved_and_loaded_score_the_same(case: Case, tmp_path: 
     for saved, fresh, again in zip(_everything(model, batch), before, _everything(other, batch), strict=True):
         assert not close(saved, fresh)
         assert torch.equal(saved, again)
+
+
+def test_word_weights_add_up_to_one_in_each_stream_and_padding_weighs_nothing(case: Case) -> None:
+    model = case.model()
+    if not isinstance(model, Explainer):
+        pytest.skip(f"{case.name} tells no weights of words")
+    lengths = [6, 3, 1]
+    found = model.word_weights(model.encode_queries(make_queries(lengths)))
+    assert set(found) == set(case.streams)
+    for weights in found.values():
+        assert weights.shape == (3, 6)
+        torch.testing.assert_close(weights.sum(1), torch.ones(3))
+        assert (weights[~_mask(lengths)] == 0).all()

@@ -22,6 +22,7 @@ from cuepoint.encoders.protocol import (
     PassageEncoder,
     TextEncoder,
     TokenEncoder,
+    WordPieces,
     token_fingerprint,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "ImageEncoder",
     "TextEncoder",
     "TokenEncoder",
+    "WordPieces",
     "encode_passages",
     "encode_tokens",
     "encoder_report",

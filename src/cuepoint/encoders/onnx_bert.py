@@ -292,6 +292,12 @@ class OnnxBertEncoder:
             self._run_window(part, "tokens", partial(put, start))
         return found
 
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them, "##" before what goes on a word."""
+        check_texts(texts)
+        found = self._tokenise([self._recipe.query_prompt + text for text in texts])
+        return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in found]
+
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)

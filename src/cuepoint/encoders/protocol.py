@@ -104,6 +104,14 @@ class TokenEncoder(Protocol):
         """
 
 
+@runtime_checkable
+class WordPieces(Protocol):
+    """A token encoder that also tells what each of its tokens is."""
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """For each query the word pieces that `encode_tokens` has rows for, in their order."""
+
+
 class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 

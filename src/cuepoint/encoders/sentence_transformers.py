@@ -133,6 +133,18 @@ class SentenceTransformersEncoder:
         )
         return [row.detach().float().cpu().numpy() for row in rows]
 
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them."""
+        check_texts(texts)
+        prompt = (self._model.prompts or {}).get("query") or ""
+        tokenizer = self._model.tokenizer
+        limit = self._model.max_seq_length
+        found = (
+            tokenizer(prompt + text, truncation=limit is not None, max_length=limit)["input_ids"]
+            for text in texts
+        )
+        return [list(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
+
     def _encode(self, way: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
         check_texts(texts)
         if not texts:

@@ -238,6 +238,18 @@ class Localizer(Protocol):
         ...
 
 
+@runtime_checkable
+class Explainer(Protocol):
+    """A system that can say which words of a query it heeded."""
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in what is compared with that stream.
+
+        Of a query they add up to 1; behind its end they are 0.
+        """
+        ...
+
+
 def max_over_keys(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
     """(Q, V): the mean over streams of the best key's dot product with the query's search vector.
 

@@ -38,6 +38,7 @@ from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
+    Named,
     QueryBatch,
     QueryEncoding,
     SpanScores,
@@ -150,6 +151,10 @@ class Model(nn.Module):
             {f"span/{name}": spans[name] for name in names}
             | {f"words/{name}": weights[name] for name in names},
         )
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).

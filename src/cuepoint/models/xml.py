@@ -46,6 +46,7 @@ from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
+    Named,
     QueryBatch,
     QueryEncoding,
     SpanScores,
@@ -214,6 +215,10 @@ class Model(nn.Module):
             parts[f"span/{name}"] = stream.query(vectors[:, number])
             parts[f"words/{name}"] = weights[:, :, number]
         return QueryEncoding(search, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
