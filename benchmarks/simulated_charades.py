@@ -1,0 +1,160 @@
+"""Trains the systems of papers 000 and 004 on simulated features of Charades-STA and measures them.
+
+    python -m benchmarks.simulated_charades FEATURES OUT [--systems xml,xml_pr] [--seeds 1,2,3] [--jobs 2]
+    python -m benchmarks.simulated_charades FEATURES OUT --table
+
+FEATURES is what `simulate_features.py` wrote (docs/results.md has the command). Each training is one
+`cuepoint train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done again,
+and what was cut short goes on. Then each checkpoint answers all test queries under several decodings, and the
+means are added to OUT/results.jsonl: a line per system, seed and decoding. `--table` prints them as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+EXPERIMENTS = HERE.parent / "experiments" / "simulated_charades"
+SYSTEMS = ("xml", "xml_pr", "xml_sl", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1", "reloclnet")
+SHOWN = (
+    "VR R@1",
+    "VR R@10",
+    "VR R@100",
+    "SVMR R@1,IoU=0.5",
+    "SVMR R@1,IoU=0.7",
+    "R@1,IoU=0.5",
+    "R@1,IoU=0.7",
+    "R@10,IoU=0.5",
+    "R@10,IoU=0.7",
+    "R@100,IoU=0.5",
+    "R@100,IoU=0.7",
+)
+
+
+def main() -> None:
+    """Train what is not trained yet, or print the table."""
+    options = _options()
+    if options.table:
+        print("\n".join(table(_read(options.out))))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    wanted = [(system, seed) for seed in options.seeds.split(",") for system in options.systems.split(",")]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda one: _train(options, *one), wanted))
+    done = {(line["system"], line["seed"]) for line in _read(options.out)}
+    for system, seed in wanted:
+        if (system, seed) not in done and _finished(options.out / f"{system}-{seed}"):
+            for line in measure(options, system, seed):
+                with (options.out / "results.jsonl").open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(line) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("features", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, a thread each")
+    parser.add_argument("--set", action="append", default=[], help="handed on to `cuepoint train`")
+    parser.add_argument("--table", action="store_true")
+    return parser.parse_args()
+
+
+def _finished(run: Path) -> bool:
+    facts = run / "run.json"
+    return facts.is_file() and bool(json.loads(facts.read_text(encoding="utf-8")).get("ended"))
+
+
+def _train(options: argparse.Namespace, system: str, seed: str) -> None:
+    """One training in a process of its own; its output goes to a file beside its folder."""
+    run = options.out / f"{system}-{seed}"
+    if _finished(run):
+        return
+    command = [sys.executable, "-m", "cuepoint", "train", str(EXPERIMENTS / f"{system}.toml")]
+    command += ["--features", str(options.features), "--out", str(run), "--set", f"training.seed={seed}"]
+    command += [part for setting in options.set for part in ("--set", setting)]
+    command += ["--resume"] if (run / "state.safetensors").exists() else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (options.out / f"{system}-{seed}.log").open("a", encoding="utf-8") as log:
+        code = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
+    print(f"{system} seed {seed}: exit {code}", flush=True)
+
+
+def measure(options: argparse.Namespace, system: str, seed: str) -> Iterator[dict[str, Any]]:
+    """The means of one checkpoint under each decoding."""
+    from cuepoint.evaluation.evaluate import evaluate
+    from cuepoint.models.trained import Trained
+    from cuepoint.ranking import rank_split
+    from cuepoint.training.experiment import load_experiment
+    from cuepoint.training.material import Material
+
+    run = options.out / f"{system}-{seed}"
+    trained = Trained.from_pretrained(run)
+    experiment = load_experiment(run / "experiment.toml")
+    facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    with Material.open(experiment.data, experiment.features, options.features) as material:
+        lessons = material.split("test")
+        for name, decoding in _decodings(trained.decoding).items():
+            answers = rank_split(replace(trained, decoding=decoding), lessons)
+            means = evaluate(
+                lessons.annotations, answers, protocol=experiment.training.protocol or None
+            ).means()
+            yield {
+                "system": system,
+                "seed": seed,
+                "decoding": name,
+                "epochs": experiment.training.epochs,
+                "steps": facts["steps"],
+                "seconds": facts["seconds"],
+                "metrics": means,
+            }
+
+
+def _decodings(own: Any) -> dict[str, Any]:
+    """The own one, and those of the recorded peers: a (as released) and b (exclusive, 1 to 8 clips)."""
+    return {
+        "own": own,
+        "as released": replace(own, ends="as-released"),
+        "exclusive": replace(own, ends="exclusive"),
+    }
+
+
+def _read(out: Path) -> list[dict[str, Any]]:
+    path = out / "results.jsonl"
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    )
+
+
+def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Mean and deviation over seeds, in percent, as Markdown."""
+    shown = [name for name in lines[0]["metrics"] if name in SHOWN or name.startswith("nDCG")]
+    yield f"| system | decoding | seeds | {' | '.join(shown)} |"
+    yield "|" + "---|" * (len(shown) + 3)
+    for key in dict.fromkeys((line["system"], line["decoding"]) for line in lines):
+        same = [line for line in lines if (line["system"], line["decoding"]) == key]
+        cells = [_cell([100 * line["metrics"][name] for line in same]) for name in shown]
+        yield f"| {key[0]} | {key[1]} | {len(same)} | {' | '.join(cells)} |"
+
+
+def _cell(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+if __name__ == "__main__":
+    main()
