@@ -22,8 +22,8 @@ from cuepoint.formats.opened import written
 from cuepoint.relevance.units import distinct_captions, encoded
 from cuepoint.types import UsageError
 
-BANDS = (0.35, 0.5, 0.65, 0.85)
-"""Where grades 1, 2, 3 and 4 begin: chosen by reading pairs of captions, see `docs/relevance.md`."""
+BANDS = (0.5, 0.65, 0.8, 0.92)
+"""Where grades 1, 2, 3 and 4 begin with the default encoder: chosen by reading, see `docs/relevance.md`."""
 _CAPTIONS = 256
 _TIED = 1e-6
 

@@ -65,6 +65,7 @@ _PLACES = frozenset(
 _ARTICLES = frozenset({"a", "an", "the"})
 
 _WORD = re.compile(r"n't\b|'s\b|\w+?(?=n't\b)|\w+(?:-\w+)*(?='s\b)|\w+(?:[-'’]\w+)*|[^\w\s]", re.IGNORECASE)
+_TITLE = re.compile(r"\b(Dr|Mr|Mrs|Ms|St)\. ?", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?;]+")
 _NP = r"(?:(?:[dj]*n+p)*[dj]*n+|[dj]*o|d+)"
 _NOUNS = re.compile(rf"{_NP}(?:(?:,|,?c){_NP}(?!a*[xv]))*,?c{_NP}|{_NP}")
@@ -110,7 +111,7 @@ class ChunkExtractor:
         return tagger
 
     def _phrases(self, text: str) -> Phrases:
-        words = _WORD.findall(text.strip())
+        words = _WORD.findall(_TITLE.sub(r"\1 ", text))
         if not words:
             return Phrases()
         tags = [tag for _, _, tag in self._tagger.tag_sent(words)]
