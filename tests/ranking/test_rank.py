@@ -204,7 +204,6 @@ def test_a_system_answers_what_its_methods_allow_and_says_so(
     one = toy(kind)
     ranker = Ranker(one, one.corpus())
     assert ranker.tasks == can
-    task: Task
     for task in cannot:
         with pytest.raises(
             UsageError, match=re.escape(f"toy cannot answer {task}; it answers {', '.join(can)}")
