@@ -45,6 +45,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["xml", "reloclnet"])
 def test_two_processes_train_as_one(tiny: Any, tmp_path: Path, system: str) -> None:
     """Dropout is off, for each process draws its own; negatives are drawn alike."""

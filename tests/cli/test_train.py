@@ -1,0 +1,162 @@
+"""`cuepoint train` as a person meets it: output, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cuepoint.cli import train
+from cuepoint.training.run_folder import RunFolder
+from cuepoint.types import CuepointError, UsageError
+
+EXPERIMENT = """\
+title = "tiny"
+simulated = true
+[data]
+train = "train.jsonl"
+validation = "train.jsonl"
+[features]
+query = "query.h5"
+streams = { vision = "vision.h5" }
+clip_seconds = 2.0
+[model]
+system = "xml"
+hidden = 8
+heads = 2
+[training]
+epochs = 2
+batch_size = 4
+"""
+
+
+@pytest.fixture()
+def features(tmp_path: Path) -> Path:
+    """Six lessons in three videos of five clips."""
+    folder = tmp_path / "features"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    with h5py.File(folder / "query.h5", "w") as tokens, h5py.File(folder / "vision.h5", "w") as clips:
+        for video in range(3):
+            clips[f"v{video}"] = random.normal(size=(5, 6)).astype(np.float32)
+        for query in range(6):
+            tokens[str(query)] = random.normal(size=(3, 4)).astype(np.float32)
+    lines = [
+        {
+            "vid_name": f"v{query // 2}",
+            "duration": 10.0,
+            "desc": f"s {query}",
+            "desc_id": query,
+            "type": "v",
+            "ts": [2, 6],
+        }
+        for query in range(6)
+    ]
+    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "tiny.toml").write_text(EXPERIMENT)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "draw_curves", lambda *_: None)
+
+
+def ran(features: Path, *more: str) -> int:
+    parser = argparse.ArgumentParser()
+    train.add_parser(parser.add_subparsers())
+    command = ["train", str(features / "tiny.toml"), "--features", str(features), "--device", "cpu", *more]
+    options = parser.parse_args(command)
+    return int(options.run(options))
+
+
+def test_a_training_is_told_as_a_table(features: Path, tmp_path: Path, capsys: Any) -> None:
+    assert ran(features, "--out", str(tmp_path / "run"), "--table") == 0
+    told = capsys.readouterr()
+    assert "tiny (simulated features), seed 2018" in told.out
+    assert "4 steps in 0 min" in told.out
+    assert "ended: all 2 epochs" in told.out
+    assert "VR R@1" in told.out
+    assert "±" not in told.out
+    lines = told.err.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
+    assert "R@1,IoU=0.5" in lines[-1]
+    assert "steps/s" in lines[-1]
+
+
+def test_a_training_is_told_as_json(features: Path, tmp_path: Path, capsys: Any) -> None:
+    assert ran(features, "--out", str(tmp_path / "run"), "--json", "--set", "training.epochs=1") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ended"] == "all 1 epochs"
+    assert told["simulated"] is True
+    assert set(told["best"]) == {"step", "metric", "score"}
+
+
+def test_seeds_are_told_with_their_deviation(features: Path, tmp_path: Path, capsys: Any) -> None:
+    assert ran(features, "--out", str(tmp_path / "runs"), "--seeds", "1,2", "--table") == 0
+    told = capsys.readouterr().out
+    assert "mean ± deviation, %" in told
+    assert told.count(" ± ") > 10
+    assert ran(features, "--out", str(tmp_path / "runs"), "--seeds", "1,2", "--json", "--resume") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == json.loads((tmp_path / "runs" / "seeds.json").read_text())
+    assert again["seeds"] == [1, 2]
+    with pytest.raises(UsageError, match="--seeds '1,x': accepted: whole numbers"):
+        ran(features, "--out", str(tmp_path / "more"), "--seeds", "1,x")
+
+
+def test_options_reach_the_experiment(features: Path, tmp_path: Path, capsys: Any) -> None:
+    moved = tmp_path / "annotations"
+    moved.mkdir()
+    (features / "train.jsonl").rename(moved / "train.jsonl")
+    ran(features, "--out", str(tmp_path / "run"), "--data", str(moved), "--precision", "bf16", "--json")
+    capsys.readouterr()
+    resolved = (tmp_path / "run" / "experiment.toml").read_text()
+    assert 'precision = "bf16"' in resolved
+    assert f'folder = "{moved}"' in resolved
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["machine"]["device"] == "cpu, bf16"
+    with pytest.raises(UsageError, match="none: is no folder; give the folder of the annotations"):
+        ran(features, "--out", str(tmp_path / "x"), "--data", "none")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--set", "training.epocs=3"],
+            r"tiny\.toml \[training\]: there is no 'epocs'; did you mean 'epochs'",
+        ),
+        (["--set", "model.heads=3"], r"tiny\.toml \[model\]: .*hidden = 8 is no multiple of heads = 3"),
+        (["--set", "data.train=none.jsonl"], r"none\.jsonl: cannot be read"),
+        (["--set", "features.query=none.h5"], r"none\.h5"),
+        (["--set", "features.streams.vision=query.h5"], r"query\.h5.*'?v0'?"),
+        (["--resume"], "no training here to resume"),
+        (["--device", "tpu9"], "device 'tpu9' is not here"),
+    ],
+)
+def test_what_is_wrong_is_one_line_before_anything_is_written(
+    features: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(CuepointError, match=message) as raised:
+        ran(features, "--out", str(tmp_path / "run"), *options)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "run" / "experiment.toml").exists()
+
+
+def test_a_missing_feature_is_named_and_the_folder_can_be_used_afterwards(
+    features: Path, tmp_path: Path
+) -> None:
+    with h5py.File(features / "vision.h5", "r+") as opened:
+        rows = opened["v1"][:]
+        del opened["v1"]
+    with pytest.raises(CuepointError, match="v1"):
+        ran(features, "--out", str(tmp_path / "run"), "--json")
+    with h5py.File(features / "vision.h5", "r+") as opened:
+        opened["v1"] = rows
+    assert ran(features, "--out", str(tmp_path / "run"), "--json") == 0
