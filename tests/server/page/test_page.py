@@ -38,11 +38,16 @@ def standing(page: Any) -> None:
     """Wait until the player knows its video and its words."""
     expect(page.locator("#grip-start")).not_to_have_attribute("aria-valuemax", "0.000")
     ready = "() => (document.querySelector('#screen video, #screen audio')?.readyState ?? 0) >= 1"
-    for _ in range(200):  # `wait_for_function` evaluates text, which the page's policy forbids
-        if page.evaluate(ready):
+    until(page, lambda: bool(page.evaluate(ready)))
+
+
+def until(page: Any, is_so: Callable[[], bool]) -> None:
+    """Wait until something is so in the page; half a minute at most."""
+    for _ in range(600):  # `wait_for_function` evaluates text, which the page's policy forbids
+        if is_so():
             return
         page.wait_for_timeout(50)
-    raise AssertionError("the player has not loaded its video")
+    raise AssertionError("the page has not come to it")
 
 
 def at(page: Any) -> float:
@@ -210,13 +215,15 @@ def test_just_the_moment_is_played_and_loops(page: Any, address: str, ids: dict[
         " m.addEventListener('timeupdate', () => window.seen.push(m.currentTime)); }"
     )
     page.get_by_role("button", name="Play moment").click()
-    page.wait_for_timeout(1800)
+
+    def went_round() -> bool:
+        return any(b < a for a, b in itertools.pairwise(page.evaluate("() => window.seen")))
+
+    until(page, went_round)
     seen = page.evaluate("() => window.seen")
     assert min(seen) >= 1.95 and max(seen) < 2.8
-    assert any(later < earlier for earlier, later in itertools.pairwise(seen)), "it went round"
     page.get_by_role("button", name="Loop").click()
-    page.wait_for_timeout(1200)
-    assert page.evaluate("() => document.querySelector('#screen video').paused")
+    until(page, lambda: bool(page.evaluate("() => document.querySelector('#screen video').paused")))
     assert at(page) == pytest.approx(2.6, abs=0.15)
 
 
