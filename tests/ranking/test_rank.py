@@ -213,7 +213,8 @@ def test_a_system_answers_what_its_methods_allow_and_says_so(
 
 def test_queries_without_a_given_video_are_left_out_of_that_list(toy: Callable[..., Any]) -> None:
     one = toy()
-    (lists,) = Ranker(one, one.corpus()).answers(one.query_ids, one.queries, ("SVMR",))
+    tasks: tuple[Task, ...] = ("SVMR",)
+    (lists,) = Ranker(one, one.corpus()).answers(one.query_ids, one.queries, tasks)
     assert len(lists["SVMR"]) == 0
     assert lists["SVMR"].offsets.tolist() == [0]
 

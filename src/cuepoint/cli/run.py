@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     from cuepoint.ranking.split import SplitRun
     from cuepoint.training.machine import open_machine
 
+    name = _format(options)
     device = open_machine(options.device).device
     trained = Trained.from_pretrained(options.checkpoint)
     trained.model.to(device)
@@ -95,7 +96,6 @@ def run(options: argparse.Namespace) -> int:
         retriever, retrieval = _retriever(files, options, display, device, lessons)
         corpus = display.encode(trained, lessons, options.on_disk)
         ranker = Ranker(trained, corpus, decoding=decoding, retriever=retriever)
-        name = _format(options)
         tasks = _tasks(options.task, ranker, name, pools=bool(lessons.annotations.pools))
         answers = SplitRun(ranker, lessons, tasks, retrieval, display.counted("queries"))
         source = answers if len(tasks) == 1 else answers.in_memory()
@@ -185,6 +185,11 @@ def _retriever(
 
 def _format(options: argparse.Namespace) -> str:
     """The format named, or that of the suffix."""
+    from cuepoint import formats
+
+    known = formats.format_names("write_run")
+    if options.format and options.format not in known:
+        raise UsageError(f"--format {options.format!r}: accepted: {', '.join(known)}")
     if options.format:
         return str(options.format)
     return "tvr" if options.out.removesuffix(".gz").endswith(".json") else "jsonl"

@@ -1,0 +1,283 @@
+"""`cuepoint run` as a person meets it: files, output, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cuepoint import formats
+from cuepoint.cli import run
+from cuepoint.models import config_of, new_model
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.trained import Trained
+from cuepoint.training.experiment import load_experiment
+from cuepoint.training.material import Material
+from cuepoint.types import CuepointError, UsageError
+
+EXPERIMENT = """\
+title = "tiny"
+simulated = true
+[data]
+validation = "test.jsonl"
+test = "test.jsonl"
+[features]
+query = "query.h5"
+streams = { vision = "vision.h5" }
+clip_seconds = 2.0
+[model]
+system = "xml"
+hidden = 8
+heads = 2
+[training]
+protocol = "vcmr"
+"""
+WIDTH, VIDEOS, QUERIES = 6, 5, 12
+
+
+@pytest.fixture()
+def features(tmp_path: Path) -> Path:
+    """Twelve queries, five videos of two to six clips."""
+    folder = tmp_path / "features"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    with h5py.File(folder / "query.h5", "w") as tokens, h5py.File(folder / "vision.h5", "w") as clips:
+        for video in range(VIDEOS):
+            clips[f"v{video}"] = random.normal(size=(2 + video, WIDTH)).astype(np.float32)
+        for query in range(QUERIES):
+            tokens[str(query)] = random.normal(size=(3, 4)).astype(np.float32)
+    lines = [
+        {
+            "vid_name": f"v{query % VIDEOS}",
+            "duration": 2.0 * (2 + query % VIDEOS) - 0.5,
+            "desc": f"s {query}",
+            "desc_id": query,
+            "type": "v",
+            "ts": [0, 2],
+        }
+        for query in range(QUERIES)
+    ]
+    (folder / "test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "tiny.toml").write_text(EXPERIMENT)
+    return folder
+
+
+@pytest.fixture()
+def checkpoint(features: Path, tmp_path: Path) -> Path:
+    return saved(features, tmp_path / "trained")
+
+
+def saved(features: Path, place: Path, decoding: Decoding | None = None) -> Path:
+    """A checkpoint with fresh weights, as a training leaves it."""
+    experiment = load_experiment(features / "tiny.toml")
+    with Material.open(experiment.data, experiment.features, features, splits=("test",)) as material:
+        inputs = material.inputs
+    config = config_of("xml", {"streams": {"vision": WIDTH}, "query_width": 4, "hidden": 8, "heads": 2})
+    trained = Trained("xml", new_model("xml", config), inputs, decoding or Decoding(spans_per_query=50))
+    trained.save_pretrained(place)
+    (place / "experiment.toml").write_text(experiment.to_toml())
+    return place
+
+
+@pytest.fixture()
+def ran(features: Path, checkpoint: Path, capsys: Any) -> Callable[..., dict[str, Any]]:
+    """Runs the command on the checkpoint and gives the JSON that it prints."""
+
+    def here(out: Path, *more: str) -> dict[str, Any]:
+        assert called(features, checkpoint, "--out", str(out), "--json", *more) == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    return here
+
+
+def called(features: Path, checkpoint: Path, *more: str) -> int:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers())
+    command = ["run", "--checkpoint", str(checkpoint), "--features", str(features), "--device", "cpu", *more]
+    options = parser.parse_args(command)
+    return int(options.run(options))
+
+
+def lines(path: Path) -> dict[str, list[dict[str, Any]]]:
+    read = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["query_id"]: line["moments"] for line in read}
+
+
+def test_moments_of_the_corpus_are_written_and_can_be_evaluated(
+    ran: Any, features: Path, tmp_path: Path, bare: Any
+) -> None:
+    told = ran(tmp_path / "a.jsonl")
+    assert told["tasks"] == ["VCMR"]
+    assert (told["queries"], told["videos"], told["simulated"]) == (QUERIES, VIDEOS, True)
+    found = lines(tmp_path / "a.jsonl")
+    assert set(found) == {str(query) for query in range(QUERIES)}
+    for moments in found.values():
+        scores = [moment["score"] for moment in moments]
+        assert len(moments) == 50
+        assert scores == sorted(scores, reverse=True)
+        for moment in moments:
+            assert 0 <= moment["start"] < moment["end"] <= 2.0 * (2 + int(moment["video_id"][1])) - 0.5
+    evaluate = shlex.split(told["evaluate"])
+    assert evaluate[:2] == ["cuepoint", "evaluate"]
+    assert bare(*evaluate[1:]).json["queries"] == QUERIES
+
+
+def test_a_submission_holds_all_three_lists(ran: Any, tmp_path: Path) -> None:
+    told = ran(tmp_path / "submission.json")
+    assert (told["format"], told["tasks"]) == ("tvr", ["VCMR", "SVMR", "VR"])
+    source = formats.open_run(tmp_path / "submission.json")
+    assert set(source.tasks) == {"VCMR", "SVMR", "VR"}
+    for block in source.blocks("SVMR"):
+        videos = [block.video_ids[code] for code in block.video.tolist()]
+        for at, query in enumerate(block.query_ids):
+            rows = slice(block.offsets[at], block.offsets[at + 1])
+            assert set(videos[rows]) == {f"v{int(query) % VIDEOS}"}
+
+
+def test_each_task_alone_is_its_list_of_the_submission(ran: Any, tmp_path: Path) -> None:
+    ran(tmp_path / "all.json")
+    whole = json.loads((tmp_path / "all.json").read_text())
+    names = {index: name for name, index in whole["video2idx"].items()}
+    for task in ("vcmr", "svmr", "vr"):
+        assert ran(tmp_path / f"{task}.jsonl", "--task", task)["tasks"] == [task.upper()]
+        for entry in whole[task.upper()]:
+            moments = lines(tmp_path / f"{task}.jsonl")[str(entry["desc_id"])]
+            rows = [(m["video_id"], m.get("start", 0), m.get("end", 0), m["score"]) for m in moments]
+            assert rows == [(names[row[0]], *row[1:]) for row in entry["predictions"]]
+
+
+def test_options_change_the_decoding_of_the_checkpoint(ran: Any, tmp_path: Path) -> None:
+    changes = "--decoding exclusive --min-clips 2 --max-clips 3 --top-videos 2 --spans 7 --nms 0.4"
+    told = ran(tmp_path / "a.jsonl", *changes.split())
+    expected = Decoding(2, 3, "exclusive", top_videos=2, spans_per_query=7, nms=0.4)
+    assert Decoding.from_json(told["decoding"]) == expected
+    for moments in lines(tmp_path / "a.jsonl").values():
+        assert {moment["end"] - moment["start"] for moment in moments} <= {4.0, 6.0}
+        assert len({moment["video_id"] for moment in moments}) <= 2
+        assert len(moments) <= 7
+
+
+def test_none_lifts_what_the_checkpoint_limits(
+    features: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = saved(features, tmp_path / "limited", Decoding(max_clips=2, nms=0.5))
+    called(
+        features,
+        limited,
+        "--out",
+        str(tmp_path / "a.jsonl"),
+        "--json",
+        "--max-clips",
+        "none",
+        "--nms",
+        "none",
+    )
+    told = json.loads(capsys.readouterr().out)["decoding"]
+    assert (told["max_clips"], told["nms"]) == (None, None)
+    called(features, limited, "--out", str(tmp_path / "b.jsonl"), "--json")
+    told = json.loads(capsys.readouterr().out)["decoding"]
+    assert (told["max_clips"], told["nms"]) == (2, 0.5)
+
+
+def test_a_person_is_told_what_was_written_and_what_to_do_next(
+    features: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--table")
+    told = capsys.readouterr().out
+    assert "a.jsonl (jsonl): VCMR of 12 queries among 5 videos, by xml (simulated features)" in told
+    assert "cuepoint evaluate vcmr --truth" in told
+
+
+def test_encoded_videos_may_lie_on_a_disk(ran: Any, tmp_path: Path) -> None:
+    ran(tmp_path / "a.jsonl")
+    ran(tmp_path / "b.jsonl", "--on-disk", str(tmp_path / "encoded"))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert (tmp_path / "encoded" / "corpus.json").is_file()
+
+
+def test_another_checkpoint_may_choose_the_videos(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    ran(tmp_path / "a.jsonl", "--task", "vr")
+    ran(tmp_path / "b.jsonl", "--task", "vr", "--retriever", str(checkpoint))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    other = saved(features, tmp_path / "other")
+    ran(tmp_path / "c.jsonl", "--task", "vr", "--retriever", str(other))
+    assert (tmp_path / "c.jsonl").read_bytes() != (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_an_imported_checkpoint_needs_an_experiment_that_names_the_files(
+    features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    (checkpoint / "experiment.toml").unlink()
+    with pytest.raises(UsageError, match=r"has no experiment\.toml.*--experiment"):
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"))
+    named = ("--experiment", str(features / "tiny.toml"))
+    assert called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--json", *named) == 0
+
+
+def test_annotations_may_lie_elsewhere(ran: Any, features: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "annotations"
+    moved.mkdir()
+    (features / "test.jsonl").rename(moved / "test.jsonl")
+    told = ran(tmp_path / "a.jsonl", "--data", str(moved))
+    assert str(moved / "test.jsonl") in told["evaluate"]
+
+
+def test_features_of_another_encoder_are_refused_naming_both(
+    features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    trained = Trained.from_pretrained(checkpoint)
+    vision = replace(trained.inputs.streams["vision"], encoder="clip", fingerprint="clip:1")
+    replace(trained, inputs=replace(trained.inputs, streams={"vision": vision})).save_pretrained(checkpoint)
+    with h5py.File(features / "vision.h5", "r+") as opened:
+        for name in list(opened):
+            rows = opened[name][:]
+            del opened[name]
+            opened[name] = np.hstack([rows, rows])
+    with pytest.raises(CuepointError, match=rf"(?s)vision\.h5.*{2 * WIDTH}.*{WIDTH}"):
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"))
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("before")
+    trained = Trained.from_pretrained(checkpoint)
+    with pytest.raises(UsageError, match="NaN"):
+        for weight in trained.model.parameters():
+            weight.data.fill_(float("nan"))
+        trained.save_pretrained(checkpoint)
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"))
+    assert (tmp_path / "a.jsonl").read_text() == "before"
+    assert [path.name for path in tmp_path.glob(".a.jsonl*")] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--split", "train"), "names none of train"),
+        (("--max-clips", "many"), "--max-clips 'many': accepted: a number, or none"),
+        (("--min-clips", "0"), "min_clips is 0"),
+        (("--device", "cuda:99"), "device 'cuda:99' is not here"),
+        (("--format", "wav"), "--format 'wav': accepted: jsonl"),
+        (("--retriever", "nowhere"), "nowhere"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    features: Path, checkpoint: Path, tmp_path: Path, more: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(CuepointError) as caught:
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), *more)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "a.jsonl").exists()
