@@ -1,0 +1,298 @@
+"""An explanation as a picture (PNG, SVG, PDF): words, borders, moments; two systems side by side.
+
+What the figures 5 to 10 of paper 000 and figure 5 of paper 003 show, for any query. Needs matplotlib (the
+extra `report`). Lengths are in inches, those of letters in points.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cuepoint.explanation.told import Borders, Explained, Explanation, Heard, Ranked
+from cuepoint.formats.opened import written
+from cuepoint.times import format_time
+from cuepoint.types import Moment, UsageError
+
+SUFFIXES: Final = (".png", ".svg", ".pdf")
+_WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
+_DOTS = 100
+_BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH = 2.0, 0.27, 0.34, 0.32
+_START, _END, _TRUTH, _GREY, _INK = "#1f5fa8", "#c2571a", "#2f7d4f", "#6b6b6b", "#1b1f22"
+_LETTER, _SMALL, _WORD_HIGH, _GAP = 9.5, 7.5, 30.0, 9.0
+_SETTINGS: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cuepoint",
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def check_target(path: Path) -> None:
+    """Raise UsageError where no picture of that name can be written: its suffix, or matplotlib missing."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(SUFFIXES)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"pictures need matplotlib ({error}); install cuepoint[report], or leave out --out"
+        ) from error
+
+
+def draw(told: Explanation, path: Path) -> None:
+    """Write the picture; it appears whole or not at all. Raises UsageError as `check_target` does."""
+    check_target(path)
+    import matplotlib
+
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        # A letter that the font lacks becomes a box; the query stands in the JSON as well.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = _drawn(told)
+        kind = path.suffix.lower()[1:]
+        about = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+        with written(path) as stream:
+            figure.savefig(stream, format=kind, dpi=_DOTS, metadata=about)
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """A figure whose panels are placed in inches from its upper left corner."""
+
+    figure: Any
+    wide: float
+    high: float
+
+    def panel(self, left: float, top: float, wide: float, high: float) -> Any:
+        place = (left / self.wide, 1 - (top + high) / self.high, wide / self.wide, high / self.high)
+        return self.figure.add_axes(place)
+
+    def blank(self, left: float, top: float, wide: float, high: float) -> Any:
+        """A panel without axes, measured in points from its upper left corner."""
+        axes = self.panel(left, top, wide, high)
+        axes.set(xlim=(0, 72 * wide), ylim=(72 * high, 0))
+        axes.axis("off")
+        return axes
+
+    def write(self, left: float, top: float, text: str, **style: Any) -> None:
+        self.figure.text(left / self.wide, 1 - top / self.high, text, va="top", ha="left", **style)
+
+
+def _drawn(told: Explanation) -> Any:
+    from matplotlib.figure import Figure
+
+    columns = len(told.systems)
+    wide = (_WIDE - 2 * _MARGIN - (columns - 1) * _BETWEEN) / columns
+    title = textwrap.wrap(f"“{told.query}”", 100)[:4] or ["“”"]
+    head = 0.35 + 0.25 * len(title) + 0.3
+    words = max(_words_high(one.heard, wide) for one in told.systems)
+    borders = any(one.borders is not None for one in told.systems)
+    rows = max((len(one.moments) for one in told.systems), default=0)
+    tall = [_HEAD_HIGH, words, (_TITLE_HIGH + _BORDERS_HIGH + 0.55) if borders else 0.0]
+    high = head + sum(tall) + _TITLE_HIGH + _ROW_HIGH * (rows + 1) + 0.25
+    sheet = _Sheet(Figure(figsize=(_WIDE, high)), _WIDE, high)
+    sheet.write(_MARGIN, 0.22, "\n".join(title), fontsize=14, fontweight="bold", linespacing=1.25)
+    sheet.write(_MARGIN, 0.27 + 0.25 * len(title), _beneath(told), fontsize=9.5, color=_GREY)
+    for number, system in enumerate(told.systems):
+        left, top = _MARGIN + number * (wide + _BETWEEN), head
+        sheet.write(left, top, _shortened(f"{system.name} · {system.system}", 72 * wide, 11), fontsize=11)
+        if system.heard is not None:
+            _draw_words(sheet, system.heard, left, top + tall[0], wide)
+        if system.borders is not None:
+            _draw_borders(sheet, system.borders, told, left, top + sum(tall[:2]), wide)
+        _draw_moments(sheet, system.moments, told.truth, left, top + sum(tall), wide)
+    return sheet.figure
+
+
+def _beneath(told: Explanation) -> str:
+    parts = [f"query {told.query_id}"] if told.query_id else []
+    parts.append(f"video {told.video_id}" + (f" ({told.duration:.0f} s)" if told.duration else ""))
+    if told.truth_here:
+        parts.append("true moment " + ", ".join(_span(one) for one in told.truth_here[:3]))
+    return "   ·   ".join(parts)
+
+
+# Words -----------------------------------------------------------------------------------------------
+
+
+def _words_high(heard: Heard | None, wide: float) -> float:
+    if heard is None:
+        return 0.0
+    _, _, lines = _placed(heard, wide)
+    return _TITLE_HIGH + len(heard.weights) * (lines * _WORD_HIGH + 4) / 72 + 0.1
+
+
+def _placed(heard: Heard, wide: float) -> tuple[float, list[tuple[float, int, float]], int]:
+    """Where words begin (points), for each word (left, line, width), and how many lines they take."""
+    indent = max(_width(stream, _LETTER) for stream in heard.weights) + 12
+    places, left, line = [], indent, 0
+    for word in heard.words:
+        width = max(_width(word, _LETTER), _width("00 %", _SMALL))
+        if left + width > 72 * wide - 4 and left > indent:
+            left, line = indent, line + 1
+        places.append((left, line, width))
+        left += width + _GAP
+    return indent, places, line + 1
+
+
+def _draw_words(sheet: _Sheet, heard: Heard, left: float, top: float, wide: float) -> None:
+    """Each stream's words, shaded by how much they count, with their share beneath."""
+    from matplotlib.patches import FancyBboxPatch
+
+    sheet.write(left, top, "Words that count", fontsize=10, fontweight="bold")
+    axes = sheet.blank(left, top + _TITLE_HIGH, wide, _words_high(heard, wide) - _TITLE_HIGH)
+    _, places, lines = _placed(heard, wide)
+    most = max(max(row) for row in heard.weights.values())
+    for number, (stream, row) in enumerate(heard.weights.items()):
+        above = number * (lines * _WORD_HIGH + 4)
+        axes.text(0, above + 8, stream, fontsize=_LETTER, va="center", color=_GREY)
+        for word, share, (at, line, width) in zip(heard.words, row, places, strict=True):
+            middle = above + line * _WORD_HIGH + 8
+            box = FancyBboxPatch(
+                (at - 2, middle - 7),
+                width + 4,
+                14,
+                boxstyle="round,pad=0,rounding_size=3",
+                facecolor="#d8322a",
+                alpha=0.65 * share / most if most > 0 else 0.0,
+                linewidth=0,
+            )
+            axes.add_patch(box)
+            axes.text(at + width / 2, middle, word, fontsize=_LETTER, va="center", ha="center", color=_INK)
+            told = f"{100 * share:.0f} %"
+            axes.text(
+                at + width / 2, middle + 13, told, fontsize=_SMALL, va="center", ha="center", color=_GREY
+            )
+
+
+# Borders ---------------------------------------------------------------------------------------------
+
+
+def _draw_borders(
+    sheet: _Sheet, borders: Borders, told: Explanation, left: float, top: float, wide: float
+) -> None:
+    """The probability of start and end along the video, over the true and the answered moment."""
+    sheet.write(left, top, f"Start and end along {told.video_id}", fontsize=10, fontweight="bold")
+    axes = sheet.panel(left + 0.45, top + _TITLE_HIGH + 0.2, wide - 0.5, _BORDERS_HIGH - 0.15)
+    for number, moment in enumerate(told.truth_here):
+        label = None if number else "true moment"
+        axes.axvspan(moment.start, moment.end, color=_TRUTH, alpha=0.2, linewidth=0, label=label)
+    if borders.answered is not None:
+        axes.axvspan(
+            borders.answered.start,
+            borders.answered.end,
+            facecolor="none",
+            edgecolor=_GREY,
+            alpha=0.45,
+            hatch="///",
+            linewidth=0.8,
+            label="answered",
+        )
+    last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
+    edges = np.append(borders.low, last)
+    for values, colour, name in ((borders.start, _START, "start"), (borders.end, _END, "end")):
+        axes.stairs(values, edges, color=colour, linewidth=1.5, label=name)
+        axes.stairs(values, edges, color=colour, alpha=0.15, fill=True)
+    seen = [told.duration or 0.0, last, *(one.end for one in told.truth_here)]
+    axes.set(xlim=(0, max(seen)), xlabel="seconds", ylabel="probability")
+    axes.set_ylim(0, 1.08 * max(float(borders.start.max()), float(borders.end.max()), 1e-6))
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.97),
+        ncols=4,
+        frameon=False,
+        fontsize=8,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
+
+
+# Moments ---------------------------------------------------------------------------------------------
+
+
+def _draw_moments(
+    sheet: _Sheet, moments: Sequence[Ranked], truth: Sequence[Moment], left: float, top: float, wide: float
+) -> None:
+    """The best moments as a table, each with a strip that shows where in its video it lies."""
+    sheet.write(left, top, "Best moments", fontsize=10, fontweight="bold")
+    axes = sheet.blank(left, top + _TITLE_HIGH, wide, _ROW_HIGH * (len(moments) + 1))
+    points = 72 * wide
+    known = bool(truth)
+    at = {"sign": 16.0, "video": 32.0, "span": 0.42 * points, "score": 0.665 * points, "iou": 0.73 * points}
+    strip = (at["iou"] + (14 if known else -34), points - 4)
+    style: dict[str, Any] = {"va": "center", "fontsize": 8, "color": _GREY}
+    for name, text in (("video", "video"), ("span", "start – end")):
+        axes.text(at[name], 9, text, **style)
+    axes.text(at["score"], 9, "score", ha="right", **style)
+    if known:
+        axes.text(at["iou"], 9, "IoU", ha="right", **style)
+    axes.text(strip[0], 9, "in its video", **style)
+    for row, found in enumerate(moments, 1):
+        middle = 72 * _ROW_HIGH * row + 9
+        _draw_row(axes, found, middle, at)
+        _draw_strip(axes, found, truth, middle, strip)
+
+
+def _draw_row(axes: Any, found: Ranked, middle: float, at: dict[str, float]) -> None:
+    style: dict[str, Any] = {"va": "center", "fontsize": 9, "color": _INK}
+    axes.text(0, middle, str(found.rank), **style)
+    if found.meets is not None:
+        sign, colour = ("✓", _TRUTH) if found.meets else ("✗", _GREY)
+        axes.text(at["sign"], middle, sign, **{**style, "color": colour, "fontweight": "bold"})
+    axes.text(
+        at["video"], middle, _shortened(found.moment.video_id, at["span"] - at["video"] - 8, 9), **style
+    )
+    axes.text(at["span"], middle, _span(found.moment), **style)
+    axes.text(at["score"], middle, f"{found.score:.2f}", ha="right", **style)
+    if found.iou is not None:
+        axes.text(at["iou"], middle, f"{found.iou:.2f}" if found.iou else "–", ha="right", **style)
+
+
+def _draw_strip(
+    axes: Any, found: Ranked, truth: Sequence[Moment], middle: float, strip: tuple[float, float]
+) -> None:
+    """The video as a line, with the moment and, where it is in this video, the truth above it."""
+    own = [one for one in truth if one.video_id == found.moment.video_id]
+    whole = found.duration or max(one.end for one in (found.moment, *own))
+    left, wide = strip[0], strip[1] - strip[0]
+
+    def bar(moment: Moment, above: float, high: float, colour: str) -> None:
+        begin, end = (left + wide * min(1.0, seconds / whole) for seconds in (moment.start, moment.end))
+        axes.broken_barh([(begin, max(end - begin, 1.0))], (middle + above, high), color=colour, linewidth=0)
+
+    axes.broken_barh([(left, wide)], (middle - 1.5, 5), color="#dcdfe1", linewidth=0)
+    for moment in own:
+        bar(moment, -5.5, 3, _TRUTH)
+    bar(found.moment, -1.5, 5, _TRUTH if found.meets else _GREY)
+
+
+def _span(moment: Moment) -> str:
+    return f"{format_time(moment.start)} – {format_time(moment.end)}"
+
+
+def _width(text: str, size: float) -> float:
+    """Points that a text is wide."""
+    from matplotlib.textpath import TextPath
+
+    if not text.strip():
+        return 0.3 * size
+    return float(TextPath((0, 0), text, size=size).get_extents().x1)
+
+
+def _shortened(text: str, wide: float, size: float) -> str:
+    """A text that fits, its middle left out where it is too long."""
+    if _width(text, size) <= wide:
+        return text
+    for kept in range(len(text) - 1, 2, -1):
+        short = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+        if _width(short, size) <= wide:
+            return short
+    return text[:2] + "…"
