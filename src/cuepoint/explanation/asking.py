@@ -70,10 +70,11 @@ def borders(trained: System, encoded: QueryEncoding, corpus: CorpusEncoding, vid
     clips = int(scores.mask[0].sum())
     start, end = _probabilities(scores, clips, trained.decoding)
     seconds, duration = float(corpus.clip_seconds[row]), float(corpus.durations[row])
-    low = np.arange(clips) * seconds
+    low = np.arange(clips, dtype=np.float64) * seconds
+    high = np.minimum(low + seconds, np.maximum(duration, low)).astype(np.float64)
     return Borders(
         low,
-        np.asarray(np.minimum(low + seconds, np.maximum(duration, low)), np.float64),
+        high,
         start.cpu().numpy(),
         end.cpu().numpy(),
         trained.decoding.ends == "exclusive",

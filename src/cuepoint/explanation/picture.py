@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cuepoint.explanation.told import Borders, Explained, Explanation, Heard, Ranked
+from cuepoint.explanation.told import Borders, Explanation, Heard, Ranked, overlap_with
 from cuepoint.formats.opened import written
-from cuepoint.times import format_time
 from cuepoint.types import Moment, UsageError
 
 SUFFIXES: Final = (".png", ".svg", ".pdf")
@@ -194,7 +193,7 @@ def _draw_borders(
             alpha=0.45,
             hatch="///",
             linewidth=0.8,
-            label="answered",
+            label=_answered(borders.answered, told.truth_here),
         )
     last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
     edges = np.append(borders.low, last)
@@ -215,6 +214,11 @@ def _draw_borders(
     )
 
 
+def _answered(moment: Moment, truth: Sequence[Moment]) -> str:
+    overlap = overlap_with(truth, moment)
+    return "answered" if overlap is None else f"answered (IoU {overlap:.2f})"
+
+
 # Moments ---------------------------------------------------------------------------------------------
 
 
@@ -224,36 +228,55 @@ def _draw_moments(
     """The best moments as a table, each with a strip that shows where in its video it lies."""
     sheet.write(left, top, "Best moments", fontsize=10, fontweight="bold")
     axes = sheet.blank(left, top + _TITLE_HIGH, wide, _ROW_HIGH * (len(moments) + 1))
-    points = 72 * wide
-    known = bool(truth)
-    at = {"sign": 16.0, "video": 32.0, "span": 0.42 * points, "score": 0.665 * points, "iou": 0.73 * points}
-    strip = (at["iou"] + (14 if known else -34), points - 4)
+    places = _Columns.of(moments, 72 * wide, known=bool(truth))
     style: dict[str, Any] = {"va": "center", "fontsize": 8, "color": _GREY}
-    for name, text in (("video", "video"), ("span", "start – end")):
-        axes.text(at[name], 9, text, **style)
-    axes.text(at["score"], 9, "score", ha="right", **style)
-    if known:
-        axes.text(at["iou"], 9, "IoU", ha="right", **style)
-    axes.text(strip[0], 9, "in its video", **style)
+    axes.text(places.video, 9, "video", **style)
+    axes.text(places.span, 9, "start – end", **style)
+    axes.text(places.score, 9, "score", ha="right", **style)
+    if truth:
+        axes.text(places.iou, 9, "IoU", ha="right", **style)
+    axes.text(places.strip, 9, "in its video", **style)
     for row, found in enumerate(moments, 1):
         middle = 72 * _ROW_HIGH * row + 9
-        _draw_row(axes, found, middle, at)
-        _draw_strip(axes, found, truth, middle, strip)
+        _draw_row(axes, found, middle, places)
+        _draw_strip(axes, found, truth, middle, (places.strip, 72 * wide - 4))
 
 
-def _draw_row(axes: Any, found: Ranked, middle: float, at: dict[str, float]) -> None:
+@dataclass(frozen=True)
+class _Columns:
+    """Where the columns of the table stand, in points; numbers end there, texts begin."""
+
+    video: float
+    span: float
+    score: float
+    iou: float
+    strip: float
+
+    @classmethod
+    def of(cls, moments: Sequence[Ranked], wide: float, *, known: bool) -> _Columns:
+        """The strip takes what the others leave, at least a quarter; long names of videos are cut."""
+        video = 36.0 if known else 20.0
+        names = max((_width(one.moment.video_id, 9) for one in moments), default=0.0)
+        spans = max((_width(_span(one.moment), 9) for one in moments), default=0.0)
+        numbers = max((_width(f"{one.score:.2f}", 9) for one in moments), default=0.0) + 24
+        overlaps = 34.0 if known else 0.0
+        room = 0.75 * wide - video - spans - numbers - overlaps - 32
+        span = video + max(40.0, min(names, room)) + 16
+        score = span + spans + numbers
+        return cls(video, span, score, score + overlaps, score + overlaps + 16)
+
+
+def _draw_row(axes: Any, found: Ranked, middle: float, at: _Columns) -> None:
     style: dict[str, Any] = {"va": "center", "fontsize": 9, "color": _INK}
     axes.text(0, middle, str(found.rank), **style)
     if found.meets is not None:
         sign, colour = ("✓", _TRUTH) if found.meets else ("✗", _GREY)
-        axes.text(at["sign"], middle, sign, **{**style, "color": colour, "fontweight": "bold"})
-    axes.text(
-        at["video"], middle, _shortened(found.moment.video_id, at["span"] - at["video"] - 8, 9), **style
-    )
-    axes.text(at["span"], middle, _span(found.moment), **style)
-    axes.text(at["score"], middle, f"{found.score:.2f}", ha="right", **style)
+        axes.text(20, middle, sign, **{**style, "color": colour, "fontweight": "bold"})
+    axes.text(at.video, middle, _shortened(found.moment.video_id, at.span - at.video - 12, 9), **style)
+    axes.text(at.span, middle, _span(found.moment), **style)
+    axes.text(at.score, middle, f"{found.score:.2f}", ha="right", **style)
     if found.iou is not None:
-        axes.text(at["iou"], middle, f"{found.iou:.2f}" if found.iou else "–", ha="right", **style)
+        axes.text(at.iou, middle, f"{found.iou:.2f}" if found.iou else "–", ha="right", **style)
 
 
 def _draw_strip(
@@ -268,14 +291,22 @@ def _draw_strip(
         begin, end = (left + wide * min(1.0, seconds / whole) for seconds in (moment.start, moment.end))
         axes.broken_barh([(begin, max(end - begin, 1.0))], (middle + above, high), color=colour, linewidth=0)
 
-    axes.broken_barh([(left, wide)], (middle - 1.5, 5), color="#dcdfe1", linewidth=0)
+    axes.broken_barh([(left, wide)], (middle - 2.5, 5), color="#dcdfe1", linewidth=0)
     for moment in own:
-        bar(moment, -5.5, 3, _TRUTH)
-    bar(found.moment, -1.5, 5, _TRUTH if found.meets else _GREY)
+        bar(moment, -7.0, 3, _TRUTH)
+    bar(found.moment, -2.5, 5, _TRUTH if found.meets else _GREY)
 
 
 def _span(moment: Moment) -> str:
-    return f"{format_time(moment.start)} – {format_time(moment.end)}"
+    return " – ".join(_clock(seconds) for seconds in (moment.start, moment.end))
+
+
+def _clock(seconds: float) -> str:
+    """To the tenth of a second, which is finer than clips are."""
+    minutes, tenths = divmod(round(10 * seconds), 600)
+    hours, minutes = divmod(minutes, 60)
+    small = f"{tenths // 10:02d}.{tenths % 10}"
+    return f"{hours}:{minutes:02d}:{small}" if hours else f"{minutes}:{small}"
 
 
 def _width(text: str, size: float) -> float:
