@@ -20,8 +20,10 @@ from cuepoint.cli import (
     features,
     import_checkpoint,
     index,
+    relevance,
     remove,
     report,
+    run,
     search,
     serve,
     show,
@@ -46,12 +48,14 @@ _VERBS = (
     cut,
     calibrate,
     train,
+    run,
     evaluate,
     compare,
     report,
     convert,
     datasets,
     features,
+    relevance,
     import_checkpoint,
 )
 
@@ -60,7 +64,8 @@ first steps:
   cuepoint index ~/Videos --corpus my.corpus
   cuepoint search "a person pours batter into a pan" --corpus my.corpus
 for research:
-  cuepoint train experiments/tvr/xml.toml --features FEATURES --out RUN
+  cuepoint train experiments/tvr/xml.toml --features FEATURES --data ANNOTATIONS --out RUN
+  cuepoint run --checkpoint RUN --features FEATURES --split test --out run.jsonl
   cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 
 exit codes: 0 found, 1 no match, 2 wrong use or bad input
