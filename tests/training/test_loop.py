@@ -19,9 +19,10 @@ from safetensors.torch import load_file
 from cuepoint.models.trained import Trained
 from cuepoint.training import run_folder
 from cuepoint.training.experiment import load_experiment
-from cuepoint.training.loop import Progress, TrainingFault
+from cuepoint.training.loop import TrainingFault
 from cuepoint.training.machine import open_machine
 from cuepoint.training.outcome import Outcome
+from cuepoint.training.progress import Progress
 from cuepoint.training.start import start, start_seeds
 from cuepoint.types import UsageError
 

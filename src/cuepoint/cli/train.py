@@ -11,8 +11,8 @@ from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
     from cuepoint.training.experiment import Experiment
-    from cuepoint.training.loop import Progress
     from cuepoint.training.outcome import Outcome
+    from cuepoint.training.progress import Progress
 
 _EPILOG = """\
 examples:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from cuepoint.training.machine import Machine
 from cuepoint.training.material import Lessons, Material
 from cuepoint.training.optimizer import new_optimizer
 from cuepoint.training.outcome import Outcome
+from cuepoint.training.progress import Clock, Progress, Show
 from cuepoint.training.run_folder import RunFolder
 from cuepoint.training.schedule import SCHEDULES
 from cuepoint.training.seeds import seed_step, seed_weights
@@ -37,22 +36,6 @@ _SHOWN_QUERIES = 8
 
 class TrainingFault(CuepointError):
     """A step whose loss or gradient is no number; the message names step, terms and queries."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training is. `losses` are those of the last step; `validation` is set after one."""
-
-    state: State
-    epochs: int
-    steps: int
-    steps_per_second: float
-    seconds_left: float | None
-    losses: Mapping[str, float]
-    validation: Validation | None = None
-
-
-Show = Callable[[Progress], None]
 
 
 def train(
@@ -78,13 +61,8 @@ class _Training:
     def __init__(
         self, experiment: Experiment, material: Material, folder: RunFolder, machine: Machine, show: Show
     ) -> None:
-        self.experiment, self.material, self.folder, self.machine, self.show = (
-            experiment,
-            material,
-            folder,
-            machine,
-            show,
-        )
+        self.experiment, self.material = experiment, material
+        self.folder, self.machine, self.show = folder, machine, show
         self.settings: TrainingSettings = experiment.training
         self.lessons: Lessons = material.split("train")
         self.batches = self.lessons.batch_count(self.settings.batch_size)
@@ -118,7 +96,7 @@ class _Training:
         if resume and self.folder.state_path.exists():
             self.state = read_state(self.folder.state_path)
             restore(self.folder.state_path, self.model, self.optimizer)
-        self.clock = _Clock(self.state.seconds, self.state.step)
+        self.clock = Clock(self.state.seconds, self.state.step)
 
     def _epoch(self) -> None:
         """What is left of the state's epoch."""
@@ -278,30 +256,3 @@ def _floats(values: Mapping[str, Tensor]) -> dict[str, float]:
     """Scalars as numbers, fetched from the device at once."""
     told = torch.stack([one.detach().float() for one in values.values()]).tolist()
     return dict(zip(values, told, strict=True))
-
-
-class _Clock:
-    """How long a training has taken, breaks left out."""
-
-    def __init__(self, seconds: float, step: int) -> None:
-        self._before, self._first = seconds, step
-        self._started = self._kept = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds spent, those before a break included."""
-        return self._before + time.monotonic() - self._started
-
-    @property
-    def since_kept(self) -> float:
-        """Seconds since the state was kept."""
-        return time.monotonic() - self._kept
-
-    def kept(self) -> None:
-        """Note that it was."""
-        self._kept = time.monotonic()
-
-    def steps_per_second(self, step: int) -> float:
-        """Over this process's steps, evaluations included; 0 before there are any."""
-        spent = time.monotonic() - self._started
-        return (step - self._first) / spent if spent > 0 else 0.0

@@ -12,10 +12,11 @@ from typing import Any
 import cuepoint
 from cuepoint.formats.opened import written
 from cuepoint.training.experiment import Experiment
-from cuepoint.training.loop import Show, train
+from cuepoint.training.loop import train
 from cuepoint.training.machine import Machine
 from cuepoint.training.material import Material
 from cuepoint.training.outcome import Outcome, seeds_to_json
+from cuepoint.training.progress import Show
 from cuepoint.training.run_folder import EXPERIMENT, RunFolder
 from cuepoint.training.state import read_state
 from cuepoint.types import UsageError
