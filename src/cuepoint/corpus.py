@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cuepoint.calibration import Report
     from cuepoint.curves import Curves
     from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
+    from cuepoint.explanation import Explanation
     from cuepoint.index.build import Encoders
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
@@ -340,6 +341,46 @@ class Corpus:
 
         self._store.refresh()
         return explain(self.searcher(), query, self._moment(moment), k)
+
+    def explain(
+        self,
+        query: str,
+        model: str | os.PathLike[str] | Trained,
+        *,
+        other: str | os.PathLike[str] | Trained | None = None,
+        video: str | None = None,
+        moment: str | Moment | None = None,
+        k: int = 5,
+    ) -> Explanation:
+        """What a trained system (and another) made of a query: its words, borders, and `k` best moments.
+
+        Borders are told along `video`; by default that of `moment`, the known truth, else of the best
+        answer. Raises UsageError where nothing was found and no video is named.
+        """
+        from cuepoint.explanation import Explanation, ranked_of
+        from cuepoint.search import checked_query
+
+        self._store.refresh()
+        words, _ = checked_query(query, k, 0.0)
+        truth = () if moment is None else (self._moment(moment),)
+        searcher, finders = self.searcher(), [self._finder(one) for one in (model, other) if one is not None]
+        found = [finder.find(words, k, None, searcher) for finder in finders]
+        known = [one.moment.video_id for answers in found for one in answers.moments]
+        chosen = (
+            self.resolve(video).video_id
+            if video
+            else next(iter([*(t.video_id for t in truth), *known]), None)
+        )
+        if chosen is None:
+            raise UsageError(f"{finders[0].name} finds nothing for {words!r}; name a video")
+        seconds = {
+            record.video_id: record.duration for record in self._store.videos(sorted({chosen, *known}))
+        }
+        told = tuple(
+            finder.explained(words, chosen, answers, ranked_of(answers.moments, seconds, truth))
+            for finder, answers in zip(finders, found, strict=True)
+        )
+        return Explanation(words, "", chosen, seconds.get(chosen), truth, told)
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, with its encoders loaded."""

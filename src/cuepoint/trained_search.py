@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from cuepoint.encoders import TextEncoder, encode_tokens, token_fingerprint
+from cuepoint.explanation import Explained, Ranked
+from cuepoint.explanation.asking import borders, heard, pieces_of
 from cuepoint.index.keys import KeptVideo, Keys, open_keys
 from cuepoint.index.lock import CorpusBusy
 from cuepoint.index.records import ClipHits, EncoderMismatch
@@ -39,7 +41,7 @@ from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import best_moments, can_localize
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
 from cuepoint.search import Found, Searcher, shortened
-from cuepoint.types import Evidence, Moment, ScoredMoment
+from cuepoint.types import Evidence, Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:
     from cuepoint.shelf import Shelf
@@ -136,7 +138,7 @@ class TrainedSearch:
     def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._fresh()
-        encoded = self._asked(text)
+        encoded = self.asked(text)
         if self._usable is not None:
             wanted = sorted(self._usable) if allowed is None else allowed
             allowed = [name for name in wanted if name in self._usable]
@@ -145,6 +147,26 @@ class TrainedSearch:
         kept = keys.encodings(self._candidates(keys, text, encoded, allowed, searcher))
         moments = self._moments(kept, encoded, k) if kept else []
         return Found(moments, [*self._notes, *notes])
+
+    def explained(self, text: str, video_id: str, found: Found, moments: Sequence[Ranked]) -> Explained:
+        """What the system made of a query, with borders along one video; `moments` are what it `found`.
+
+        Raises UsageError for a video of which it keeps nothing.
+        """
+        keys, _ = self._fresh()
+        kept = keys.encodings([video_id])
+        if not kept:
+            raise UsageError(f"{video_id} has nothing that {self.name} reads, or is not yet encoded with it")
+        encoded, trained = self.asked(text), self._trained
+        videos = unpacked(kept[0]).to(device_of(trained.model))
+        return Explained(
+            self.name,
+            trained.system,
+            heard(trained, encoded, text, pieces_of(text, self._encoder)),
+            borders(trained, encoded, self._corpus_of(kept, videos), video_id),
+            tuple(moments),
+            tuple(found.notes),
+        )
 
     def _fresh(self) -> tuple[Keys, list[str]]:
         """The keys, up to date unless somebody else is writing; then a note says what is left out."""
@@ -171,7 +193,7 @@ class TrainedSearch:
             self._keys, self._checked, self._usable = keys, version, None
         return self._keys
 
-    def _asked(self, text: str) -> QueryEncoding:
+    def asked(self, text: str) -> QueryEncoding:
         """The query, encoded."""
         model = self._trained.model
         batch = self._trained.inputs.queries(encode_tokens(self._encoder, [text]), ["the query"])
@@ -201,7 +223,7 @@ class TrainedSearch:
         kept = sorted(kept, key=lambda video: video.video_id)
         videos = joined([unpacked(video) for video in kept]).to(device_of(self._trained.model))
         corpus = self._corpus_of(kept, videos)
-        ranked = _Ranked(self._trained, corpus, encoded, k)
+        ranked = CandidateRanking(self._trained, corpus, encoded, k)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
         evidence = _Evidence(self._store, self._trained, encoded, corpus, kept)
         return evidence.of(found)
@@ -266,7 +288,7 @@ class _Spans:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ranked:
+class CandidateRanking:
     """The best moments of one query in candidate videos."""
 
     trained: Trained

@@ -107,7 +107,7 @@ def encoded_with(corpus: Corpus, model: str, *, wait: bool | None = None) -> int
     """
     from cuepoint.index.lock import CorpusBusy
 
-    with _encoding_bar(model) as show:
+    with encoding_bar(model) as show:
         try:
             return corpus.encode(model, wait=bool(wait), progress=show)
         except CorpusBusy:
@@ -117,7 +117,7 @@ def encoded_with(corpus: Corpus, model: str, *, wait: bool | None = None) -> int
 
 
 @contextlib.contextmanager
-def _encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
+def encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
     """What shows how many videos are encoded; silent where nobody looks."""
     if not sys.stderr.isatty():
         yield lambda done, of: None

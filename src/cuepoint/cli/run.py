@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
+from cuepoint.cli.splits import experiment_of, opened_split
 from cuepoint.formats.columns import Task
 from cuepoint.types import UsageError
 
@@ -90,9 +91,9 @@ def run(options: argparse.Namespace) -> int:
     trained = Trained.from_pretrained(options.checkpoint)
     trained.model.to(device)
     decoding = _decoding(trained.decoding, options)
-    experiment = _experiment(options.checkpoint, options.experiment, options.data)
+    experiment = experiment_of(options.checkpoint, options.experiment, options.data)
     with ExitStack() as files, _Display(wants_json(options)) as display:
-        lessons = _lessons(files, trained, experiment, options.features, options.split)
+        lessons = opened_split(files, trained, experiment, options.features, options.split)
         retriever, retrieval = _retriever(files, options, display, device, lessons)
         corpus = display.encode(trained, lessons, options.on_disk)
         ranker = Ranker(trained, corpus, decoding=decoding, retriever=retriever)
@@ -132,34 +133,6 @@ def _or_none(text: str | None, kind: Any, option: str) -> Any:
         raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
 
 
-def _experiment(checkpoint: str, named: str | None, data: str | None) -> Experiment:
-    """The experiment that names the files: the one given, or that of the checkpoint's training."""
-    from cuepoint.training.experiment import load_experiment
-    from cuepoint.training.run_folder import EXPERIMENT
-    from cuepoint.training.start import with_data
-
-    own = Path(checkpoint) / EXPERIMENT
-    if named is None and not own.is_file():
-        raise UsageError(
-            f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
-            "give a file with the tables [data] and [features] with --experiment"
-        )
-    experiment = load_experiment(named or own)
-    return with_data(experiment, data) if data else experiment
-
-
-def _lessons(
-    files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
-) -> Lessons:
-    """The split, its features checked against what the checkpoint was trained on."""
-    from cuepoint.training.material import Material
-
-    material = Material.open(
-        experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
-    )
-    return files.enter_context(material).split(split)
-
-
 def _retriever(
     files: ExitStack, options: argparse.Namespace, display: _Display, device: Any, lessons: Lessons
 ) -> tuple[Ranker | None, Lessons | None]:
@@ -171,9 +144,9 @@ def _retriever(
         return None, None
     trained = Trained.from_pretrained(options.retriever)
     trained.model.to(device)
-    experiment = _experiment(options.retriever, None, options.data)
+    experiment = experiment_of(options.retriever, None, options.data)
     folder = options.retriever_features or options.features
-    split = _lessons(files, trained, experiment, folder, options.split)
+    split = opened_split(files, trained, experiment, folder, options.split)
     if [query.id for query in split.queries] != [query.id for query in lessons.queries]:
         raise UsageError(
             f"{options.retriever}: its {options.split} split has {len(split.queries)} queries, that of "

@@ -5,6 +5,6 @@ moments. `asking.py` gets it from a system, `split.py` for a query of a data set
 `trained_search.py`). `picture.py` draws it.
 """
 
-from cuepoint.explanation.told import Borders, Explained, Explanation, Heard, Ranked
+from cuepoint.explanation.told import Borders, Explained, Explanation, Heard, Ranked, ranked_of
 
-__all__ = ["Borders", "Explained", "Explanation", "Heard", "Ranked"]
+__all__ = ["Borders", "Explained", "Explanation", "Heard", "Ranked", "ranked_of"]

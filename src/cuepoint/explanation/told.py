@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.times import format_time
-from cuepoint.types import Moment
+from cuepoint.types import Moment, ScoredMoment
 
 MEETS = 0.5
 """From this overlap (IoU) on, an answer meets the truth: the laxer of the papers' two thresholds."""
@@ -218,6 +218,16 @@ class Explanation:
         for system in self.systems:
             lines += ["", *system.lines(self.truth, self.video_id)]
         return lines
+
+
+def ranked_of(
+    found: Sequence[ScoredMoment], seconds: Mapping[str, float | None], truth: Sequence[Moment] = ()
+) -> list[Ranked]:
+    """Moments that were found, best first, held against the truth; `seconds` are the videos' durations."""
+    return [
+        Ranked(rank, one.moment, one.score, seconds.get(one.moment.video_id), overlap_with(truth, one.moment))
+        for rank, one in enumerate(found, 1)
+    ]
 
 
 def moment_to_json(moment: Moment) -> dict[str, Any]:
