@@ -62,8 +62,7 @@ class BorderConvolution(nn.Module):
         near = spans[:, :, None] + torch.arange(-reach, reach + 1, device=spans.device)
         within = (near >= 0) & (near < packing.steps)
         near = near.clamp(0, packing.steps - 1)
-        counted = within if self.as_released else within & packing.mask[videos[:, None, None], near]
-        weights = kernels * counted
+        weights = kernels * within  # what is not packed is zero, and so is its similarity
         logits = [
             torch.einsum(
                 "qd,mbd->bqm",
