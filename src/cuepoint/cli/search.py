@@ -154,7 +154,8 @@ def _evidence(found: ScoredMoment) -> list[tuple[str, str]]:
 
     parts: list[tuple[str, str]] = []
     for name, piece in found.evidence.items():
-        line = for_terminal(piece.text) or f"the picture at {format_time(piece.start)}"
+        place = "the picture at" if name == "vision" else "at"
+        line = for_terminal(piece.text) or f"{place} {format_time(piece.start)}"
         line = line if len(line) <= 200 else line[:199].rstrip() + "…"
         parts += [(f"{name} ", "cyan"), (line + "  ", "")]
     return parts

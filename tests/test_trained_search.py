@@ -1,0 +1,388 @@
+"""Searching with a trained system: as exact as scoring every video, and always up to date."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cuepoint import Corpus, trained_search
+from cuepoint.formats.opened import FormatError
+from cuepoint.index.even_grid import videos_on_grid
+from cuepoint.index.keys import Keys, known_systems, remove_keys
+from cuepoint.index.lock import CorpusBusy
+from cuepoint.index.records import EncoderMismatch
+from cuepoint.index.store import Store
+from cuepoint.model_keys import held_against, unpacked
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import StreamInput
+from cuepoint.models.trained import Trained
+from cuepoint.search import SearchResult
+from cuepoint.trained_search import nearest_videos
+from cuepoint.types import UsageError
+
+from .small_systems import WIDTH, Chooser, Letters, Pairs, inputs, small_xml, write_talk
+
+QUERY = "the penguin moves to the north"
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nine transcripts and their corpus; to be copied."""
+    place = tmp_path_factory.mktemp("indexed")
+    (place / "talks").mkdir()
+    for number in range(9):
+        write_talk(place / "talks", number)
+    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
+    return place
+
+
+@pytest.fixture
+def folder(indexed: Path) -> Iterator[Path]:
+    """The transcripts where they were indexed; what a test changes in them is undone."""
+    place = indexed / "talks"
+    kept = {path: path.read_bytes() for path in place.iterdir()}
+    yield place
+    for path in place.iterdir():
+        path.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+@pytest.fixture
+def corpus(indexed: Path, folder: Path, tmp_path: Path) -> Corpus:
+    place = tmp_path / "my.corpus"
+    shutil.copytree(indexed / "my.corpus", place)
+    return Corpus(place, encoders=[Letters()])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return small_xml().save_pretrained(tmp_path / "run")
+
+
+def spans_of(result: SearchResult) -> list[tuple[str, float, float]]:
+    return [(one.moment.video_id, one.moment.start, one.moment.end) for one in result.moments]
+
+
+def one_by_one(corpus: Corpus, trained: Trained, query: str, out: Path, k: int) -> list[tuple[Any, ...]]:
+    """The k best moments by plain loops over each video alone: (score, video, start, end)."""
+    from cuepoint.features import open_features
+
+    corpus.export_features("subtitle", 2.0, out)
+    model, found = trained.model, []
+    with open_features(out) as source, torch.no_grad():
+        asked = model.encode_queries(trained.inputs.queries(Letters().encode_tokens([query])))
+        for record in corpus.records():
+            clips = trained.inputs.clips([{"subtitle": source.get(record.video_id)}])
+            video = model.encode_videos(clips)
+            score = float(model.score_videos(asked, video)[0, 0]) * model.video_weight
+            spans = model.score_spans(asked, video)
+            for first, last in itertools.product(range(clips.mask.shape[1]), repeat=2):
+                if 0 <= last - first < 6:
+                    total = score + float(spans.start[0, first] + spans.end[0, last])
+                    assert record.duration is not None
+                    end = min(2.0 * (last + 1), record.duration)
+                    found.append((total, record.video_id, 2.0 * first, end))
+    found.sort(key=lambda one: (-one[0], *one[1:]))
+    kept: list[tuple[Any, ...]] = []
+    for one in found:
+        if all(one[1] != other[1] or _iou(one, other) <= 0.5 for other in kept):
+            kept.append(one)
+    return kept[:k]
+
+
+def _iou(a: tuple[Any, ...], b: tuple[Any, ...]) -> float:
+    shared = max(0.0, min(a[3], b[3]) - max(a[2], b[2]))
+    return float(shared / (a[3] - a[2] + b[3] - b[2] - shared))
+
+
+def test_the_answer_is_that_of_plain_loops_over_all_videos(corpus: Corpus, tmp_path: Path) -> None:
+    trained = small_xml()
+    expected = one_by_one(corpus, trained, QUERY, tmp_path / "features", 10)
+    found = corpus.search(QUERY, 10, model=trained)
+    assert spans_of(found) == [one[1:] for one in expected]
+    np.testing.assert_allclose([one.score for one in found.moments], [one[0] for one in expected], atol=2e-2)
+
+
+def test_an_answer_says_where_it_comes_from_and_that_nobody_knows_how_sure_it_is(
+    corpus: Corpus, run: Path
+) -> None:
+    result = corpus.search(QUERY, 5, model=run)
+    assert result.answer == "unsure"
+    assert "run is, has not been measured" in result.doubt
+    assert result.calibration is None
+    for found in result.moments:
+        assert found.confidence is None
+        (piece,) = found.evidence.values()
+        assert piece.stream == "subtitle"
+        assert found.moment.start <= piece.start < piece.end <= found.moment.end
+        assert piece.text in found.text or not piece.text
+    assert any(found.text for found in result.moments)
+
+
+def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Corpus) -> None:
+    trained = small_xml()
+    found = corpus.search(QUERY, 1, model=trained).moments[0]
+    rows = next(
+        video.streams
+        for video in videos_on_grid(corpus._store, ["subtitle"], 2.0, [corpus.resolve(found.moment.video_id)])
+    )
+    with torch.no_grad():
+        asked = trained.model.encode_queries(trained.inputs.queries(Letters().encode_tokens([QUERY])))
+        keys = trained.model.encode_videos(trained.inputs.clips([rows])).keys["subtitle"][0]
+    scores = (keys @ asked.search["subtitle"][0]).numpy()
+    first, last = int(found.moment.start // 2), int(np.ceil(found.moment.end / 2)) - 1
+    best = first + int(scores[first : last + 1].argmax())
+    assert found.evidence["subtitle"].start == 2.0 * best
+    assert found.evidence["subtitle"].score == pytest.approx(scores[best], abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: int) -> None:
+    trained = small_xml()
+    corpus.encode(trained)
+    finder = corpus._finder(trained)
+    asked = finder.asked(QUERY)
+    vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
+    assert finder._keys is not None
+    scores = {}
+    for kept in finder._keys.encodings():
+        encoding = unpacked(kept)
+        scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
+    expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]
+    assert nearest_videos(finder._keys, vectors, count) == expected
+    without = sorted(set(scores) - {expected[0]})
+    assert expected[0] not in nearest_videos(finder._keys, vectors, count, without)
+
+
+def test_few_candidates_find_what_many_find(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = small_xml()
+    everything = spans_of(corpus.search(QUERY, 3, model=trained))
+    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 4)
+    assert spans_of(corpus.search(QUERY, 3, model=trained)) == everything
+
+
+def test_filters_and_k_hold(corpus: Corpus, run: Path) -> None:
+    found = corpus.search(QUERY, 1000, within="talk_003.vtt", model=run)
+    assert {one.moment.video_id for one in found.moments} == {corpus.resolve("talk_003.vtt").video_id}
+    assert spans_of(corpus.search(QUERY, 2, within="talk_003.vtt", model=run)) == spans_of(found)[:2]
+    for one, other in itertools.combinations(found.moments, 2):
+        assert one.moment.iou(other.moment) <= 0.5
+    assert corpus.search(QUERY, where="camera=none", model=run).answer == "no_match"
+
+
+def test_streams_cannot_be_chosen_for_a_trained_system(corpus: Corpus, run: Path) -> None:
+    with pytest.raises(UsageError, match="searches its own streams"):
+        corpus.search(QUERY, streams="subtitle", model=run)
+
+
+def test_new_changed_and_removed_videos_are_followed(corpus: Corpus, folder: Path, run: Path) -> None:
+    corpus.search(QUERY, model=run)
+    (info,) = known_systems(corpus._store)
+    before = Keys(corpus._store, info).marks()
+    write_talk(folder, 20)
+    write_talk(folder, 4, again="again and again ")
+    corpus.add(folder, processes=1)
+    corpus.search(QUERY, model=run)
+    after = Keys(corpus._store, info).marks()
+    assert set(after) - set(before) == {corpus.resolve("talk_020.vtt").video_id}
+    changed = [name for name in before if before[name] != after[name]]
+    assert changed == [corpus.resolve("talk_004.vtt").video_id]
+    gone = corpus.resolve("talk_007.vtt").video_id
+    corpus.remove("talk_007.vtt")
+    keys = corpus._store.read_side(info.table("subtitle"), ["video_id"])["video_id"].to_pylist()
+    assert gone not in keys
+    assert gone not in Keys(corpus._store, info).marks()
+    found = corpus.search(QUERY, 100, model=run)
+    assert gone not in {one.moment.video_id for one in found.moments}
+
+
+def test_what_was_encoded_piece_by_piece_equals_what_was_encoded_at_once(
+    corpus: Corpus, folder: Path, run: Path, tmp_path: Path
+) -> None:
+    corpus.search(QUERY, model=run)
+    write_talk(folder, 20)
+    corpus.add(folder, processes=1)
+    fresh = Corpus(shutil.copytree(corpus.location, tmp_path / "fresh.corpus"), encoders=[Letters()])
+    whole = small_xml().save_pretrained(tmp_path / "another place")
+    remove_keys(fresh._store, known_systems(fresh._store)[0])
+    assert spans_of(corpus.search(QUERY, 20, model=run)) == spans_of(fresh.search(QUERY, 20, model=whole))
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 5])
+def test_a_killed_run_leaves_nothing_that_is_used(
+    corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, writes: int
+) -> None:
+    expected = spans_of(corpus.search(QUERY, 20, model=small_xml()))
+    twin = Corpus(corpus.location, encoders=[Letters()])
+    monkeypatch.setattr("cuepoint.model_keys._VIDEOS_AT_A_TIME", 3)
+    left, write = [writes], Store.replace_in_side
+
+    def dies(self: Store, *arguments: Any) -> None:
+        if left[0] == 0:
+            raise MemoryError("killed")
+        left[0] -= 1
+        write(self, *arguments)
+
+    other = small_xml(seed=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "replace_in_side", dies)
+        with pytest.raises(MemoryError):
+            twin.search(QUERY, model=other)
+    corpus.refresh()
+    (info,) = (one for one in known_systems(corpus._store) if one.system == other.fingerprint)
+    keys = Keys(corpus._store, info)
+    for name in keys.marks():  # whatever is there is whole
+        rows = corpus._store.read_side(info.table("subtitle"), ["video_id"], [name])
+        assert len(rows) > 0
+    fresh = Corpus(corpus.location, encoders=[Letters()])
+    again = fresh.search(QUERY, 20, model=other)
+    assert len(keys.marks()) == 9
+    counts = corpus._store.read_side(info.table("subtitle"), ["video_id", "index"]).to_pylist()
+    assert len({(row["video_id"], row["index"]) for row in counts}) == len(counts)
+    assert spans_of(again) != expected  # another system
+    assert spans_of(again) == spans_of(corpus.search(QUERY, 20, model=other))
+
+
+def test_a_reader_beside_a_writer_says_what_is_not_searched(corpus: Corpus, folder: Path, run: Path) -> None:
+    corpus.search(QUERY, model=run)
+    write_talk(folder, 20)
+    corpus.add(folder, processes=1)
+    new = corpus.resolve("talk_020.vtt").video_id
+    reader = Corpus(corpus.location, encoders=[Letters()])
+    with Corpus(corpus.location).writing():
+        result = reader.search(QUERY, 1000, model=run)
+        assert any("1 videos are not yet encoded with run" in note for note in result.notes)
+        assert new not in {one.moment.video_id for one in result.moments}
+        assert result.moments
+    result = reader.search(QUERY, 1000, model=run)
+    assert new in {one.moment.video_id for one in result.moments}
+    assert not result.notes
+
+
+def test_a_first_use_beside_a_writer_is_told_to_wait(corpus: Corpus, run: Path) -> None:
+    reader = Corpus(corpus.location, encoders=[Letters()])
+    with Corpus(corpus.location).writing(), pytest.raises(CorpusBusy):
+        reader.search(QUERY, model=run)
+
+
+def test_a_replaced_folder_is_another_system_and_the_old_keys_go(corpus: Corpus, run: Path) -> None:
+    first = spans_of(corpus.search(QUERY, 20, model=run))
+    small_xml(seed=1).save_pretrained(run)
+    second = spans_of(corpus.search(QUERY, 20, model=run))
+    assert first != second
+    assert second == spans_of(corpus.search(QUERY, 20, model=small_xml(seed=1)))
+    assert [one.system for one in known_systems(corpus._store)] == [small_xml(seed=1).fingerprint]
+    assert not [name for name in corpus._store.sides if small_xml().fingerprint in name]
+
+
+def test_a_cut_off_checkpoint_is_named(corpus: Corpus, run: Path) -> None:
+    weights = run / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(FormatError, match=r"model\.safetensors: cut off"):
+        corpus.search(QUERY, model=run)
+    assert not known_systems(corpus._store)
+
+
+def test_a_checkpoint_of_another_encoder_is_refused_and_both_are_named(corpus: Corpus) -> None:
+    other = StreamInput(WIDTH, True, "other-16", f"other weights={'b' * 64}")
+    with pytest.raises(
+        EncoderMismatch, match=r"subtitle: trained on other-16 .*b{12}.*here it is letters-16"
+    ):
+        corpus.search(QUERY, model=small_xml(streams={"subtitle": other}))
+    query = StreamInput(WIDTH, True, Letters.name, f"letters weights={'c' * 64}:tokens")
+    with pytest.raises(EncoderMismatch, match=r"queries of another encoder: trained on letters-16 .*c{12}"):
+        corpus.search(QUERY, model=small_xml(query=query))
+    assert not known_systems(corpus._store)
+
+
+def test_a_stream_that_the_corpus_lacks_is_named(corpus: Corpus) -> None:
+    told = {name: StreamInput(WIDTH, True, Letters.name) for name in ("subtitle", "vision")}
+    with pytest.raises(UsageError, match=r"reads the streams subtitle, vision; .*lacks vision; index with"):
+        corpus.search(QUERY, model=small_xml(streams=told))
+
+
+def test_what_a_checkpoint_does_not_say_is_noted(corpus: Corpus) -> None:
+    untold = small_xml(streams={"subtitle": StreamInput(WIDTH)})
+    notes = corpus.search(QUERY, model=untold).notes
+    assert notes == (
+        "xml: stream subtitle: the system does not say which encoder it was trained with; "
+        "taken for letters-16",
+    )
+
+
+LINE = f"letters weights={'a' * 64} dimension=16"
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong", "noted"),
+    [
+        (StreamInput(16, True, "letters-16", LINE), False, False),
+        (StreamInput(16, True, "elsewhere/letters", LINE), False, False),  # the weights decide
+        (StreamInput(16, True, "letters-16", f'{{"weights_sha256": "{"a" * 64}"}}'), False, False),
+        (StreamInput(16, True, "letters-16", f'{{"weights_sha256": "{"b" * 64}"}}'), True, False),
+        (StreamInput(16, True, "letters-16"), False, False),
+        (StreamInput(16, True, "other"), True, False),
+        (StreamInput(16), False, True),
+        (StreamInput(17, True, "letters-16", LINE), True, False),
+    ],
+)
+def test_the_weights_decide_then_the_name(told: StreamInput, wrong: bool, noted: bool) -> None:
+    problem, note = held_against(told, "letters-16", LINE, 16)
+    assert (bool(problem), bool(note)) == (wrong, noted)
+
+
+def test_a_system_without_keys_looks_where_the_untrained_search_looks(corpus: Corpus) -> None:
+    trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
+    found = corpus.search("the glacier breaks at night", 3, model=trained).moments
+    assert found[0].evidence.keys() == {"pairs"}
+    assert "glacier" in found[0].text
+
+
+def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 2)
+    monkeypatch.setattr("cuepoint.search.CANDIDATE_VIDEOS", 2)
+    trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
+    found = corpus.search("the glacier breaks at night", 50, model=trained).moments
+    expected = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])
+    assert {one.moment.video_id for one in found} == set(expected)
+    assert len(expected) == 2
+
+
+def test_a_system_that_only_chooses_videos_answers_whole_videos(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = Trained("chooser", Chooser(), inputs(), Decoding())
+    everything = corpus.search(QUERY, 9, model=trained).moments
+    (info,) = known_systems(corpus._store)
+    assert info.distance == "dot"
+    for one in everything:
+        record = corpus.resolve(one.moment.video_id)
+        assert (one.moment.start, one.moment.end) == (0.0, record.duration)
+    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 3)
+    assert corpus.search(QUERY, 3, model=trained).moments == everything[:3]
+
+
+def test_threads_share_a_loaded_system(corpus: Corpus, run: Path) -> None:
+    expected = corpus.search(QUERY, 5, model=run)
+    twin = corpus.beside()
+    assert twin.search(QUERY, 5, model=run) == expected
+    assert twin._models is corpus._models
+
+
+def test_encoding_tells_how_far_it_is_and_what_there_is(corpus: Corpus, run: Path) -> None:
+    told: list[tuple[int, int]] = []
+    assert corpus.encode(run, progress=lambda done, of: told.append((done, of))) == 9
+    assert told[-1] == (9, 9)
+    told.clear()
+    assert corpus.encode(run, progress=lambda done, of: told.append((done, of))) == 9
+    assert not told  # nothing was new
