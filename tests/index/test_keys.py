@@ -1,0 +1,185 @@
+"""What trained systems made of videos, as the index keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuepoint.index import upkeep
+from cuepoint.index.keys import (
+    EncodedVideo,
+    Keys,
+    SystemKeys,
+    add_keys,
+    known_systems,
+    mark_of,
+    open_keys,
+    remove_keys,
+)
+from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
+from cuepoint.index.store import Store
+from cuepoint.types import UsageError
+
+WIDTH = 8
+INFO = SystemKeys("0123456789abcdef", "xml", "/runs/xml", {"subtitle": WIDTH})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    corpus = Store.open(tmp_path / "my.corpus", create=True)
+    corpus.add_stream(StreamInfo("subtitle", "mini", "mini@1", 2))
+    return corpus
+
+
+def encoded(
+    video_id: str, count: int = 3, seed: int = 0, mark: str = "m", width: int = WIDTH
+) -> EncodedVideo:
+    rng = np.random.default_rng(seed)
+    keys = rng.standard_normal((count, width)).astype(np.float32)
+    keys /= np.linalg.norm(keys, axis=1, keepdims=True)
+    start = np.arange(count, dtype=np.float64)
+    end = start + 1
+    return EncodedVideo(
+        video_id,
+        mark,
+        count,
+        float(count),
+        {"subtitle": keys},
+        {"subtitle": start},
+        {"subtitle": end},
+        b"all",
+    )
+
+
+def put_video(store: Store, video_id: str) -> None:
+    clips = ClipColumns(np.zeros(1), np.ones(1), ["hello"], np.ones((1, 2), np.float32))
+    store.put_video(
+        VideoRecord(video_id, f"/{video_id}", streams={"subtitle": "mini@1"}), {"subtitle": clips}
+    )
+
+
+def test_what_is_put_comes_back(store: Store) -> None:
+    keys = add_keys(store, INFO)
+    keys.put([encoded("b's", 3, 1), encoded("a", 2, 2)])
+    assert keys.marks() == {"a": "m", "b's": "m"}
+    assert keys.count() == 2
+    assert [(kept.video_id, kept.rows, kept.duration, kept.encoding) for kept in keys.encodings()] == [
+        ("a", 2, 2.0, b"all"),
+        ("b's", 3, 3.0, b"all"),
+    ]
+    assert [kept.video_id for kept in keys.encodings(["b's", "none", "a"])] == ["b's", "a"]
+    assert keys.encodings([]) == []
+
+
+@pytest.mark.parametrize("distance", ["cosine", "dot"])
+def test_the_nearest_keys_are_those_of_the_greatest_product(store: Store, distance: upkeep.Distance) -> None:
+    keys = add_keys(store, replace(INFO, distance=distance))
+    scale = 1.0 if distance == "cosine" else 3.0
+    videos = [encoded(f"v{seed}", 5, seed) for seed in range(6)]
+    for number, video in enumerate(videos):
+        video.keys["subtitle"][:] *= scale if number % 2 else 1.0
+    keys.put(videos)
+    query = np.random.default_rng(9).standard_normal(WIDTH).astype(np.float32)
+    query /= np.linalg.norm(query)
+    products = {
+        (video.video_id, at): float(row @ query)
+        for video in videos
+        for at, row in enumerate(video.keys["subtitle"])
+    }
+    expected = sorted(products, key=lambda one: -products[one])[:7]
+    found = keys.nearest("subtitle", query, 7)
+    assert list(zip(found.video_ids, found.index.tolist(), strict=True)) == expected
+    np.testing.assert_allclose(found.score, [products[one] for one in expected], atol=5e-3)
+    assert set(keys.nearest("subtitle", query, 99, ["v1", "v2"]).video_ids) == {"v1", "v2"}
+
+
+def test_a_video_put_again_is_there_once(store: Store) -> None:
+    keys = add_keys(store, INFO)
+    keys.put([encoded("a", 5), encoded("b", 2)])
+    keys.put([encoded("a", 3, mark="new")])
+    assert keys.marks() == {"a": "new", "b": "m"}
+    rows = store.read_side(INFO.table("subtitle"), ["video_id"])["video_id"].to_pylist()
+    assert sorted(rows) == ["a"] * 3 + ["b"] * 2
+
+
+def test_a_video_that_is_taken_out_of_the_corpus_leaves_no_keys(store: Store) -> None:
+    keys = add_keys(store, INFO)
+    for name in ("a", "b"):
+        put_video(store, name)
+    keys.put([encoded("a"), encoded("b")])
+    store.remove_video("a")
+    assert keys.marks() == {"b": "m"}
+    assert set(store.read_side(INFO.table("subtitle"), ["video_id"])["video_id"].to_pylist()) == {"b"}
+
+
+def test_systems_are_known_to_other_handles_and_go_whole(store: Store) -> None:
+    add_keys(store, INFO).put([encoded("a")])
+    other = Store.open(store.place)
+    assert known_systems(other) == [INFO]
+    found = open_keys(other, INFO.system)
+    assert found is not None
+    assert found.marks() == {"a": "m"}
+    remove_keys(other, INFO)
+    assert known_systems(other) == []
+    assert open_keys(other, INFO.system) is None
+    assert not other.sides
+    assert not [path.name for path in Path(store.place).iterdir() if INFO.system in path.name]
+    store.refresh()
+    assert not store.sides
+
+
+def test_keys_made_again_start_empty(store: Store) -> None:
+    add_keys(store, INFO).put([encoded("a")])
+    remove_keys(store, INFO)
+    keys = add_keys(store, INFO)
+    assert keys.marks() == {}
+    keys.put([encoded("b")])
+    assert keys.marks() == {"b": "m"}
+
+
+def test_room_that_is_there_is_taken_as_it_is(store: Store) -> None:
+    add_keys(store, INFO).put([encoded("a")])
+    assert add_keys(store, INFO).marks() == {"a": "m"}
+
+
+def test_keys_of_another_width_are_refused(store: Store) -> None:
+    keys = add_keys(store, INFO)
+    with pytest.raises(UsageError, match=r"a: keys of width 9; stream subtitle holds 8"):
+        keys.put([encoded("a", width=9)])
+
+
+def test_a_fingerprint_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="no fingerprint of a system"):
+        SystemKeys("../other", "xml", "/runs/xml")
+
+
+def test_a_mark_changes_with_everything_that_writes_clips_anew() -> None:
+    record = VideoRecord("a", "/a", content_hash="x", indexed_at=1.0, streams={"subtitle": "m"}, duration=3.0)
+    changes: tuple[dict[str, Any], ...] = (
+        {"content_hash": "y"},
+        {"indexed_at": 2.0},
+        {"streams": {}},
+        {"duration": 4.0},
+    )
+    marks = {mark_of(record), *(mark_of(replace(record, **change)) for change in changes)}
+    assert len(marks) == 5
+    assert mark_of(replace(record, path="/b", title="moved")) == mark_of(record)
+
+
+def test_many_keys_get_a_vector_index(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "INDEX_ROWS", 500)
+    monkeypatch.setattr(upkeep, "PARTITION_ROWS", 50)
+    keys = add_keys(store, INFO)
+    videos = [encoded(f"v{seed:03d}", 20, seed) for seed in range(40)]
+    keys.put(videos)
+    store.optimize()
+    assert INFO.table("subtitle") in store._indices
+    query = videos[7].keys["subtitle"][3]
+    found = keys.nearest("subtitle", query, 5)
+    assert (found.video_ids[0], int(found.index[0])) == ("v007", 3)
+    reader = Keys(Store.open(store.place), INFO)
+    assert reader.nearest("subtitle", query, 5).video_ids == found.video_ids
