@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cuepoint.cli.options import add_corpus, open_corpus
+from cuepoint.cli.options import add_corpus, encoded_with, open_corpus
 from cuepoint.types import UsageError
 
 _EPILOG = """\
 examples:
   cuepoint serve --corpus my.corpus
+  cuepoint serve --corpus my.corpus --model runs/xml
   CUEPOINT_TOKEN=$(openssl rand -hex 16) cuepoint serve --corpus my.corpus --host 0.0.0.0"""
 
 
@@ -45,6 +46,14 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
     )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
+        "for more)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
     try:
         from cuepoint.server.run import serve
-        from cuepoint.server.settings import Settings, default_cache
+        from cuepoint.server.settings import Settings, default_cache, named_models
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("cuepoint"):
             raise
@@ -66,6 +75,10 @@ def run(options: argparse.Namespace) -> int:
         token=token,
         cache=options.cache or default_cache(),
         cache_bytes=options.cache_size << 20,
+        models=named_models(options.model),
     )
-    serve(open_corpus(options), settings, lambda line: print(line, flush=True))
+    corpus = open_corpus(options)
+    for model in options.model:
+        encoded_with(corpus, model)
+    serve(corpus, settings, lambda line: print(line, flush=True))
     return 0

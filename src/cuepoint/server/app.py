@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import cuepoint
 from cuepoint.corpus import Corpus
-from cuepoint.server import export_routes, search_routes, service_routes, video_routes
+from cuepoint.server import explain_routes, export_routes, search_routes, service_routes, video_routes
 from cuepoint.server.errors import handle_errors
 from cuepoint.server.page_files import PageFiles
 from cuepoint.server.security import Guard
@@ -117,7 +117,7 @@ def _routes(service: Service) -> FastAPI:
     api.state.service = service
     api.state.page_files = PageFiles()
     handle_errors(api, service.location)
-    for routes in (search_routes, export_routes, video_routes, service_routes):
+    for routes in (search_routes, explain_routes, export_routes, video_routes, service_routes):
         api.include_router(routes.router)
     described = api.openapi
 

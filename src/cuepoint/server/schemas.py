@@ -88,6 +88,9 @@ class Asked(Strict):
     where: list[Where] = Field(
         default_factory=list, max_length=20, description="conditions on metadata: KEY=VALUE, KEY>=N …"
     )
+    model: Name | None = Field(
+        default=None, description="find with this trained system, one of `models` in /api/stats"
+    )
 
 
 class SearchParameters(Asked):
@@ -117,6 +120,7 @@ class ExportParameters(Strict):
     after: Date | None = None
     before: Date | None = None
     where: list[Where] = Field(default_factory=list, max_length=20)
+    model: Name | None = None
 
 
 class VideosParameters(Strict):
@@ -160,6 +164,12 @@ class WhyParameters(Strict):
     query: Query
     moment: MomentName
     k: int = Field(default=10, ge=1, le=MOST_K)
+
+
+class ExplainParameters(WhyParameters):
+    """The same, and the trained system that is asked."""
+
+    model: Name
 
 
 class EvidenceBody(BaseModel):
@@ -296,6 +306,46 @@ class CurvesBody(BaseModel):
     video_id: str
     curves: dict[str, CurveBody]
     moments: list[CurveMoment]
+
+
+class HeardBody(BaseModel):
+    """The words of a query, and by stream how much each counts; weights add up to 1.
+
+    `named` is false where the words are not known; they are then called by number.
+    """
+
+    words: list[str]
+    named: bool
+    weights: dict[str, list[float]]
+
+
+class MomentBody(BaseModel):
+    """A moment of a video, and the words in it."""
+
+    video_id: str
+    start: float
+    end: float
+    text: str
+
+
+class ExplainBody(BaseModel):
+    """What a trained system made of a query and a moment.
+
+    `rank` is that of the first result that is the moment, null where none of the first `k` is; `lost_to` are
+    results ahead of it. `heard` is null for a system that does not tell; `curves` are the probabilities of
+    "start" and "end" along the video, none for a system that finds no moments; `said` says it in sentences.
+    """
+
+    query: str
+    model: str
+    video_id: str
+    found: bool
+    rank: int | None
+    heard: HeardBody | None
+    said: list[str]
+    curves: dict[str, CurveBody]
+    lost_to: list[MomentBody]
+    notes: list[str]
 
 
 class HealthBody(BaseModel):

@@ -121,12 +121,19 @@ class Service:
             after=asked.after,
             before=asked.before,
             where=asked.where,
+            model=None if asked.model is None else self.model(asked.model),
         )
         if not isinstance(asked, SearchParameters) or asked.page_token is None:
             result = search()
             self._answers.of((question, str(corpus.version)), lambda: result)
             return result
         return self._answers.of((question, str(corpus.version)), search)
+
+    def model(self, name: str) -> str:
+        """Where a trained system lies; ServerError 404 for one that is not served."""
+        if name not in self.settings.models:
+            raise ServerError(404, "no_such_model", f"this server has no model {name[:50]!r}", field="model")
+        return self.settings.models[name]
 
     def _check_names(self, corpus: Corpus, asked: Asked) -> None:
         """404 for videos and streams that are not there, before anything is searched."""

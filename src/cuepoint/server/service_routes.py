@@ -24,10 +24,11 @@ async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
 
 @router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """What `cuepoint stats --json` prints, without where files lie on the server."""
+    """What `cuepoint stats --json` prints, without where files lie on the server; and `models` to ask."""
     service = service_of(request)
     found = (await service.ask(service.reads, request, lambda corpus: corpus.stats())).to_json()
     found["failed"] = len(found["failed"])
+    found["models"] = list(service.settings.models)
     return {key: value for key, value in found.items() if key != "corpus"}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from cuepoint.types import UsageError
 
@@ -46,8 +48,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Address, token, and the folder for what is made on demand.
+    """Address, token, the folder for what is made on demand, and the trained systems that may be asked for.
 
+    `models` is name -> folder or hub's name: clients name what is served here, and nothing else is opened.
     Raises UsageError for an address other than this machine's own without a token, and for a token that
     could be guessed.
     """
@@ -57,6 +60,7 @@ class Settings:
     token: str = field(default="", repr=False)
     cache: Path = field(default_factory=lambda: default_cache())
     cache_bytes: int = DEFAULT_CACHE_BYTES
+    models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -91,6 +95,19 @@ def default_cache() -> Path:
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return base / "cuepoint" / "serve"
+
+
+def named_models(places: Sequence[str]) -> dict[str, str]:
+    """Trained systems by the name that clients use: the folder's own. UsageError where two have one name."""
+    named: dict[str, str] = {}
+    for place in places:
+        name = Path(place).name or place
+        if name in named:
+            raise UsageError(
+                f"--model {place}: {named[name]} has the name {name!r} as well; rename one of them"
+            )
+        named[name] = place
+    return named
 
 
 def _is_plain(token: str) -> bool:

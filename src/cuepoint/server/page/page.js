@@ -10,7 +10,7 @@ const byId = (id) => document.getElementById(id);
 const MOST = 100;
 const PAGE = 12;
 const CLOSEST = 3;
-const FILTERS = ["within", "stream", "min", "after", "before"];
+const FILTERS = ["within", "stream", "model", "min", "after", "before"];
 
 /** What is asked and what is open; `v`, `s`, `e` are the open video and moment. */
 let state = { q: "", v: "", s: null, e: null };
@@ -28,7 +28,7 @@ const player = new Player({
   question: () => ({ ...parametersOf(state), k: shown.data.length }),
 });
 
-// The address ---------------------------------------------------------------------------------------
+// The address ----------------------------------------------
 
 function readAddress() {
   const asked = new URLSearchParams(location.search);
@@ -79,7 +79,7 @@ async function follow(next, { focus = true } = {}) {
   const answered = another ? search() : Promise.resolve();
   if (next.v) {
     const found = resultOf(next);
-    void player.open({ id: next.v, start: next.s, end: next.e, found, query: next.q, title: found?.title });
+    void player.open({ id: next.v, start: next.s, end: next.e, found, query: next.q, model: next.model, title: found?.title });
     if (focus) byId("title").focus({ preventScroll: true });
     if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
   }
@@ -102,11 +102,11 @@ function resultOf(of) {
   return best;
 }
 
-// Searching -----------------------------------------------------------------------------------------
+// Searching ------------------------------------------------
 
 function parametersOf(of) {
   return {
-    query: of.q, within: of.within, stream: of.stream, after: of.after, before: of.before,
+    query: of.q, within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before,
     min_confidence: of.min ? String(Number(of.min) / 100) : "",
   };
 }
@@ -203,7 +203,7 @@ async function more() {
   }
 }
 
-// Showing -------------------------------------------------------------------------------------------
+// Showing --------------------------------------------------
 
 function head(answer, beneath = "") {
   byId("answer").textContent = answer;
@@ -317,9 +317,10 @@ function say(text) {
 function fillForm() {
   byId("query").value = state.q;
   for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
-  if (state.stream && byId("stream").value !== state.stream) {
-    byId("stream").append(make("option", { value: state.stream }, state.stream));
-    byId("stream").value = state.stream;
+  for (const name of ["stream", "model"]) {
+    if (!state[name] || byId(name).value === state[name]) continue;
+    byId(name).append(make("option", { value: state[name] }, state[name]));
+    byId(name).value = state[name];
   }
   showMin();
   const on = FILTERS.filter((name) => state[name]).length;
@@ -331,7 +332,7 @@ function showMin() {
   byId("min-shown").textContent = least ? `${least} %` : "any";
 }
 
-// Results: which is open, and going from one to the next -----------------------------------------------
+// Results: which is open, and going from one to the next ----------
 
 const links = () => [...document.querySelectorAll("#results .card-link")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
 const isWatchingNarrow = () => document.body.classList.contains("watching") && byId("results").offsetParent === null;
@@ -380,7 +381,7 @@ function openLink(link, options) {
   go({ v: asked.get("v"), s: seconds("s"), e: seconds("e") }, options);
 }
 
-// Wiring ----------------------------------------------------------------------------------------------
+// Wiring ---------------------------------------------------
 
 function submit(event) {
   event?.preventDefault();
@@ -460,8 +461,11 @@ async function fillFilters() {
     const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), ask("stats")]);
     byId("videos").replaceChildren(...videos.data.map((video) =>
       make("option", { value: video.video_id }, video.title || video.video_id)));
-    const names = Object.keys(stats.streams);
-    byId("stream").append(...names.filter((name) => name !== state.stream).map((name) => make("option", { value: name }, name)));
+    const choices = { stream: Object.keys(stats.streams), model: stats.models };
+    for (const [id, names] of Object.entries(choices)) {
+      byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, name)));
+    }
+    byId("models").hidden = !stats.models.length;
   } catch { /* said where it matters */ }
 }
 

@@ -28,21 +28,22 @@ export class Player {
     return this.opened !== null;
   }
 
-  // Opening and closing ---------------------------------------------------------------------------
+  // Opening and closing ------------------------------------
 
   /**
    * Show a video at a moment. `start`, `end` may be null: then the beginning. `found` is the result that
    * was opened (null: none), `title` what to call the video until the server has said.
    */
-  async open({ id, start, end, found, query, title }) {
-    const same = this.opened?.id === id && this.opened?.query === query && this.isWhole;
+  async open({ id, start, end, found, query, model, title }) {
+    const before = this.opened;
+    const same = before?.id === id && before.query === query && before.model === model && this.isWhole;
     this.opening?.abort();
     this.opening = new AbortController();
     const { signal } = this.opening;
     const from = start ?? 0;
     const until = end ?? from + 5;
     const info = same ? this.info : null;
-    this.opened = { id, query, found };
+    this.opened = { id, query, model, found };
     this.info = info;
     Object.assign(this, { start: from, end: until, given: start !== null });
     this.root.hidden = false;
@@ -112,7 +113,7 @@ export class Player {
     this.#showBorders();
   }
 
-  // Playing ---------------------------------------------------------------------------------------
+  // Playing ------------------------------------------------
 
   #load(same) {
     this.guarded = false;
@@ -293,7 +294,7 @@ export class Player {
     this.media.play().catch(() => { /* the error event says why */ });
   }
 
-  // The moment ------------------------------------------------------------------------------------
+  // The moment ---------------------------------------------
 
   #moved(start, end, isFinal, side) {
     Object.assign(this, { start, end });
@@ -332,12 +333,14 @@ export class Player {
     this.setBorder(side, seconds);
   }
 
-  // Curves and words ------------------------------------------------------------------------------
+  // Curves and words ---------------------------------------
 
   async #curves(signal) {
     if (!this.opened.query) return;
     try {
-      const told = await ask(ofVideo(this.opened.id, "/curves"), { query: this.opened.query }, { signal });
+      const told = await (this.opened.model
+        ? this.#reasons(signal)
+        : ask(ofVideo(this.opened.id, "/curves"), { query: this.opened.query }, { signal }));
       if (signal.aborted) return;
       this.curves = told.curves ?? {};
       this.timeline.setCurves(this.curves);
@@ -416,7 +419,7 @@ export class Player {
     next.focus();
   }
 
-  // Taking away -----------------------------------------------------------------------------------
+  // Taking away --------------------------------------------
 
   async copyLink() {
     const link = new URL(this.hooks.linkTo({ video_id: this.opened.id, start: this.start, end: this.end }), location.href).href;
@@ -461,10 +464,9 @@ export class Player {
 
   async why() {
     if (!this.opened.query) return;
-    const moment = `${this.opened.id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
     this.#tell("Asking…");
     try {
-      const told = explained(await ask("why", { query: this.opened.query, moment }, { signal: this.opening.signal }), this.hooks.linkTo);
+      const told = explained(await this.#reasons(this.opening.signal), this.hooks.linkTo);
       this.#tell("");
       byId("why-title").textContent = told.title;
       byId("why-body").replaceChildren(...told.body);
@@ -476,12 +478,19 @@ export class Player {
     }
   }
 
+  /** Why the moment is found or not: by the streams, or by the trained system that is asked. */
+  #reasons(signal) {
+    const { id, query, model } = this.opened;
+    const moment = `${id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
+    return ask(model ? "explain" : "why", { query, moment, model, k: model ? 100 : "" }, { signal });
+  }
+
   #tell(text, isFault = false) {
     byId("told").textContent = text;
     byId("told").classList.toggle("bad", isFault);
   }
 
-  // Wiring ----------------------------------------------------------------------------------------
+  // Wiring -------------------------------------------------
 
   #listen() {
     const on = (id, name, act) => byId(id).addEventListener(name, act);
@@ -520,7 +529,6 @@ export class Player {
     byId("scope-said").textContent = number ? `all ${number} shown results` : "all results";
   }
 }
-
 
 /** Frames a second; sound moves in steps of a 25th. */
 const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);

@@ -1,15 +1,15 @@
-// What `doctor why` says of a moment, in sentences.
+// Why a moment was found or not, in sentences: what `doctor why` says, or a trained system.
 
 import { counted, make, span } from "./words.js";
 
-/** The heading and the body for an answer of /api/why; `linkTo(moment)` is where a moment opens. */
+/** The heading and the body for an answer of /api/why or /api/explain; `linkTo(moment)` is where a moment opens. */
 export function explained(why, linkTo) {
   const title = why.found
     ? `Found: it is result ${why.rank}`
     : why.rank !== null
       ? `Found, but far down: it is result ${why.rank}`
       : "Not found";
-  const parts = [make("p", {}, verdict(why)), ...why.streams.map((stream) => streamPart(stream))];
+  const parts = why.said ? heardParts(why) : [make("p", {}, verdict(why)), ...why.streams.map((stream) => streamPart(stream))];
   if (why.lost_to.length) {
     parts.push(make("p", {}, why.found ? "Ahead of it:" : "Found instead:"), make("ol", { class: "lost" }, ...why.lost_to.map((moment) =>
       make("li", {},
@@ -17,6 +17,17 @@ export function explained(why, linkTo) {
         moment.text ? make("span", { class: "quiet" }, ` ${moment.text}`) : null))));
   }
   return { title, body: parts };
+}
+
+/** The words that a trained system heeded, shaded by how much; then where it sees start and end. */
+function heardParts({ heard, said }) {
+  const rows = Object.entries(heard?.weights ?? {}).map(([stream, weights]) =>
+    make("p", { class: "why-stream" }, make("strong", {}, stream), ...heard.words.flatMap((word, at) => {
+      const part = make("span", { class: "heard" }, word, make("small", {}, ` ${Math.round(100 * weights[at])}%`));
+      part.style.setProperty("--much", weights[at] / Math.max(...weights));
+      return [" ", part];
+    })));
+  return [...rows, ...said.map((line) => make("p", {}, line))];
 }
 
 function verdict(why) {
