@@ -28,16 +28,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuepoint.index.even_grid import videos_on_grid
+from cuepoint.index.keys import open_keys
 from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
+from cuepoint.model_keys import unpacked
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import Batch
+from cuepoint.models.protocol import Batch, joined
 from cuepoint.models.trained import Trained
-from cuepoint.ranking.corpus import CorpusEncoding, encode_corpus
+from cuepoint.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
 from cuepoint.search import Searcher
-from cuepoint.trained_search import CandidateRanking, TrainedSearch, load_model
+from cuepoint.trained_search import CANDIDATE_VIDEOS, CandidateRanking, TrainedSearch, load_model
 
 CLIPS, WIDTH, TOKENS, TOKEN_WIDTH, SECONDS = 50, 256, 8, 384, 2.0
 STREAM, K, BATCH, BLOCK = "vision", 10, 64, 1000
@@ -195,6 +198,7 @@ def measure(store: Store, world: World, trained: Trained, count: int, queries: i
         wall.append(1000 * (time.perf_counter() - began))
         busy.append(1000 * (time.process_time() - worked))
         answers.append([(one.moment.video_id, one.moment.start, one.moment.end) for one in found])
+    stored = kept_or_made(store, finder, trained, count)
     corpus = all_videos(world, trained, count)
     exact, slow = [], []
     for number in range(queries):
@@ -212,9 +216,34 @@ def measure(store: Store, world: World, trained: Trained, count: int, queries: i
         "lists that hold all of the exact top 10": round(float(np.mean(np.array(shared) == 1)), 4),
         "same first moment": round(float(np.mean(first)), 4),
         "the query's own video is first": round(float(np.mean(right)), 4),
+        "candidate videos": CANDIDATE_VIDEOS,
         "ms": _percentiles(wall),
         "processor ms": _percentiles(busy),
         "exact over all videos, ms": _percentiles(slow),
+        **stored,
+    }
+
+
+def kept_or_made(store: Store, finder: TrainedSearch, trained: Trained, count: int) -> dict[str, Any]:
+    """Times of reading what is kept of the candidates, and of making it from their clips instead."""
+    rng = np.random.default_rng(11)
+    keys = open_keys(store, trained.fingerprint)
+    assert keys is not None
+    read, made = [], []
+    for _ in range(20):
+        names = [f"{number:08d}" for number in rng.choice(count, CANDIDATE_VIDEOS, replace=False)]
+        began = time.perf_counter()
+        joined([unpacked(video) for video in keys.encodings(names)])
+        read.append(1000 * (time.perf_counter() - began))
+        began = time.perf_counter()
+        videos = videos_on_grid(store, [STREAM], SECONDS, store.videos(names))
+        clips = trained.inputs.clips([video.streams for video in videos])
+        with evaluating(trained.model):
+            trained.model.encode_videos(clips)
+        made.append(1000 * (time.perf_counter() - began))
+    return {
+        "reading what is kept of 100 videos, ms": _percentiles(read),
+        "encoding 100 videos from their clips, ms": _percentiles(made),
     }
 
 

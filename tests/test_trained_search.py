@@ -244,6 +244,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
         assert len(rows) > 0
     fresh = Corpus(corpus.location, encoders=[Letters()])
     again = fresh.search(QUERY, 20, model=other)
+    corpus.refresh()
     assert len(keys.marks()) == 9
     counts = corpus._store.read_side(info.table("subtitle"), ["video_id", "index"]).to_pylist()
     assert len({(row["video_id"], row["index"]) for row in counts}) == len(counts)
