@@ -288,6 +288,13 @@ def pair_products(queries: Tensor, clips: Tensor) -> Tensor:
     return torch.einsum("pd,ptd->pt", queries, clips)
 
 
+def scaled_clips(clips: Tensor, factors: Tensor) -> Tensor:
+    """(P, T, D): clips times factors (P, T, 1); one video's alone where all pairs are of it (a view of it)."""
+    if len(clips) > 1 and clips.stride(0) == 0 and factors.stride(0) == 0:
+        return (clips[:1] * factors[:1]).expand_as(clips)
+    return clips * factors
+
+
 def joined(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one, padded to the longest."""
     if not encodings:

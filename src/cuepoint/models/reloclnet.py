@@ -44,6 +44,7 @@ from cuepoint.models.protocol import (
     SpanScores,
     VideoEncoding,
     max_over_keys,
+    scaled_clips,
 )
 from cuepoint.types import UsageError
 
@@ -190,7 +191,7 @@ class Model(nn.Module):
         names = list(self.config.streams)
         logits: Tensor = self.borders(
             [queries.parts[f"span/{name}"] for name in names],
-            [videos.keys[name] * videos.parts[f"length/{name}"] for name in names],
+            [scaled_clips(videos.keys[name], videos.parts[f"length/{name}"]) for name in names],
             videos.mask,
         )
         return logits
