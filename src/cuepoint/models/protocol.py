@@ -289,7 +289,7 @@ def pair_products(queries: Tensor, clips: Tensor) -> Tensor:
 
 
 def scaled_clips(clips: Tensor, factors: Tensor) -> Tensor:
-    """(P, T, D): clips times factors (P, T, 1); one video's alone where all pairs are of it (a view of it)."""
+    """(P, T, D): clips times factors (P, T, 1); those of one video where all pairs are of it (a view)."""
     if len(clips) > 1 and clips.stride(0) == 0 and factors.stride(0) == 0:
         return (clips[:1] * factors[:1]).expand_as(clips)
     return clips * factors
