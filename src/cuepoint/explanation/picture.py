@@ -10,6 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,7 +181,7 @@ def _draw_borders(
 ) -> None:
     """The probability of start and end along the video, over the true and the answered moment."""
     sheet.write(left, top, f"Start and end along {told.video_id}", fontsize=10, fontweight="bold")
-    axes = sheet.panel(left + 0.45, top + _TITLE_HIGH + 0.2, wide - 0.5, _BORDERS_HIGH - 0.15)
+    axes = sheet.panel(left + 0.5, top + _TITLE_HIGH + 0.2, wide - 0.55, _BORDERS_HIGH - 0.15)
     for number, moment in enumerate(told.truth_here):
         label = None if number else "true moment"
         axes.axvspan(moment.start, moment.end, color=_TRUTH, alpha=0.2, linewidth=0, label=label)
@@ -254,13 +255,13 @@ class _Columns:
 
     @classmethod
     def of(cls, moments: Sequence[Ranked], wide: float, *, known: bool) -> _Columns:
-        """The strip takes what the others leave, at least a quarter; long names of videos are cut."""
+        """The strip takes what the others leave, at least a sixth; long names of videos are cut."""
         video = 36.0 if known else 20.0
         names = max((_width(one.moment.video_id, 9) for one in moments), default=0.0)
         spans = max((_width(_span(one.moment), 9) for one in moments), default=0.0)
         numbers = max((_width(f"{one.score:.2f}", 9) for one in moments), default=0.0) + 24
         overlaps = 34.0 if known else 0.0
-        room = 0.75 * wide - video - spans - numbers - overlaps - 32
+        room = 0.83 * wide - video - spans - numbers - overlaps - 32
         span = video + max(40.0, min(names, room)) + 16
         score = span + spans + numbers
         return cls(video, span, score, score + overlaps, score + overlaps + 16)
@@ -310,12 +311,17 @@ def _clock(seconds: float) -> str:
 
 
 def _width(text: str, size: float) -> float:
-    """Points that a text is wide."""
+    """Points that a text is about as wide as: letters beside each other."""
+    return size * sum(map(_letter, text))
+
+
+@cache
+def _letter(letter: str) -> float:
+    """How wide a letter is, as a share of its size, with what lies between it and others."""
     from matplotlib.textpath import TextPath
 
-    if not text.strip():
-        return 0.3 * size
-    return float(TextPath((0, 0), text, size=size).get_extents().x1)
+    between, alone = (TextPath((0, 0), one, size=100).get_extents().x1 for one in (f"|{letter}|", "||"))
+    return float(between - alone) / 100
 
 
 def _shortened(text: str, wide: float, size: float) -> str:
