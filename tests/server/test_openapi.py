@@ -19,6 +19,7 @@ from .conftest import Asked, Open
 ROUTES = {
     "/api/search": {"get", "post"},
     "/api/why": {"get"},
+    "/api/explain": {"get"},
     "/api/export": {"get"},
     "/api/videos": {"get"},
     "/api/videos/{video_id}": {"get"},

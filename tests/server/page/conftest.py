@@ -81,13 +81,13 @@ def _write_avi(path: Path) -> None:
 
 
 @contextmanager
-def _serving(corpus: Corpus, cache: Path) -> Iterator[str]:
+def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
     """The address of a server that runs in a thread."""
     from cuepoint.server.app import Application
     from cuepoint.server.run import Server, listen
     from cuepoint.server.settings import Settings
 
-    settings = Settings(port=0, cache=cache)
+    settings = Settings(port=0, cache=cache, **more)
     bound = listen(settings)
     started = threading.Event()
     server = Server(Application(corpus, settings), settings, started.set)
@@ -103,7 +103,7 @@ def _serving(corpus: Corpus, cache: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def serving() -> Callable[[Corpus, Path], AbstractContextManager[str]]:
+def serving() -> Callable[..., AbstractContextManager[str]]:
     """Serves a corpus, its cache in a folder, while the context lasts; gives its address."""
     return _serving
 
