@@ -84,4 +84,14 @@ def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> Non
     page.get_by_label("Model").select_option("none")
     expect(page.locator("#beneath")).not_to_contain_text("run <b>")
     page.locator(".card-link").first.click()
-    expect(page.locator(".lane-name")).to_have_text(re.compile("subtitle"))
+    expect(page.locator(".lane-name")).to_have_text([re.compile("subtitle")])
+
+
+def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
+    page: Any, address: str
+) -> None:
+    page.goto(f"{address}?q=penguin")
+    expect(page.locator("#rates")).to_contain_text("of unrelated questions, ")
+    page.goto(f"{address}?q=penguin&model=run+<b>")
+    expect(page.locator("#beneath")).to_contain_text("run <b>")
+    expect(page.locator("#rates")).to_be_hidden()

@@ -130,7 +130,7 @@ async function search() {
 async function searchMoments(mine, signal) {
   const told = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const measured = told.calibration ?? (await measuredOnce());
+  const measured = mine.model ? null : told.calibration ?? (await measuredOnce());
   if (signal.aborted) return;
   showRates(measured);
   Object.assign(shown, told, { data: told.data ?? [], question: shown.question });
