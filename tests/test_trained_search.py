@@ -154,7 +154,7 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
     assert finder._keys is not None
     scores = {}
     for kept in finder._keys.encodings():
-        encoding = unpacked(kept)
+        encoding = unpacked([kept])
         scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
     expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]
     assert nearest_videos(finder._keys, vectors, count) == expected

@@ -34,7 +34,7 @@ from cuepoint.index.keys import (
 from cuepoint.index.records import EncoderMismatch, VideoRecord
 from cuepoint.index.store import Store
 from cuepoint.models.inputs import StreamInput
-from cuepoint.models.protocol import VideoEncoding
+from cuepoint.models.protocol import VideoEncoding, joined
 from cuepoint.ranking.corpus import device_of, evaluating
 from cuepoint.types import UsageError
 
@@ -48,6 +48,7 @@ Progress = Callable[[int, int], None]
 _VIDEOS_AT_A_TIME = 512
 _CLIPS_AT_ONCE = 6_400
 _GROUPS = ("keys", "key_masks", "parts")
+_LARGEST_HALF = 60_000.0
 # A key whose length is farther from 1 is not found by its direction alone.
 _UNIT_WITHIN = 0.01
 
@@ -239,19 +240,36 @@ def _packed(encoding: VideoEncoding, row: int) -> bytes:
 def _half(tensor: Tensor) -> Tensor:
     if tensor.dtype != torch.float32:
         return tensor
-    half = tensor.to(torch.float16)
-    return half if bool(torch.isfinite(half).all()) else tensor
+    return tensor.to(torch.float16) if float(tensor.abs().max()) < _LARGEST_HALF else tensor
 
 
-def unpacked(video: KeptVideo) -> VideoEncoding:
-    """The encoding of one video (V = 1), in full precision."""
+def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
+    """The encodings of some videos (at least one), padded to the longest, in full precision."""
+    kept = [_one(video) for video in videos]
+    if len({_kinds(one) for one in kept}) > 1:  # numbers of some were too large for half precision
+        kept = [_whole(one) for one in kept]
+    return _whole(joined(kept))
+
+
+def _kinds(encoding: VideoEncoding) -> tuple[torch.dtype, ...]:
+    return tuple(one.dtype for group in _GROUPS for one in getattr(encoding, group).values())
+
+
+def _whole(encoding: VideoEncoding) -> VideoEncoding:
+    """The same in full precision."""
+    groups = (
+        {name: one.float() if one.dtype == torch.float16 else one for name, one in group.items()}
+        for group in (encoding.keys, encoding.key_masks, encoding.parts)
+    )
+    return VideoEncoding(encoding.mask, *groups)
+
+
+def _one(video: KeptVideo) -> VideoEncoding:
+    """The encoding of one video (V = 1) as it is kept."""
     groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
-    mask = torch.zeros(0)
-    for name, tensor in safetensors.torch.load(video.encoding).items():
+    tensors = safetensors.torch.load(video.encoding)
+    for name, tensor in tensors.items():
         group, _, rest = name.partition("/")
-        whole = tensor.float() if tensor.dtype == torch.float16 else tensor
         if rest:
-            groups[group][rest] = whole[None]
-        else:
-            mask = whole[None]
-    return VideoEncoding(mask, **groups)
+            groups[group][rest] = tensor[None]
+    return VideoEncoding(tensors["mask"][None], **groups)

@@ -34,7 +34,7 @@ from cuepoint.model_keys import (
     unpacked,
 )
 from cuepoint.models.decoding import seconds_of
-from cuepoint.models.protocol import QueryEncoding, VideoEncoding, joined
+from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
 from cuepoint.overlap import suppress
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
@@ -158,7 +158,7 @@ class TrainedSearch:
         if not kept:
             raise UsageError(f"{video_id} has nothing that {self.name} reads, or is not yet encoded with it")
         encoded, trained = self.asked(text), self._trained
-        videos = unpacked(kept[0]).to(device_of(trained.model))
+        videos = unpacked(kept).to(device_of(trained.model))
         return Explained(
             self.name,
             trained.system,
@@ -221,7 +221,7 @@ class TrainedSearch:
 
     def _moments(self, kept: Sequence[KeptVideo], encoded: QueryEncoding, k: int) -> list[ScoredMoment]:
         kept = sorted(kept, key=lambda video: video.video_id)
-        videos = joined([unpacked(video) for video in kept]).to(device_of(self._trained.model))
+        videos = unpacked(kept).to(device_of(self._trained.model))
         corpus = self._corpus_of(kept, videos)
         ranked = CandidateRanking(self._trained, corpus, encoded, k)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
