@@ -90,6 +90,18 @@ def test_the_legend_names_truth_answer_start_and_end() -> None:
     ]
 
 
+def test_probabilities_of_two_systems_have_one_scale() -> None:
+    told = explanation()
+    flat = np.full(5, 0.2)
+    other = explanation(
+        borders=Borders(np.arange(0.0, 10.0, 2.0), np.arange(2.0, 12.0, 2.0), flat, flat, False, None)
+    )
+    figure = drawing._drawn(replace(told, systems=(*told.systems, *other.systems)))
+    first, second = [axes.get_ylim() for axes in figure.axes if axes.get_legend()]
+    assert first == second
+    assert first[1] > 0.5
+
+
 @pytest.mark.parametrize(("systems", "words"), [(1, 1), (2, 12), (2, 60)])
 def test_no_text_leaves_the_picture_and_no_word_lies_on_another(systems: int, words: int) -> None:
     told = explanation(systems, words)

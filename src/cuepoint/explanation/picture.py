@@ -203,7 +203,7 @@ def _draw_borders(
         axes.stairs(values, edges, color=colour, alpha=0.15, fill=True)
     seen = [told.duration or 0.0, last, *(one.end for one in told.truth_here)]
     axes.set(xlim=(0, max(seen)), xlabel="seconds", ylabel="probability")
-    axes.set_ylim(0, 1.08 * max(float(borders.start.max()), float(borders.end.max()), 1e-6))
+    axes.set_ylim(0, 1.08 * _most_probable(told))
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.01, 0.97),
@@ -213,6 +213,12 @@ def _draw_borders(
         handlelength=1.4,
         columnspacing=1.2,
     )
+
+
+def _most_probable(told: Explanation) -> float:
+    """The highest probability of all systems: their curves have one scale."""
+    drawn = [one.borders for one in told.systems if one.borders is not None]
+    return max(float(values.max()) for one in drawn for values in (one.start, one.end))
 
 
 def _answered(moment: Moment, truth: Sequence[Moment]) -> str:
