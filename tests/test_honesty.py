@@ -43,18 +43,16 @@ def _words(command: str) -> list[str]:
     return words[1 : words.index("|")] if "|" in words else words[1:]
 
 
+def _names_a_verb(words: list[str]) -> bool:
+    """Whether words are a verb alone, such as `cuepoint relevance pairs`, and it exists."""
+    return " ".join(words) in {name for name, _ in _parsers(build_parser())} | {"doctor why"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_on_the_pages_parses(page: Path) -> None:
     for command in _commands(page):
         words = _words(command)
-        if words[-1] in ("--help", "--version") or words in (
-            ["search"],
-            ["show"],
-            ["index"],
-            ["evaluate"],
-            ["features"],
-            ["doctor", "why"],
-        ):
+        if words[-1] in ("--help", "--version") or _names_a_verb(words):
             continue  # named, not run
         said = io.StringIO()
         try:

@@ -21,19 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
-from cuepoint.models._parts.borders import BorderConvolution, at_truth, log_probabilities
+from cuepoint.models._parts.borders import BorderConvolution, at_truth, begin_borders, log_probabilities
 from cuepoint.models._parts.contrast import clip_labels, frame_contrast, video_contrast
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.pooling import ModularPooling, Pooled
 from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from cuepoint.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
 from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.models._parts.sharing import by_rows
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -73,6 +74,8 @@ class Config:
     input_dropout: float = 0.1
     dropout: float = 0.1
     span_kernel: int = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
     initializer_range: float = 0.02
     ranking: Kind = "hinge"
     margin: float = 0.1
@@ -131,6 +134,7 @@ class Model(nn.Module):
         self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
         self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
         initialise(self, config.initializer_range)
+        begin_borders(self, "random" if config.as_released else config.span_start)
 
     @property
     def video_weight(self) -> float:
@@ -281,6 +285,7 @@ class Model(nn.Module):
         logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
         return -at_truth(log_probabilities(logits), batch.spans)
 
+    @by_rows
     def _pooled(self, queries: QueryBatch) -> Pooled:
         """A vector for each stream, and how much each word counts in it."""
         packing = Packing.of(queries.mask)
@@ -300,6 +305,7 @@ class Model(nn.Module):
     def _encoders(self) -> list[_Stream]:
         return cast("list[_Stream]", list(self.streams))
 
+    @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """Each video once, however many queries it has."""
         packing = Packing.of(videos.mask, everything=self.config.as_released)

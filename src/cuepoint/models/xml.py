@@ -23,7 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
-from cuepoint.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
+from cuepoint.models._parts.borders import (
+    BorderConvolution,
+    BorderLinear,
+    at_truth,
+    begin_borders,
+    log_probabilities,
+)
 from cuepoint.models._parts.convolution import ConvolutionBlock
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.pooling import MaxPooling, ModularPooling
@@ -42,6 +48,7 @@ from cuepoint.models._parts.relevant_pairs import (
     video_ranking_loss,
 )
 from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.models._parts.sharing import by_rows
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -87,6 +94,8 @@ class Config:
     """A query has a vector for each stream; else one, the largest value of each dimension."""
     span_predictor: Literal["conv", "linear"] = "conv"
     span_kernel: int = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
     initializer_range: float = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
@@ -143,6 +152,7 @@ class Config:
 _CHOICES = {
     "encoder": ("transformer", "cnn"),
     "span_predictor": ("conv", "linear"),
+    "span_start": ("edges", "random"),
     "ranking": ("hinge", "lse"),
 }
 
@@ -194,6 +204,7 @@ class Model(nn.Module):
         self.pooling = pooling or MaxPooling(len(config.streams))
         self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
         initialise(self, config.initializer_range)
+        begin_borders(self, "random" if config.as_released else config.span_start)
 
     @property
     def video_weight(self) -> float:
@@ -264,6 +275,7 @@ class Model(nn.Module):
         """The streams' own layers by name."""
         return cast("Mapping[str, Stream]", dict(self.streams.items()))
 
+    @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """All streams of V videos, encoded."""
         packing = Packing.of(videos.mask, everything=self.config.as_released)

@@ -37,7 +37,8 @@ class TrainingSettings:
     `evaluate_every` counts epochs and may be a fraction. `metric` is the sum of the metrics between `+`, the
     higher the better; `patience` is how many evaluations without a gain are borne (none: all).
     `protocol` is how `cuepoint evaluate` calls it ("": the judgements choose). `save_minutes` is how often
-    the state is kept inside an epoch.
+    the state is kept inside an epoch. `rates` are multiples of the learning rate for the parameters whose
+    names begin so.
     """
 
     epochs: int = 100
@@ -55,6 +56,7 @@ class TrainingSettings:
     patience: int | None = 10
     precision: Literal["fp32", "bf16"] = "fp32"
     save_minutes: float = 10.0
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in _ABOVE_ZERO:
@@ -63,6 +65,9 @@ class TrainingSettings:
         for name in ("weight_decay", "max_norm"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} is {getattr(self, name)!r}; accepted: 0 or more")
+        for prefix, rate in self.rates.items():
+            if not 0 < rate < float("inf"):
+                raise UsageError(f"rates.{prefix} is {rate!r}; accepted: a number above 0")
         if not 0 <= self.warmup < 1:
             raise UsageError(f"warmup is {self.warmup!r}; accepted: a share from 0 to below 1")
         if self.patience is not None and self.patience < 1:

@@ -76,6 +76,7 @@ class _Training:
             learning_rate=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
             max_norm=self.settings.max_norm,
+            rates=self.settings.rates,
         )
         self.state = State()
 
@@ -131,7 +132,7 @@ class _Training:
         seed_step(settings.seed, state.step)
         share = SCHEDULES[settings.schedule](state.step, self.steps, settings.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * share
+            group["lr"] = settings.learning_rate * share * group["rate"]
         self.optimizer.zero_grad(set_to_none=True)
         with self.machine.autocast(), self.machine.shared_encoding(self.model):
             losses = self.model.loss(batch.to(self.machine.device))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cuepoint.types import UsageError
+
 OPTIMIZERS = ("bertadam", "adamw")
 
 
@@ -75,17 +77,39 @@ def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
 
 
 def new_optimizer(
-    name: str, model: nn.Module, *, learning_rate: float, weight_decay: float, max_norm: float
+    name: str,
+    model: nn.Module,
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    max_norm: float,
+    rates: Mapping[str, float] | None = None,
 ) -> torch.optim.Optimizer:
     """The optimizer of that name ("bertadam", "adamw") over a model's parameters.
 
-    Biases and the parameters of layer normalisation do not decay. For "adamw" (PyTorch's own) cutting
-    gradients is the loop's task, and of all together: `cut_together`.
+    Biases and the parameters of layer normalisation do not decay. `rates` are multiples of the learning rate
+    for parameters whose names begin so; a group of parameters has its own as "rate". For "adamw" (PyTorch's
+    own) cutting gradients is the loop's task, and of all together: `cut_together`.
     """
-    groups = decay_groups(model, weight_decay)
+    groups = [
+        part for group in decay_groups(model, weight_decay) for part in _by_rate(model, group, rates or {})
+    ]
     if name == "bertadam":
         return BertAdam(groups, learning_rate, max_norm=max_norm)
     return torch.optim.AdamW(groups, lr=learning_rate, foreach=True)
+
+
+def _by_rate(model: nn.Module, group: dict[str, Any], rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """A group parted by multiples of the learning rate; raises UsageError for a name that fits nothing."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for prefix in rates:
+        if not any(name.startswith(prefix) for name in names.values()):
+            raise UsageError(f"training.rates: no parameter's name begins with {prefix!r}")
+    parted: dict[float, list[Tensor]] = {}
+    for one in group["params"]:
+        fitting = [rate for prefix, rate in rates.items() if names[id(one)].startswith(prefix)]
+        parted.setdefault(fitting[0] if fitting else 1.0, []).append(one)
+    return [{**group, "params": parameters, "rate": rate} for rate, parameters in parted.items()]
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
