@@ -254,6 +254,29 @@ def test_ranking_draws_no_gradients_and_leaves_the_system_in_training(toy: Calla
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("small", [0, 1 << 30])
+def test_the_number_of_threads_is_what_it_was(
+    toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(localize, "_SMALL", small)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    one, seen = toy(), set()
+    score_spans = one.model.score_spans
+
+    def noted(*arguments: Any) -> Any:
+        seen.add(torch.get_num_threads())
+        return score_spans(*arguments)
+
+    one.model.score_spans = noted
+    try:
+        answers(one, one.corpus(), ("VCMR",))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1 if small else 2}
+
+
 def test_progress_counts_the_queries(toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank, "_QUERIES", 4)
     one = toy()

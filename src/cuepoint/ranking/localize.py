@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,9 @@ _COPIES = {"cpu": 4 << 20}
 _COPIES_ELSEWHERE = 1 << 29
 # Pairs whose scores are put away together.
 _TOGETHER = 8192
+# Videos of fewer bytes make operations so small that a second thread costs more than it does: on a machine
+# with other work ten times as much, for each waits until the other is given a processor.
+_SMALL = 1 << 20
 
 
 def can_localize(model: Any) -> bool:
@@ -85,15 +89,24 @@ def _scored(
         encoding = corpus.blocks[int(corpus.block[videos[0]])]
         asked = torch.from_numpy(mine).to(rows.device)
         askers = asked // rows.shape[1]
-        found: list[SpanScores] = []
-        begin = low = 0
-        for low, high, shown in _grouped(encoding, corpus.row[videos], rows.device):
-            found.append(model.score_spans(queries.take(askers[low:high]), shown))
-            if found[-1].spans is not None or high - begin >= _TOGETHER:
-                yield _together(found), asked[begin:high]
-                found, begin = [], high
-        if found:
-            yield _together(found), asked[begin:]
+        with _threads(1 if _bytes_of_one(encoding) < _SMALL else torch.get_num_threads()):
+            for low, high, scores in _scored_block(model, queries, encoding, askers, corpus.row[videos]):
+                yield scores, asked[low:high]
+
+
+def _scored_block(
+    model: Any, queries: QueryEncoding, encoding: VideoEncoding, askers: Tensor, rows: Indices
+) -> Iterator[tuple[int, int, SpanScores]]:
+    """Scores of the pairs low..high of one block: the queries (P,) that ask and the block's rows (P,)."""
+    found: list[SpanScores] = []
+    begin = high = 0
+    for low, high, shown in _grouped(encoding, rows, askers.device):
+        found.append(model.score_spans(queries.take(askers[low:high]), shown))
+        if found[-1].spans is not None or high - begin >= _TOGETHER:
+            yield begin, high, _together(found)
+            found, begin = [], high
+    if found:
+        yield begin, high, _together(found)
 
 
 def _together(scores: list[SpanScores]) -> SpanScores:
@@ -110,8 +123,7 @@ def _grouped(
     encoding: VideoEncoding, rows: Indices, device: torch.device
 ) -> Iterator[tuple[int, int, VideoEncoding]]:
     """The videos of pairs (sorted by row) in groups low..high: a popular one as a view, others as copies."""
-    each = sum(one[0].numel() * one.element_size() for one in _kept(encoding))
-    room = max(1, _COPIES.get(device.type, _COPIES_ELSEWHERE) // max(1, each))
+    room = max(1, _COPIES.get(device.type, _COPIES_ELSEWHERE) // max(1, _bytes_of_one(encoding)))
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
     counts = np.diff(firsts, append=len(rows))
     popular = counts >= (_POPULAR if device.type == "cpu" else room)
@@ -142,8 +154,25 @@ def _repeated(one: VideoEncoding, count: int) -> VideoEncoding:
     return VideoEncoding(one.mask.expand(count, -1), *groups)
 
 
-def _kept(encoding: VideoEncoding) -> list[Tensor]:
-    return [encoding.mask, *encoding.keys.values(), *encoding.key_masks.values(), *encoding.parts.values()]
+def _bytes_of_one(encoding: VideoEncoding) -> int:
+    """Bytes that a block keeps of each of its videos."""
+    groups = (encoding.keys, encoding.key_masks, encoding.parts)
+    tensors = [encoding.mask, *(one for group in groups for one in group.values())]
+    return sum(one[0].numel() * one.element_size() for one in tensors)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """PyTorch with so many threads for a while."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(eq=False)
