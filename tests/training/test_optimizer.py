@@ -10,6 +10,7 @@ from torch import nn
 
 from cuepoint.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer
 from cuepoint.training.schedule import warmup_linear
+from cuepoint.types import UsageError
 
 
 def test_it_makes_the_steps_of_the_released_program(golden: Path) -> None:
@@ -95,3 +96,33 @@ def test_its_state_can_be_kept_and_continued(name: str) -> None:
     after.load_state_dict(kept)
     steps(after, model, 2)
     assert torch.equal(whole.weight, model.weight)
+
+
+def test_parameters_named_in_rates_learn_so_many_times_as_fast() -> None:
+    slow, quick = (torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)) for _ in range(2))
+    quick.load_state_dict(slow.state_dict())
+    before = {name: one.detach().clone() for name, one in slow.named_parameters()}
+    for model, rates in ((slow, {}), (quick, {"0.weight": 10.0})):
+        optimizer = new_optimizer(
+            "bertadam", model, learning_rate=1e-3, weight_decay=0.0, max_norm=1.0, rates=rates
+        )
+        for group in optimizer.param_groups:
+            group["lr"] *= group["rate"]
+        for one in model.parameters():
+            one.grad = torch.ones_like(one)
+        optimizer.step()
+    moved = {name: one - before[name] for name, one in slow.named_parameters()}
+    for name, one in quick.named_parameters():
+        torch.testing.assert_close(one - before[name], moved[name] * (10 if name == "0.weight" else 1))
+
+
+def test_a_rate_for_no_parameter_is_named() -> None:
+    with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'border'"):
+        new_optimizer(
+            "adamw",
+            torch.nn.Linear(2, 2),
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            max_norm=1.0,
+            rates={"border": 3.0},
+        )
