@@ -40,7 +40,7 @@ from cuepoint.trained_search import CandidateRanking, TrainedSearch, load_model
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000
-CANDIDATES = (25, 50, 100)
+CANDIDATES = (200, 400, 600)
 Matrix = NDArray[np.float32]
 
 
@@ -245,6 +245,7 @@ def main() -> None:
     if STREAM not in store.streams:
         store.add_stream(StreamInfo(STREAM, "generated", "generated", world.width, {"clip_seconds": SECONDS}))
         report["write_s"] = round(write(store, world, arguments.videos), 1)
+    if open_keys(store, trained.fingerprint) is None:
         before = store.stats().bytes or 0
         started, worked = time.perf_counter(), time.process_time()
         TrainedSearch(store, load_model(trained), Words(world.tokens)).prepare()

@@ -61,12 +61,17 @@ def inputs(**changes: object) -> Inputs:
     return Inputs(**{"query": query, "streams": {"subtitle": told}, "clip_seconds": 2.0, **changes})  # type: ignore[arg-type]
 
 
-def small_xml(seed: int = 0, **changes: object) -> Trained:
-    """XML with random weights, large enough ones that its scores differ."""
+def small_system(name: str, seed: int = 0, **changes: object) -> Trained:
+    """A system with random weights, large enough ones that its scores differ."""
     torch.manual_seed(seed)
     settings = {"streams": {"subtitle": WIDTH}, "query_width": WIDTH, "hidden": 32, "initializer_range": 0.2}
-    model = new_model("xml", config_of("xml", settings)).eval()
-    return Trained("xml", model, inputs(**changes), Decoding(max_clips=6))
+    model = new_model(name, config_of(name, settings)).eval()
+    return Trained(name, model, inputs(**changes), Decoding(max_clips=6))
+
+
+def small_xml(seed: int = 0, **changes: object) -> Trained:
+    """A small XML."""
+    return small_system("xml", seed, **changes)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ from cuepoint.index.store import Store
 from cuepoint.model_keys import held_against, unpacked
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import StreamInput
+from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.models.trained import Trained
 from cuepoint.search import SearchResult
 from cuepoint.trained_search import nearest_videos
 from cuepoint.types import UsageError
 
-from .small_systems import WIDTH, Chooser, Letters, Pairs, inputs, small_xml, write_talk
+from .small_systems import WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
 
@@ -157,16 +158,31 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
         encoding = unpacked([kept])
         scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
     expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]
-    assert nearest_videos(finder._keys, vectors, count) == expected
+    assert list(nearest_videos(finder._keys, vectors, count)) == expected
     without = sorted(set(scores) - {expected[0]})
     assert expected[0] not in nearest_videos(finder._keys, vectors, count, without)
 
 
-def test_few_candidates_find_what_many_find(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = small_xml()
+@pytest.mark.parametrize("system", ["xml", "reloclnet"])
+def test_few_candidates_find_what_many_find(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    trained = small_system(system)
     everything = spans_of(corpus.search(QUERY, 3, model=trained))
-    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 4)
+    looked_at: list[int] = []
+    score_spans = trained.model.score_spans
+
+    def counted(queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        looked_at.append(len(videos))
+        scores: SpanScores = score_spans(queries, videos)
+        return scores
+
+    monkeypatch.setattr(trained.model, "score_spans", counted)
+    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 8)
+    monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 6)
     assert spans_of(corpus.search(QUERY, 3, model=trained)) == everything
+    assert looked_at[0] == 8
+    assert sum(looked_at[1:]) == 6
 
 
 def test_filters_and_k_hold(corpus: Corpus, run: Path) -> None:
@@ -350,13 +366,13 @@ def test_a_system_without_keys_looks_where_the_untrained_search_looks(corpus: Co
 def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 2)
-    monkeypatch.setattr("cuepoint.search.CANDIDATE_VIDEOS", 2)
+    monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)
+    monkeypatch.setattr("cuepoint.search.CANDIDATE_VIDEOS", 1)
     trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
-    found = corpus.search("the glacier breaks at night", 50, model=trained).moments
-    expected = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])
-    assert {one.moment.video_id for one in found} == set(expected)
-    assert len(expected) == 2
+    found = corpus.search("the glacier breaks at night", 4, model=trained).moments
+    (expected,) = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])
+    assert {one.moment.video_id for one in found} == {expected}
+    assert len(found) > 1
 
 
 def test_a_system_that_only_chooses_videos_answers_whole_videos(
@@ -369,8 +385,8 @@ def test_a_system_that_only_chooses_videos_answers_whole_videos(
     for one in everything:
         record = corpus.resolve(one.moment.video_id)
         assert (one.moment.start, one.moment.end) == (0.0, record.duration)
-    monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 3)
-    assert corpus.search(QUERY, 3, model=trained).moments == everything[:3]
+    monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 3)
+    assert corpus.search(QUERY, 1, model=trained).moments == everything[:1]
 
 
 def test_threads_share_a_loaded_system(corpus: Corpus, run: Path) -> None:

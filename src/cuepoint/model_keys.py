@@ -216,7 +216,8 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
             keys,
             start,
             end,
-            _packed(encoding, row),
+            _packed(encoding, row, ("parts",)),
+            _packed(encoding, row, ("keys", "key_masks")),
         )
 
 
@@ -227,10 +228,10 @@ def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> flo
     return duration / cells
 
 
-def _packed(encoding: VideoEncoding, row: int) -> bytes:
-    """One video's encoding as bytes."""
+def _packed(encoding: VideoEncoding, row: int, groups: Sequence[str]) -> bytes:
+    """Some of one video's encoding as bytes."""
     tensors = {"mask": encoding.mask[row]}
-    for group in _GROUPS:
+    for group in groups:
         named: Mapping[str, Tensor] = getattr(encoding, group)
         tensors |= {f"{group}/{name}": _half(one[row]) for name, one in named.items()}
     packed: bytes = safetensors.torch.save({name: one.contiguous().clone() for name, one in tensors.items()})
@@ -244,7 +245,10 @@ def _half(tensor: Tensor) -> Tensor:
 
 
 def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
-    """The encodings of some videos (at least one), padded to the longest, in full precision."""
+    """The encodings of some videos (at least one), padded to the longest, in full precision.
+
+    They have keys where these were read.
+    """
     kept = [_one(video) for video in videos]
     if len({_kinds(one) for one in kept}) > 1:  # numbers of some were too large for half precision
         kept = [_whole(one) for one in kept]
@@ -268,6 +272,8 @@ def _one(video: KeptVideo) -> VideoEncoding:
     """The encoding of one video (V = 1) as it is kept."""
     groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
     tensors = safetensors.torch.load(video.encoding)
+    if video.packed:
+        tensors |= safetensors.torch.load(video.packed)
     for name, tensor in tensors.items():
         group, _, rest = name.partition("/")
         if rest:

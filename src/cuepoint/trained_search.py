@@ -8,8 +8,9 @@ from the search that needs no training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ from cuepoint.model_keys import (
     stale_videos,
     unpacked,
 )
-from cuepoint.models.decoding import seconds_of
+from cuepoint.models.decoding import best_spans, seconds_of
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
 from cuepoint.overlap import suppress
@@ -48,11 +49,15 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-CANDIDATE_VIDEOS = 100
-"""Videos that are scored exactly: of 20,000 they hold the ten best moments (benchmarks/model_search.py)."""
-NEAREST_KEYS = 400
+CANDIDATE_VIDEOS = 400
+"""Videos whose moments are looked at, by what the index says of their keys: of 20,000 they hold 99.5 % of the
+ten best moments (benchmarks/model_search.py)."""
+EXACT_VIDEOS = 40
+"""Of these the best, by their best moment, are scored exactly; so are all videos of a corpus this small."""
+NEAREST_KEYS = 800
 """Keys asked of the index, for each stream; more where they belong to few videos."""
-_MORE_KEYS, _MOST_KEYS = 4, 6_400
+_MORE_KEYS, _MOST_KEYS = 4, 12_800
+_EXACT_A_MOMENT = 2
 NMS = 0.5
 """Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
 _SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
@@ -144,7 +149,7 @@ class TrainedSearch:
             allowed = [name for name in wanted if name in self._usable]
         if allowed is not None and not allowed:
             return Found([], [*self._notes, *notes])
-        kept = keys.encodings(self._candidates(keys, text, encoded, allowed, searcher))
+        kept = keys.encodings(self._candidates(keys, (text, encoded, k), allowed, searcher))
         moments = self._moments(kept, encoded, k) if kept else []
         return Found(moments, [*self._notes, *notes])
 
@@ -170,6 +175,8 @@ class TrainedSearch:
 
     def _fresh(self) -> tuple[Keys, list[str]]:
         """The keys, up to date unless somebody else is writing; then a note says what is left out."""
+        if (current := self._current()) is not None:
+            return current, []
         try:
             self.prepare()
         except CorpusBusy as error:
@@ -204,20 +211,40 @@ class TrainedSearch:
     def _candidates(
         self,
         keys: Keys,
-        text: str,
-        encoded: QueryEncoding,
+        asked: tuple[str, QueryEncoding, int],
         allowed: Sequence[str] | None,
         searcher: Searcher,
     ) -> list[str] | None:
-        """Ids of the videos to score exactly; None for all."""
-        if allowed is not None and len(allowed) <= CANDIDATE_VIDEOS:
+        """Ids of the videos to score exactly, for a query as text, as encoded, and its k; None for all."""
+        text, encoded, k = asked
+        few = max(EXACT_VIDEOS, _EXACT_A_MOMENT * k)
+        if allowed is not None and len(allowed) <= few:
             return list(allowed)
-        if keys.count() <= CANDIDATE_VIDEOS:
+        if keys.count() <= few:
             return None if allowed is None else list(allowed)
         if not keys.info.streams or not encoded.search:
             return searcher.candidates(text, self._trained.inputs.streams, allowed)
         vectors = {name: one[0].float().cpu().numpy() for name, one in encoded.search.items()}
-        return nearest_videos(keys, vectors, CANDIDATE_VIDEOS, allowed)
+        nearest = nearest_videos(keys, vectors, max(CANDIDATE_VIDEOS, few), allowed)
+        return self._likeliest(keys, nearest, encoded, few)
+
+    def _likeliest(
+        self, keys: Keys, nearest: Mapping[str, float], encoded: QueryEncoding, count: int
+    ) -> list[str]:
+        """The `count` videos with the best moments, by what the index says that their keys score."""
+        model = self._trained.model
+        if not can_localize(model) or len(nearest) <= count:
+            return list(nearest)[:count]
+        kept = keys.encodings(list(nearest), with_keys=False)
+        if not kept:
+            return []
+        videos, device = _without_keys(keys, kept), device_of(model)
+        videos = videos if device.type == "cpu" else videos.to(device)
+        with evaluating(model):
+            spans = model.score_spans(encoded.take(torch.zeros(len(kept), dtype=torch.int64)), videos)
+        best = best_spans(spans, self._trained.decoding, 1).score[:, 0].double().cpu().numpy()
+        score = best + float(model.video_weight) * np.array([nearest[one.video_id] for one in kept])
+        return [kept[at].video_id for at in np.argsort(-score, kind="stable")[:count].tolist()]
 
     def _moments(self, kept: Sequence[KeptVideo], encoded: QueryEncoding, k: int) -> list[ScoredMoment]:
         kept = sorted(kept, key=lambda video: video.video_id)
@@ -245,10 +272,34 @@ class TrainedSearch:
         )
 
 
+class _OnDemand(Mapping[str, torch.Tensor]):
+    """Tensors by name that are read when they are first asked for."""
+
+    def __init__(self, read: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        self._read = cache(read)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def _without_keys(keys: Keys, kept: Sequence[KeptVideo]) -> VideoEncoding:
+    """Encodings whose keys, half of what is kept of a video, are read only if the system looks at them."""
+    whole = cache(lambda: unpacked(keys.encodings([video.video_id for video in kept])))
+    return replace(
+        unpacked(kept), keys=_OnDemand(lambda: whole().keys), key_masks=_OnDemand(lambda: whole().key_masks)
+    )
+
+
 def nearest_videos(
     keys: Keys, vectors: Mapping[str, NDArray[np.float32]], count: int, allowed: Sequence[str] | None = None
-) -> list[str]:
-    """About `count` videos whose best keys are nearest, best first: a mean over the streams.
+) -> dict[str, float]:
+    """About `count` videos whose best keys are nearest, best first, with the mean over the streams.
 
     A video that one stream finds and another does not is taken to score there what the last key found did:
     it cannot score more.
@@ -259,8 +310,8 @@ def nearest_videos(
         for name, score in zip(found.video_ids, found.score.tolist(), strict=True):
             best.setdefault(name, {}).setdefault(stream, score)  # hits come best first
     floors = {stream: float(found.score[-1]) if len(found) else 0.0 for stream, found in hits.items()}
-    total = {name: sum({**floors, **scores}.values()) for name, scores in best.items()}
-    return sorted(total, key=lambda name: (-total[name], name))[:count]
+    mean = {name: sum({**floors, **scores}.values()) / len(hits) for name, scores in best.items()}
+    return {name: mean[name] for name in sorted(mean, key=lambda name: (-mean[name], name))[:count]}
 
 
 def _enough(
