@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
-
 from benchmarks.plain_xml import (
     Borders,
     Cross,
@@ -24,6 +22,7 @@ from benchmarks.plain_xml import (
     hinges,
     span_loss,
 )
+from torch import Tensor, nn
 
 
 class Stream(nn.Module):

@@ -202,8 +202,8 @@ class PlainXML(nn.Module):
         vectors = self.pooling(words, pairs.token_mask)
         first = {}
         for name, stream in self.streams.items():
-            clips = self.clip_positions(stream.projection(pairs.clips[name]))  # type: ignore[operator, union-attr]
-            first[name] = stream.encoders[0](clips, pairs.clip_mask)  # type: ignore[index, operator, union-attr]
+            clips = self.clip_positions(stream.projection(pairs.clips[name]))  # type: ignore[operator]
+            first[name] = stream.encoders[0](clips, pairs.clip_mask)  # type: ignore[index, operator]
         cosines, similarities = [], []
         for (name, stream), vector in zip(self.streams.items(), vectors, strict=True):
             cosines.append(best_cosine(vector, first[name], pairs.clip_mask))

@@ -1,6 +1,6 @@
 """How long a training step of XML and of ReLoCLNet takes, against both written down plainly.
 
-    python -m benchmarks.training_step [--charades DIR] [--rounds 3] [--threads 1,2]
+    python -m benchmarks.training_step [--charades DIR] [--threads 1,2] [--case NAME]
                                        [--out benchmarks/results/training_step.json]
 
 A step is forward, backward and optimizer on a batch of 128 that lies in memory. Ours, the plain versions
@@ -31,14 +31,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.plain_reloclnet import PlainReLoCLNet
+from benchmarks.plain_xml import Pairs, PlainBertAdam, PlainXML
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.plain_reloclnet import PlainReLoCLNet
-from benchmarks.plain_xml import Pairs, PlainBertAdam, PlainXML
 from cuepoint.models import config_of, new_model
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
 from cuepoint.training.optimizer import new_optimizer
@@ -47,6 +47,8 @@ BATCH, SIDE = 128, 1536
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"
 PLAIN: Mapping[str, Any] = {"xml": PlainXML, "reloclnet": PlainReLoCLNet}
 PLACES = {"xml": 100, "reloclnet": 128}
+SIZES = {"xml": (256, 4), "reloclnet": (384, 8)}
+TITLES = {"xml": "XML", "reloclnet": "ReLoCLNet"}
 Step = Callable[[], None]
 
 KINDS = {
@@ -56,9 +58,10 @@ KINDS = {
     "random numbers": ("random_", "bernoulli", "native_dropout", "::rand"),
     "optimizer": ("_foreach", "optimizer", "optim"),
     "moving data": (
-        "copy_", "::cat", "index", "gather", "scatter", "fill", "zero", "clone", "contiguous", "sort", "empty",
+        *("copy_", "::cat", "index", "gather", "scatter", "fill", "zero"),
+        *("clone", "contiguous", "sort", "empty"),
     ),
-}  # fmt: skip
+}
 """What an operation's name tells; everything else is arithmetic element by element, sums and the like."""
 
 
@@ -73,6 +76,7 @@ class Case:
     hidden: int
     heads: int
     batches: Sequence[Batch]
+    rounds: int
 
 
 def random_batch(streams: Mapping[str, int], query_width: int, lengths: Tensor, seed: int) -> Batch:
@@ -115,16 +119,18 @@ def papers_cases(names: Sequence[str]) -> Iterator[Case]:
     random = torch.Generator().manual_seed(1)
     as_in_tvr = (51 + 10 * torch.randn(BATCH, generator=random)).round().long().clamp(15, 100)
     both, video = {"video": 3072, "sub": 768}, {"video": 3072}
-    for system, hidden, heads in (("xml", 256, 4), ("reloclnet", 384, 8)):
-        full = torch.full((BATCH,), 100)
-        for name, streams, lengths in (
-            (f"{system}, video and subtitles, clips as in TVR", both, as_in_tvr),
-            (f"{system}, video only, clips as in TVR", video, as_in_tvr),
-            (f"{system}, video and subtitles, all videos of 100 clips", both, full),
-        ):
-            if name in names or not names:
-                batch = random_batch(streams, 768, lengths, 2)
-                yield Case(name, system, streams, 768, hidden, heads, [batch])
+    full = torch.full((BATCH,), 100)
+    for name, system, streams, lengths, rounds in (
+        ("XML, video and subtitles, clips as in TVR", "xml", both, as_in_tvr, 3),
+        ("XML, video only, clips as in TVR", "xml", video, as_in_tvr, 2),
+        ("XML, video and subtitles, every video of 100 clips", "xml", both, full, 1),
+        ("ReLoCLNet, video and subtitles, clips as in TVR", "reloclnet", both, as_in_tvr, 2),
+        ("ReLoCLNet, video and subtitles, every video of 100 clips", "reloclnet", both, full, 1),
+    ):
+        if name in names or not names:
+            hidden, heads = SIZES[system]
+            batches = [random_batch(streams, 768, lengths, 2)]
+            yield Case(name, system, streams, 768, hidden, heads, batches, rounds)
 
 
 def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
@@ -133,7 +139,7 @@ def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     from cuepoint.training.material import Material
 
     for system in PLAIN:
-        name = f"{system}, simulated Charades-STA"
+        name = f"{TITLES[system]}, video only, simulated Charades-STA"
         if names and name not in names:
             continue
         experiment = load_experiment(EXPERIMENTS / f"{system}.toml")
@@ -141,7 +147,7 @@ def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
             made = material.split("train").batches(size=BATCH, ahead_by=0)
             batches = list(itertools.islice(made, 4))
             widths = material.inputs.widths
-            yield Case(name, system, widths, material.inputs.query.width, 256, 4, batches)
+            yield Case(name, system, widths, material.inputs.query.width, 256, 4, batches, 6)
 
 
 def steps_of(case: Case) -> dict[str, Step]:
@@ -191,12 +197,15 @@ def _step(optimizer: torch.optim.Optimizer, losses: Callable[[], Mapping[str, Te
     optimizer.step()
 
 
-def turns(steps: Mapping[str, Step], rounds: int) -> dict[str, dict[str, float]]:
-    """Medians of processor and wall milliseconds; each takes its turn in every round, after one to warm up."""
+def turns(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
+    """Medians of processor and wall milliseconds; each takes its turn in every round.
+
+    Many rounds begin with one to warm up; few are of steps so long that it makes no difference.
+    """
     left, right = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
-    everything = {**steps, "product": lambda: left @ right}
-    for step in everything.values():
-        step()
+    everything: dict[str, Callable[[], object]] = {**steps, "product": lambda: left @ right}
+    if rounds > 3:
+        turns(steps, 1)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in everything}
     for _ in range(rounds):
         for name, step in everything.items():
@@ -220,7 +229,7 @@ def operations(step: Step) -> float:
 
 
 def where_time_goes(step: Step) -> dict[str, float]:
-    """Shares of a step's processor time, in percent, by kind of operation."""
+    """Shares of a step's time, in percent, by kind of operation."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         step()
     spent: dict[str, float] = {}
@@ -243,8 +252,9 @@ def measure(case: Case, threads: int, rounds: int, *, look: bool) -> dict[str, A
     found: dict[str, Any] = {
         "case": case.name,
         "threads": threads,
+        "rounds": rounds,
         "longest": max(batch.videos.mask.shape[1] for batch in case.batches),
-        "clips": round(statistics.fmean(float(one.videos.mask.sum(1).float().mean()) for one in case.batches), 1),
+        "clips": round(statistics.fmean(_clips(batch) for batch in case.batches), 1),
         "times": times,
         "as_long_as_ours": {
             name: round(one["processor_ms"] / ours, 2) for name, one in times.items() if name != "ours"
@@ -263,13 +273,17 @@ def measure(case: Case, threads: int, rounds: int, *, look: bool) -> dict[str, A
     return found
 
 
+def _clips(batch: Batch) -> float:
+    """Clips a video, on average."""
+    return float(batch.videos.mask.sum()) / len(batch.videos)
+
+
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--charades", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--case", action="append", default=[], help="only these, by name")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training_step.json"))
@@ -280,15 +294,16 @@ def main() -> None:
     found = []
     for case in itertools.chain(*cases):
         for number, threads in enumerate(map(int, options.threads.split(","))):
-            rounds = options.rounds * (1 if case.batches[0].videos.mask.sum() > 4000 else 4)
-            found.append(measure(case, threads, rounds, look=not number))
+            if number and case.rounds < 2:
+                continue
+            rounds = max(1, case.rounds // 2) if number else case.rounds
+            found.append(measure(case, threads, rounds, look=not number and case.rounds > 1))
             print(json.dumps(found[-1], indent=1), flush=True)
     result = {
         "date": str(datetime.now(UTC).date()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"PyTorch {torch.__version__}",
         "batch": BATCH,
-        "rounds": options.rounds,
         "cases": found,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
