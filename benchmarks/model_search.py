@@ -40,7 +40,7 @@ from cuepoint.trained_search import CandidateRanking, TrainedSearch, load_model
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000
-CANDIDATES = (200, 400, 600)
+CANDIDATES = (400,)
 Matrix = NDArray[np.float32]
 
 

@@ -49,6 +49,16 @@ _VIDEOS_AT_A_TIME = 512
 _CLIPS_AT_ONCE = 6_400
 _GROUPS = ("keys", "key_masks", "parts")
 _LARGEST_HALF = 60_000.0
+_KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 # A key whose length is farther from 1 is not found by its direction alone.
 _UNIT_WITHIN = 0.01
 
@@ -247,35 +257,45 @@ def _half(tensor: Tensor) -> Tensor:
 def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
     """The encodings of some videos (at least one), padded to the longest, in full precision.
 
-    They have keys where these were read.
+    They have keys where these were read. Videos of one length are unpacked together: hundreds one by one
+    would take longer than scoring them.
     """
-    kept = [_one(video) for video in videos]
-    if len({_kinds(one) for one in kept}) > 1:  # numbers of some were too large for half precision
-        kept = [_whole(one) for one in kept]
-    return _whole(joined(kept))
+    alike: defaultdict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+    for at, video in enumerate(videos):
+        alike[_header(video.encoding), _header(video.packed)].append(at)
+    groups = [_together([videos[at] for at in places]) for places in alike.values()]
+    if len(groups) == 1:
+        return groups[0]
+    order = torch.tensor([at for places in alike.values() for at in places])
+    return joined(groups).take(order.argsort())
 
 
-def _kinds(encoding: VideoEncoding) -> tuple[torch.dtype, ...]:
-    return tuple(one.dtype for group in _GROUPS for one in getattr(encoding, group).values())
+def _header(content: bytes) -> bytes:
+    """The beginning of safetensors' bytes that says which tensors follow."""
+    return content[: 8 + int.from_bytes(content[:8], "little")]
 
 
-def _whole(encoding: VideoEncoding) -> VideoEncoding:
-    """The same in full precision."""
-    groups = (
-        {name: one.float() if one.dtype == torch.float16 else one for name, one in group.items()}
-        for group in (encoding.keys, encoding.key_masks, encoding.parts)
-    )
-    return VideoEncoding(encoding.mask, *groups)
-
-
-def _one(video: KeptVideo) -> VideoEncoding:
-    """The encoding of one video (V = 1) as it is kept."""
+def _together(videos: Sequence[KeptVideo]) -> VideoEncoding:
+    """The encodings of videos whose tensors have the same names, kinds and shapes."""
+    tensors = _tensors([video.encoding for video in videos])
+    if videos[0].packed:
+        tensors |= _tensors([video.packed for video in videos])
     groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
-    tensors = safetensors.torch.load(video.encoding)
-    if video.packed:
-        tensors |= safetensors.torch.load(video.packed)
     for name, tensor in tensors.items():
         group, _, rest = name.partition("/")
         if rest:
-            groups[group][rest] = tensor[None]
-    return VideoEncoding(tensors["mask"][None], **groups)
+            groups[group][rest] = tensor.float() if tensor.dtype == torch.float16 else tensor
+    return VideoEncoding(tensors["mask"], **groups)
+
+
+def _tensors(contents: Sequence[bytes]) -> dict[str, Tensor]:
+    """The tensors of several files of safetensors with one header, each with a row a file."""
+    head = _header(contents[0])
+    rows = np.frombuffer(b"".join(contents), np.uint8).reshape(len(contents), -1)[:, len(head) :]
+    found = {}
+    for name, told in json.loads(head[8:]).items():
+        if name != "__metadata__":
+            low, high = told["data_offsets"]
+            flat = torch.from_numpy(rows[:, low:high].copy())
+            found[name] = flat.view(-1).view(_KINDS[told["dtype"]]).view(len(contents), *told["shape"])
+    return found
