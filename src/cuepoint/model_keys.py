@@ -284,18 +284,22 @@ def _together(videos: Sequence[KeptVideo]) -> VideoEncoding:
     for name, tensor in tensors.items():
         group, _, rest = name.partition("/")
         if rest:
-            groups[group][rest] = tensor.float() if tensor.dtype == torch.float16 else tensor
+            groups[group][rest] = tensor
     return VideoEncoding(tensors["mask"], **groups)
 
 
 def _tensors(contents: Sequence[bytes]) -> dict[str, Tensor]:
     """The tensors of several files of safetensors with one header, each with a row a file."""
     head = _header(contents[0])
-    rows = np.frombuffer(b"".join(contents), np.uint8).reshape(len(contents), -1)[:, len(head) :]
+    rows = torch.frombuffer(bytearray().join(contents), dtype=torch.uint8).view(len(contents), -1)
     found = {}
     for name, told in json.loads(head[8:]).items():
         if name != "__metadata__":
-            low, high = told["data_offsets"]
-            flat = torch.from_numpy(rows[:, low:high].copy())
-            found[name] = flat.view(-1).view(_KINDS[told["dtype"]]).view(len(contents), *told["shape"])
-    return found
+            low, high = (len(head) + at for at in told["data_offsets"])
+            kind, shape = _KINDS[told["dtype"]], (len(contents), *told["shape"])
+            # Half precision is made whole as it is copied; a header is as long as any number needs.
+            if kind == torch.float16 and len(rows[0]) % 2 == 0:
+                found[name] = rows[:, low:high].view(kind).float().view(shape)
+            else:
+                found[name] = rows[:, low:high].contiguous().view(-1).view(kind).view(shape)
+    return {name: one.float() if one.dtype == torch.float16 else one for name, one in found.items()}
