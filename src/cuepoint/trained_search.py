@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 CANDIDATE_VIDEOS = 400
-"""Videos whose moments are looked at, by what the index says of their keys. Of 20,000 the 400 with the truly best
-keys held 99.5 % of the ten best moments of XML."""
+"""Videos whose moments are looked at, by what the index says of their keys. Of 20,000 the 400 with the truly
+best keys held 99.5 % of the ten best moments of XML."""
 EXACT_VIDEOS = 40
 """Of these the best, by their best moment, are scored exactly; so are all videos of a corpus this small."""
 NEAREST_KEYS = 800
