@@ -279,7 +279,7 @@ def _clips(batch: Batch) -> float:
 
 
 def main() -> None:
-    """Measure and write the result."""
+    """Measure and write the result; cases that are not measured again stay in the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -299,6 +299,9 @@ def main() -> None:
             rounds = max(1, case.rounds // 2) if number else case.rounds
             found.append(measure(case, threads, rounds, look=not number and case.rounds > 1))
             print(json.dumps(found[-1], indent=1), flush=True)
+    again = {(one["case"], one["threads"]) for one in found}
+    kept = json.loads(options.out.read_text(encoding="utf-8"))["cases"] if options.out.exists() else []
+    found = [one for one in kept if (one["case"], one["threads"]) not in again] + found
     result = {
         "date": str(datetime.now(UTC).date()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
