@@ -545,7 +545,8 @@ def test_word_weights_add_up_to_one_in_each_stream_and_padding_weighs_nothing(ca
     if not isinstance(model, Explainer):
         pytest.skip(f"{case.name} tells no weights of words")
     lengths = [6, 3, 1]
-    found = model.word_weights(model.encode_queries(make_queries(lengths)))
+    encoded = case.model().encode_queries(make_queries(lengths))
+    found = model.word_weights(encoded)
     assert set(found) == set(case.streams)
     for weights in found.values():
         assert weights.shape == (3, 6)

@@ -34,8 +34,10 @@ def opened_split(
     files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
 ) -> Lessons:
     """The split, its features checked against what the checkpoint was trained on."""
-    from cuepoint.training.material import Material
+    from cuepoint.training.material import SPLITS, Material
 
+    if split not in SPLITS:
+        raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
     material = Material.open(
         experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
     )

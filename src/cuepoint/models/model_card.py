@@ -20,7 +20,7 @@ tags: [video-moment-retrieval, {system}]
 A system that finds moments in videos: a sentence in, a ranked list of (video, start, end) out.
 
 ```sh
-cuepoint run --checkpoint THIS-FOLDER --split test --out run.jsonl
+cuepoint run --checkpoint THIS-FOLDER --features FEATURES --split test --out run.jsonl
 cuepoint search "a sentence" --corpus my.corpus --model THIS-FOLDER
 ```
 """

@@ -34,6 +34,7 @@ from cuepoint.models._parts.pooling import ModularPooling, Pooled
 from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from cuepoint.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
 from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.sharing import by_rows
 from cuepoint.models.protocol import (
     Batch,
@@ -97,9 +98,10 @@ class Config:
             raise UsageError(f"reloclnet: {fault}")
 
     def _faults(self) -> Iterator[str]:
+        yield from faults(self)
         if len(self.streams) not in (1, 2):
             yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        if self.heads < 1 or self.hidden % self.heads:
+        if self.hidden % self.heads:
             yield f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
         if self.span_kernel % 2 == 0:
             yield f"span_kernel = {self.span_kernel}: an odd number is expected"

@@ -48,6 +48,7 @@ from cuepoint.models._parts.relevant_pairs import (
     video_ranking_loss,
 )
 from cuepoint.models._parts.retrieval import best_clip
+from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.sharing import by_rows
 from cuepoint.models.protocol import (
     Batch,
@@ -131,6 +132,7 @@ class Config:
         return bool(self.lambda_rel_neg_vr or self.lambda_pos_rel_vr or self.lambda_nll_2 or of_moments)
 
     def _faults(self) -> Iterator[str]:
+        yield from faults(self)
         if len(self.streams) not in (1, 2):
             yield f"streams = {dict(self.streams)}: one stream or two are expected"
         for name in self.streams:

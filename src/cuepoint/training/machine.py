@@ -86,8 +86,10 @@ def open_machine(device: str = "auto", processes: int = 1, precision: Precision 
     """The machine that was asked for: "auto" is a GPU where there is one, "cpu", "cuda", "cuda:1".
 
     More than one process starts the program again, once for each. Raises UsageError for a device that is
-    not here.
+    not here, and for less than one process.
     """
+    if processes < 1:
+        raise UsageError(f"--processes {processes}: accepted: a whole number, 1 or more")
     if processes > 1:
         return _several(device, processes, precision)
     if device == "auto":

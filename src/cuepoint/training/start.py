@@ -85,14 +85,16 @@ def start_seeds(
     """
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
-    outcomes = []
+    outcomes, summary = [], tell
     for seed in seeds:
         place = Path(out) / f"seed-{seed}"
         begun = resume and (place / EXPERIMENT).exists()
+        if tell and machine.writes:
+            tell(f"seed {seed}")
         outcomes.append(
-            start(experiment.with_seed(seed), features, place, machine, resume=begun, show=show, tell=tell)
+            start(experiment.with_seed(seed), features, place, machine, resume=begun, show=show, tell=summary)
         )
-        tell = None
+        summary = None
     if machine.writes:
         _write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
     return outcomes
