@@ -249,6 +249,11 @@ def test_features_of_another_encoder_are_refused_naming_both(
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def test_a_split_that_no_experiment_has_is_named(features: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--split 'val': accepted: train, validation, test"):
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--split", "val")
+
+
 def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("before")
     trained = Trained.from_pretrained(checkpoint)

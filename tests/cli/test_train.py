@@ -99,9 +99,11 @@ def test_a_training_is_told_as_json(features: Path, tmp_path: Path, capsys: Any)
 
 def test_seeds_are_told_with_their_deviation(features: Path, tmp_path: Path, capsys: Any) -> None:
     assert ran(features, "--out", str(tmp_path / "runs"), "--seeds", "1,2", "--table") == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr()
+    told = shown.out
     assert "mean ± deviation, %" in told
     assert told.count(" ± ") > 10
+    assert [line for line in shown.err.splitlines() if line.startswith("seed ")] == ["seed 1", "seed 2"]
     assert ran(features, "--out", str(tmp_path / "runs"), "--seeds", "1,2", "--json", "--resume") == 0
     again = json.loads(capsys.readouterr().out)
     assert again == json.loads((tmp_path / "runs" / "seeds.json").read_text())
@@ -147,6 +149,12 @@ def test_what_is_wrong_is_one_line_before_anything_is_written(
         ran(features, "--out", str(tmp_path / "run"), *options)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run" / "experiment.toml").exists()
+
+
+def test_no_process_at_all_is_refused(features: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--processes 0: accepted: a whole number, 1 or more"):
+        ran(features, "--out", str(tmp_path / "run"), "--processes", "0")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_missing_feature_is_named_and_the_folder_can_be_used_afterwards(

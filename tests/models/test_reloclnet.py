@@ -59,6 +59,9 @@ def _same(left: Tensor, right: Tensor) -> bool:
         ({"ranking": "triplet"}, "ranking = 'triplet': known are hinge, lse"),
         ({"pool": 0}, "pool = 0: at least 1"),
         ({"first_pool": 0}, "first_pool = 0: at least 1"),
+        ({"heads": 0}, "heads = 0: at least 1"),
+        ({"hidden": -8}, "hidden = -8: at least 1"),
+        ({"margin": "x"}, "margin = 'x': a finite number is expected"),
     ],
 )
 def test_settings_that_make_no_model_are_named(settings: dict[str, Any], told: str) -> None:

@@ -86,6 +86,7 @@ def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path
     assert "simulated features: no number below is a benchmark result" in card
     assert "| R@1,IoU=0.5 | 12.34 |" in card
     assert "mAP" not in card
+    assert "cuepoint run --checkpoint THIS-FOLDER --features FEATURES --split test" in card
     assert "| patience | none |" in card
     assert "| hidden | 8 |" in card
 
@@ -122,7 +123,14 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
         ({"system": "lmx"}, "'lmx': no such system; known: .*xml"),
         ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a str"),
         ({"model": {"hiden": 8}}, "xml has no setting 'hiden'"),
-        ({"model": {"hidden": "x"}}, r"config\.json: this program cannot build"),
+        (
+            {"model": {"hidden": "x"}},
+            r"config\.json: this program cannot build.*hidden = 'x': a whole number",
+        ),
+        (
+            {"model": {"alpha": None}},
+            r"config\.json: this program cannot build.*alpha = None: a finite number",
+        ),
         ({"inputs": {}}, r"config\.json: this program cannot build"),
         ({"inputs": []}, r"inputs: not as cuepoint writes it \[\]"),
         ({"decoding": {"ends": "open"}}, "ends is 'open'"),
