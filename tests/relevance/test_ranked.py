@@ -111,3 +111,25 @@ def test_nothing_to_rank_is_an_error(judged: Any, encoder: Any) -> None:
         rank_moments(judged, encoder, 0)
     with pytest.raises(UsageError, match="made: there are no moments, or no queries left"):
         rank_moments(judged, encoder, 1, asked_elsewhere=[query.text for query in judged.queries])
+
+
+def test_a_moment_with_several_captions_comes_once_by_its_nearest(encoder: Any) -> None:
+    collector = Collector("made")
+    texts = ["a man opens a door", "a man opens the door", "a dog eats", "a woman laughs"]
+    for number, text in enumerate(texts):
+        collector.add_query(f"q{number}", text)
+    for number, (video, start) in enumerate([("v", 0), ("w", 2), ("w", 2), ("x", 1)]):
+        collector.judge(f"q{number}", video, start, start + 5)
+    ranked = rank_moments(collector.annotations(), encoder, 10)
+    assert ranked.query.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert ranked.moment[:2].tolist() == [0, 1]  # w has two captions: the nearer one counts
+    assert ranked.moment[6] == 2  # a query's own caption stands for its own moment
+    assert (
+        len(
+            {
+                (query, ranked.annotations.video[m])
+                for query, m in zip(ranked.query, ranked.moment, strict=True)
+            }
+        )
+        == 12
+    )

@@ -76,7 +76,8 @@ def rank_moments(
 ) -> RankedSet:
     """The `top` moments of each query, by the cosine of query and caption, below 0 cut to 0.
 
-    A moment's caption is the query that it was judged for. A query's own moments come first, then those of
+    A moment's caption is the query that it was judged for; of several captions the most similar counts, and
+    the moment comes once. A query's own moments come first, then those of
     equal captions; the order is total. Queries whose text is among `asked_elsewhere` (those of validation and
     test; case, blanks and a full stop do not count) are left out and counted; their moments stay, as in
     paper 004. Raises UsageError where there is nothing to rank.
@@ -116,18 +117,32 @@ class _Ranking:
         """(query, judgements, similarities) of each query, captions compared in blocks."""
         order = self._total_order()
         place = np.argsort(order)
+        first = self._first_of_each_moment(order)
+        moment_of = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
         own_of = _grouped(self.annotations.query[self.usable], len(self.annotations.queries))
         wanted, asked = np.unique(caption_of[queries], return_inverse=True)
         askers = _grouped(asked, len(wanted))
         for begin in range(0, len(wanted), _CAPTIONS):
             rows = wanted[begin : begin + _CAPTIONS]
             cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption[order]]
+            peaks = np.maximum.reduceat(cosines, first, axis=1)
             for number, values in enumerate(cosines):
-                best = self._best(values)
+                best = self._best(peaks[number])
                 for query in queries[askers[begin + number]].tolist():
                     own = np.sort(place[own_of[query]])
-                    chosen = np.concatenate([own, best[~np.isin(best, own)]])[: self.top]
+                    others = best[~np.isin(best, moment_of[own])]
+                    nearest = [_nearest(values, first, moment) for moment in others.tolist()]
+                    chosen = np.array([*own.tolist(), *nearest], np.int64)[: self.top]
                     yield query, self.usable[order[chosen]], values[chosen].astype(np.float32)
+
+    def _first_of_each_moment(self, order: Indices) -> Indices:
+        """Where in the total order each moment begins: one moment may have several captions."""
+        all_, rows = self.annotations, self.usable[order]
+        same = np.ones(len(rows), np.bool_)
+        for column in (all_.video[rows], all_.start[rows], all_.end[rows]):
+            same[1:] &= column[1:] == column[:-1]
+        same[0] = False
+        return np.flatnonzero(~same)
 
     def _total_order(self) -> Indices:
         """Moments by video id, start and end: what comes first where similarities are equal."""
@@ -181,6 +196,13 @@ def _lines(ranked: RankedSet, graded: bool) -> Iterator[dict[str, Any]]:
             "relevance": grade if graded else similarity,
             **({"about": about} if number == 0 else {}),
         }
+
+
+def _nearest(values: Floats, first: Indices, moment: int) -> int:
+    """The place of the caption of a moment that is most like the query."""
+    begin = int(first[moment])
+    end = int(first[moment + 1]) if moment + 1 < len(first) else len(values)
+    return begin + int(np.argmax(values[begin:end]))
 
 
 def _same(text: str) -> str:
