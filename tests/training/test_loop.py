@@ -268,6 +268,15 @@ def test_there_must_be_something_to_resume(tiny: Any, tmp_path: Path) -> None:
         begun(tiny, tmp_path / "run", resume=True)
 
 
+def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(tiny: Any, tmp_path: Path) -> None:
+    begun(tiny, tmp_path / "run")
+    (tmp_path / "run" / "state.safetensors").unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(UsageError, match=r"its state\.safetensors is gone"):
+        begun(tiny, tmp_path / "run", resume=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
 def test_a_training_that_died_before_its_first_epoch_begins_again(tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(_Killed):
         begun(tiny, tmp_path / "run", show=_dying_after(1))

@@ -123,7 +123,7 @@ class _Training:
                     return
         state.epoch, state.batch = state.epoch + 1, 0
         if state.epoch >= settings.epochs:
-            state.finished = f"all {settings.epochs} epochs"
+            state.finished = "its one epoch" if settings.epochs == 1 else f"all {settings.epochs} epochs"
         self._keep()
 
     def _step(self, batch: Batch) -> dict[str, float]:

@@ -52,7 +52,7 @@ class RunFolder:
         """Hold the folder for one training.
 
         Raises UsageError where another training writes to it, where it is used and `resume` is not asked
-        for, and where there is nothing to resume.
+        for, and where there is nothing to resume, or the state that goes with the curves is gone.
         """
         used = [name for name in (STATE, EXPERIMENT, WEIGHTS, CONFIG) if (self.path / name).exists()]
         if used and not resume:
@@ -62,6 +62,11 @@ class RunFolder:
             )
         if resume and not (self.path / EXPERIMENT).exists():
             raise UsageError(f"{self.path}: there is no training here to resume; train without --resume")
+        if resume and (self.path / CURVES).exists() and not self.state_path.exists():
+            raise UsageError(
+                f"{self.path}: its {STATE} is gone, so that this training cannot go on; restore it, or name "
+                "another folder with --out and train without --resume"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
