@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
 from cuepoint.cli.splits import experiment_of, opened_split
-from cuepoint.formats.columns import Task
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
+    from cuepoint.formats.columns import Task
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
     from cuepoint.ranking.rank import Ranker
@@ -171,6 +171,8 @@ def _format(options: argparse.Namespace) -> str:
 def _tasks(asked: str | None, ranker: Ranker, name: str, *, pools: bool) -> tuple[Task, ...]:
     """The lists to write: the one asked for; all in a submission; else the first that the system can do."""
     if asked is not None:
+        from cuepoint.formats.columns import Task
+
         return tuple(task for task in get_args(Task) if task == asked.upper())
     if pools and "SVMR" in ranker.tasks:
         return ("VCMR",)
