@@ -28,7 +28,7 @@ settings.register_profile(
     settings(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    # The same examples every time, so that a change alone decides what passes; CUEPOINT_EXPLORE=1 draws others.
+    # The same examples every time: a change alone decides what passes. CUEPOINT_EXPLORE=1 draws others.
     derandomize=not os.environ.get("CUEPOINT_EXPLORE"),
 )
 settings.load_profile("any machine")
