@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
-from cuepoint.models._parts.borders import BorderConvolution, at_truth, begin_borders, log_probabilities
+from cuepoint.models._parts.borders import BorderConvolution, at_truth, begin_at_edges, log_probabilities
 from cuepoint.models._parts.contrast import clip_labels, frame_contrast, video_contrast
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.pooling import ModularPooling, Pooled
@@ -101,15 +101,8 @@ class Config:
         yield from faults(self)
         if len(self.streams) not in (1, 2):
             yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        if self.hidden % self.heads:
-            yield f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
-        if self.span_kernel % 2 == 0:
-            yield f"span_kernel = {self.span_kernel}: an odd number is expected"
         if self.ranking not in get_args(Kind):
             yield f"ranking = {self.ranking!r}: known are {', '.join(get_args(Kind))}"
-        for name in ("first_pool", "pool"):
-            if (pool := getattr(self, name)) is not None and pool < 1:
-                yield f"{name} = {pool}: at least 1 is expected, or none for all negatives"
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,8 @@ class Model(nn.Module):
         self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
         self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
         initialise(self, config.initializer_range)
-        begin_borders(self, "random" if config.as_released else config.span_start)
+        if config.span_start == "edges" and not config.as_released:
+            begin_at_edges(self)
 
     @property
     def video_weight(self) -> float:

@@ -27,7 +27,7 @@ from cuepoint.models._parts.borders import (
     BorderConvolution,
     BorderLinear,
     at_truth,
-    begin_borders,
+    begin_at_edges,
     log_probabilities,
 )
 from cuepoint.models._parts.convolution import ConvolutionBlock
@@ -138,14 +138,6 @@ class Config:
         for name in self.streams:
             if not name.isidentifier():
                 yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        if self.hidden % self.heads:
-            yield f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
-        for name in ("encoder_kernel", "span_kernel"):
-            if getattr(self, name) % 2 == 0:
-                yield f"{name} = {getattr(self, name)}: an odd number is expected"
-        for name in ("first_pool", "pool"):
-            if (pool := getattr(self, name)) is not None and pool < 1:
-                yield f"{name} = {pool}: at least 1 is expected, or none for all negatives"
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 yield f"{name} = {getattr(self, name)!r}: known are {', '.join(known)}"
@@ -206,7 +198,8 @@ class Model(nn.Module):
         self.pooling = pooling or MaxPooling(len(config.streams))
         self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
         initialise(self, config.initializer_range)
-        begin_borders(self, "random" if config.as_released else config.span_start)
+        if config.span_start == "edges" and not config.as_released:
+            begin_at_edges(self)
 
     @property
     def video_weight(self) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from cuepoint.models import config_of, new_model
-from cuepoint.models._parts.borders import BorderConvolution, begin_borders
+from cuepoint.models._parts.borders import BorderConvolution, begin_at_edges
 
 
 def test_fresh_kernels_find_the_edges_of_what_is_similar() -> None:
     borders = BorderConvolution(5)
-    begin_borders(borders, "edges")
+    begin_at_edges(borders)
     similarity = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 0, 0, 0]], dtype=torch.float32)
     start, end = borders([torch.ones(1, 1)], [similarity[:, :, None]], torch.ones(1, 10, dtype=torch.bool))
     assert (start.argmax().item(), end.argmax().item()) == (3, 6)
@@ -18,7 +18,7 @@ def test_fresh_kernels_find_the_edges_of_what_is_similar() -> None:
 
 def test_what_is_similar_throughout_has_no_edge_inside() -> None:
     borders = BorderConvolution(5)
-    begin_borders(borders, "edges")
+    begin_at_edges(borders)
     start, end = borders([torch.ones(1, 1)], [torch.ones(1, 9, 1)], torch.ones(1, 9, dtype=torch.bool))
     torch.testing.assert_close(start[0, 2:7], torch.zeros(5), atol=1e-6, rtol=0.0)
     torch.testing.assert_close(end[0, 2:7], torch.zeros(5), atol=1e-6, rtol=0.0)

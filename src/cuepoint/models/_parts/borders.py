@@ -7,7 +7,6 @@ sequence of queries' vectors and a sequence of clips, one of each for every stre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,6 @@ from cuepoint.models._parts.packing import Packing
 from cuepoint.models.protocol import pair_products
 
 Streams = Sequence[Tensor]
-Start = Literal["edges", "random"]
-"""How fresh convolutions begin."""
 MASKED = -1e10
 """The logit of a padded clip, as in the released programs."""
 
@@ -41,14 +38,11 @@ class BorderConvolution(nn.Module):
         self.end = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
         self.as_released = as_released
 
-    def begin(self, start: Start) -> None:
-        """Fresh kernels: steps, or uniform within one over the root of the length."""
-        self.start.reset_parameters()
-        self.end.reset_parameters()
-        if start == "edges":
-            step = _step(self.start.kernel_size[0])
-            self.start.weight.data.copy_(step)
-            self.end.weight.data.copy_(step.flip(0))
+    def begin_at_edges(self) -> None:
+        """Fresh kernels that answer to edges, in place of those that were drawn."""
+        step = _step(self.start.kernel_size[0])
+        self.start.weight.data.copy_(step)
+        self.end.weight.data.copy_(step.flip(0))
 
     def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
         """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
@@ -141,11 +135,11 @@ def _step(length: int) -> Tensor:
     return torch.tensor([-1.0 / before] * before + [1.0 / (length - before)] * (length - before))
 
 
-def begin_borders(model: nn.Module, start: Start) -> None:
-    """Fresh kernels for all convolutions of borders in a model."""
+def begin_at_edges(model: nn.Module) -> None:
+    """Let all convolutions of borders in a fresh model begin as edges."""
     for module in model.modules():
         if isinstance(module, BorderConvolution):
-            module.begin(start)
+            module.begin_at_edges()
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

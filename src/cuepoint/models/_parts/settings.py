@@ -9,6 +9,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", types.NoneType: "none"}
 _SIZES = ("query_width", "hidden", "heads", "max_clips", "max_tokens", "encoder_kernel", "span_kernel")
+_KERNELS = ("encoder_kernel", "span_kernel")
+_POOLS = ("first_pool", "pool")
 _SHARES = ("input_dropout", "dropout")
 
 
@@ -16,7 +18,8 @@ def faults(config: Any) -> Iterator[str]:
     """Sentences on the fields of a `Config` that no model can have, those of a wrong type first.
 
     A file of settings may be edited by hand: what it holds is checked here, before a layer is built of it.
-    Sizes and widths are 1 or more, dropout lies from 0 to below 1, `initializer_range` is no less than 0.
+    Sizes, widths and pools are 1 or more, kernels odd, `hidden` a multiple of `heads`, dropout lies from 0 to
+    below 1, `initializer_range` is no less than 0. A field that a system lacks is not looked at.
     """
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
@@ -27,11 +30,23 @@ def faults(config: Any) -> Iterator[str]:
     for name in _SIZES:
         if (size := getattr(config, name, 1)) < 1:
             yield f"{name} = {size}: at least 1 is expected"
+    yield from _strange_numbers(config)
     for name in _SHARES:
         if not 0 <= (share := getattr(config, name)) < 1:
             yield f"{name} = {share}: a share from 0 to below 1 is expected"
     if config.initializer_range < 0:
         yield f"initializer_range = {config.initializer_range}: at least 0 is expected"
+
+
+def _strange_numbers(config: Any) -> Iterator[str]:
+    if config.heads >= 1 and config.hidden % config.heads:
+        yield f"hidden = {config.hidden} is no multiple of heads = {config.heads}"
+    for name in _KERNELS:
+        if (kernel := getattr(config, name, 1)) % 2 == 0:
+            yield f"{name} = {kernel}: an odd number is expected"
+    for name in _POOLS:
+        if (pool := getattr(config, name, None)) is not None and pool < 1:
+            yield f"{name} = {pool}: at least 1 is expected, or none for all negatives"
 
 
 def _strange_streams(streams: Any) -> Iterator[str]:
