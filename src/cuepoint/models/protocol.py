@@ -153,7 +153,10 @@ class Batch:
     pair is "potentially relevant" (paper 000, equation 6); 0 where it is not, and on the diagonal.
     `weight` (Q,) float or None: how much a query's own moment counts (paper 004: the similarity of query and
     caption).
-    `negatives` (Q, N) int64 or None: rows of `videos` that were chosen as a query's hard negatives.
+    `negatives` (Q, N) int64 or None: rows of `videos` that were chosen as a query's hard negatives; -1 where
+    a query has fewer.
+    `other_queries` (E of them) or None: queries that are negatives only. `negative_queries` (V, M) int64 or
+    None: rows of them that were chosen as a video's hard negatives; -1 where a video has fewer.
     `epoch` counts from 0; `progress` in [0, 1] is how much of the training is done.
     `labels` holds what the data set knows beyond that, by name.
     """
@@ -166,6 +169,8 @@ class Batch:
     confidence: Tensor | None = None
     weight: Tensor | None = None
     negatives: Tensor | None = None
+    other_queries: QueryBatch | None = None
+    negative_queries: Tensor | None = None
     epoch: int = 0
     progress: float = 0.0
     labels: Named = field(default_factory=dict)
@@ -185,6 +190,8 @@ class Batch:
             confidence=None if self.confidence is None else self.confidence.to(device),
             weight=None if self.weight is None else self.weight.to(device),
             negatives=None if self.negatives is None else self.negatives.to(device),
+            other_queries=None if self.other_queries is None else self.other_queries.to(device),
+            negative_queries=None if self.negative_queries is None else self.negative_queries.to(device),
             labels=_moved(self.labels, device),
         )
 
