@@ -64,13 +64,13 @@ def best_moments(
     )
     gathered = _Gathered(corpus, sought.rows.shape, decoding, k)
     with evaluating(model):
-        for scores, pairs in _scored(model, queries, corpus, sought.rows, ~missing):
+        for scores, pairs in scored_pairs(model, queries, corpus, sought.rows, ~missing):
             gathered.put(scores, pairs, sought.rows.flatten()[pairs])
     best = gathered.best(video)
     return best, sought.rows.gather(1, best.place)
 
 
-def _scored(
+def scored_pairs(
     model: Any, queries: QueryEncoding, corpus: CorpusEncoding, rows: Tensor, real: Tensor
 ) -> Iterator[tuple[SpanScores, Tensor]]:
     """Scores of spans, with the numbers (P,) of the pairs (query * N + place).

@@ -16,7 +16,9 @@ from cuepoint.models.protocol import QueryBatch, QueryEncoding, joined
 from cuepoint.overlap import suppress
 from cuepoint.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
 from cuepoint.ranking.localize import best_moments, can_localize
+from cuepoint.ranking.pools import PoolScorer, pool_moments, widest
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, query_blocks, score_corpus
+from cuepoint.ranking.video_run import VideoRun
 from cuepoint.types import UsageError
 
 Indices = NDArray[np.int64]
@@ -54,7 +56,11 @@ class Ranker:
     their score. Order is total: score, then video, start, end. It does not depend on how queries and videos
     were put into blocks.
 
-    `retriever` chooses the videos in place of the system: another `Ranker` on the same videos.
+    In pools (MVMR) suppression looks at all spans of every video, so that as many moments survive as are
+    asked for, and not only at the `spans_before_nms` best (`pools.py`).
+
+    `retriever` chooses the videos in place of the system: another `Ranker` on the same videos, or a
+    `VideoRun`, videos that any program ranked.
     """
 
     def __init__(
@@ -63,9 +69,9 @@ class Ranker:
         corpus: CorpusEncoding,
         *,
         decoding: Decoding | None = None,
-        retriever: Ranker | None = None,
+        retriever: Ranker | VideoRun | None = None,
     ) -> None:
-        if retriever is not None and retriever.corpus.video_ids != corpus.video_ids:
+        if isinstance(retriever, Ranker) and retriever.corpus.video_ids != corpus.video_ids:
             raise UsageError(
                 f"the retriever knows {len(retriever.corpus)} videos and the localizer {len(corpus)}, "
                 "and they are not the same; encode the same videos for both"
@@ -78,10 +84,16 @@ class Ranker:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """What it can be asked for, by what its systems can do."""
-        retrieves = can_retrieve((self.retriever or self).trained.model)
+        retrieves = self._retrieves
         localizes = can_localize(self.trained.model)
         able: dict[Task, bool] = {"VCMR": retrieves and localizes, "SVMR": localizes, "VR": retrieves}
         return tuple(task for task, can in able.items() if can)
+
+    @property
+    def _retrieves(self) -> bool:
+        if isinstance(self.retriever, VideoRun):
+            return True
+        return can_retrieve((self.retriever or self).trained.model)
 
     def rank(self, query_ids: Sequence[str], queries: Queries, **more: Any) -> Iterator[RunBlock]:
         """The best moments of the corpus for each query. `more` is as in `answers`."""
@@ -108,7 +120,7 @@ class Ranker:
         that the systems cannot do.
         """
         self._check(tasks, pools)
-        for some in query_blocks(len(query_ids), self._together()):
+        for some in query_blocks(len(query_ids), self._together(pools)):
             numbers = np.arange(some.start, some.stop)
             names = [query_ids[at] for at in some]
             encoding = self._encoded(queries, numbers)
@@ -118,9 +130,9 @@ class Ranker:
                 if "VR" in tasks:
                     lists["VR"] = self._videos(names, candidates)
                 if "VCMR" in tasks:
-                    lists["VCMR"] = self._moments(names, encoding, candidates, None)
+                    lists["VCMR"] = self._moments(names, encoding, candidates, None, pooled=pools is not None)
             if "SVMR" in tasks:
-                lists["SVMR"] = self._within(names, encoding, given or {})
+                lists["SVMR"] = self._within(names, encoding, given or {}, pooled=pools is not None)
             yield lists
             if progress is not None:
                 progress(some.stop, len(query_ids))
@@ -135,8 +147,9 @@ class Ranker:
                     + ("" if task == "SVMR" else "; a retriever (--retriever RUN) chooses videos for it")
                 )
 
-    def _together(self) -> int:
-        a_query = min(self.decoding.top_videos, len(self.corpus)) * max(_CLIPS, self._count)
+    def _together(self, pools: Mapping[str, Sequence[str]] | None) -> int:
+        count = _CLIPS if pools is not None and self.decoding.nms is not None else max(_CLIPS, self._count)
+        a_query = min(self.decoding.top_videos, len(self.corpus)) * count
         return max(1, min(_QUERIES, _NUMBERS // a_query, 2 * _NUMBERS // len(self.corpus)))
 
     @property
@@ -163,16 +176,25 @@ class Ranker:
         names: Sequence[str],
         pools: Mapping[str, Sequence[str]] | None,
     ) -> Candidates:
-        chooser = self.retriever or self
+        scores = self._video_scores(encoding, queries, numbers, names)
         allowed = None if pools is None else self._allowed(names, pools)
-        if can_retrieve(chooser.trained.model):
-            asked = encoding if chooser is self else chooser._encoded(queries, numbers)
-            scores = score_corpus(chooser.trained.model, asked, chooser.corpus)
-        else:
-            scores = torch.zeros((len(names), len(self.corpus)))
-        if allowed is None:
-            return best_videos(scores, self.decoding.top_videos)
-        return best_videos(scores, self.decoding.top_videos, allowed.to(scores.device))
+        count, most = self.decoding.top_videos, None if pools is None else widest(names, pools)
+        if most is not None:
+            # A system that does not choose videos looks into all of a pool.
+            count = min(count, most) if self._retrieves else most
+        return best_videos(scores, count, None if allowed is None else allowed.to(scores.device))
+
+    def _video_scores(
+        self, encoding: QueryEncoding, queries: Queries, numbers: Indices, names: Sequence[str]
+    ) -> Tensor:
+        """(Q, V): what the retriever says of each video; zeros where nothing chooses."""
+        if isinstance(self.retriever, VideoRun):
+            return self.retriever.scores(names, self.corpus)
+        chooser = self.retriever or self
+        if not can_retrieve(chooser.trained.model):
+            return torch.zeros((len(names), len(self.corpus)))
+        asked = encoding if chooser is self else chooser._encoded(queries, numbers)
+        return score_corpus(chooser.trained.model, asked, chooser.corpus)
 
     def _allowed(self, names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> Tensor:
         allowed = torch.zeros((len(names), len(self.corpus)), dtype=torch.bool)
@@ -188,7 +210,9 @@ class Ranker:
         nothing = np.full(len(video), np.nan)
         return self._block(names, found, video, nothing, nothing, candidates.scores[found])
 
-    def _within(self, names: Sequence[str], encoding: QueryEncoding, given: Mapping[str, str]) -> RunBlock:
+    def _within(
+        self, names: Sequence[str], encoding: QueryEncoding, given: Mapping[str, str], *, pooled: bool
+    ) -> RunBlock:
         known = [at for at, name in enumerate(names) if name in given]
         asked = [names[at] for at in known]
         device = device_of(self.trained.model)
@@ -197,11 +221,20 @@ class Ranker:
             none = torch.zeros((0, 1), dtype=torch.bool)
             return self._block([], none, nothing.astype(np.int64), nothing, nothing, torch.zeros(0))
         candidates = Candidates.given(self.corpus, [given[name] for name in asked], device)
-        return self._moments(asked, encoding.take(torch.tensor(known, device=device)), candidates, 0.0)
+        own = encoding.take(torch.tensor(known, device=device))
+        return self._moments(asked, own, candidates, 0.0, pooled=pooled)
 
     def _moments(
-        self, names: Sequence[str], encoding: QueryEncoding, candidates: Candidates, weight: float | None
+        self,
+        names: Sequence[str],
+        encoding: QueryEncoding,
+        candidates: Candidates,
+        weight: float | None,
+        *,
+        pooled: bool,
     ) -> RunBlock:
+        if pooled and self.decoding.nms is not None:
+            return self._moments_of_pools(names, encoding, candidates, weight)
         best, rows = best_moments(
             self.trained.model, encoding, self.corpus, candidates, self.decoding, self._count, weight=weight
         )
@@ -211,6 +244,24 @@ class Ranker:
         video = rows[found].cpu().numpy()
         start, end = self._seconds(best, video, found)
         return self._block(names, found, video, start, end, best.score[found])
+
+    def _moments_of_pools(
+        self, names: Sequence[str], encoding: QueryEncoding, candidates: Candidates, weight: float | None
+    ) -> RunBlock:
+        assert self.decoding.nms is not None
+        scorer = PoolScorer(self.trained.model, self.corpus, self.decoding, weight=weight)
+        best = pool_moments(
+            scorer, encoding, candidates, iou=self.decoding.nms, limit=self.decoding.spans_per_query
+        )
+        found = best.score > -np.inf
+        return self._block(
+            names,
+            torch.from_numpy(found),
+            best.rows[found],
+            best.start[found],
+            best.end[found],
+            torch.from_numpy(best.score[found]),
+        )
 
     def _seconds(
         self, best: BestSpans, video: Indices, found: Tensor
