@@ -15,12 +15,17 @@ from cuepoint.cli.splits import experiment_of, opened_split
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
-    from cuepoint.formats.columns import Task
+    from cuepoint.formats.columns import RunSource, Task
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
     from cuepoint.ranking.rank import Ranker
+    from cuepoint.ranking.split import Split
+    from cuepoint.ranking.video_run import VideoRun
     from cuepoint.training.experiment import Experiment
     from cuepoint.training.material import Lessons
+
+POOL_NMS = 0.5
+"""Moments of one video that share more than this are one answer to a pool, where nobody says otherwise."""
 
 _EPILOG = """\
 examples:
@@ -29,7 +34,12 @@ examples:
 
   cuepoint run --checkpoint runs/xml --features features --out submission.json   all tasks, TVR's file
   cuepoint run --checkpoint runs/xml --features features --out svmr.jsonl --task svmr
-  cuepoint run --checkpoint runs/localizer --retriever runs/xml --features features --out both.jsonl
+  cuepoint run --retriever runs/xml --localizer runs/mmn --features features --out both.jsonl
+
+  cuepoint run --checkpoint runs/mmn --features features --pools pools.json --out mvmr.jsonl
+  cuepoint run --checkpoint runs/mmn --features features --pools pools.json --task svmr --out vmr.jsonl
+  cuepoint run --retriever runs/xml --localizer runs/mmn --top-videos 5 --features features \
+      --pools pools.json --out top5.jsonl
 
 The checkpoint says which files of --features it reads, and how spans become moments; options change that for
 this run. docs/running.md has more. exit codes: 0 written, 2 wrong use or bad input"""
@@ -47,6 +57,7 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add(
         "--checkpoint",
+        "--localizer",
         metavar="RUN",
         required=True,
         help="folder of a trained system, or owner/name on a hub",
@@ -58,8 +69,22 @@ def add_parser(verbs: Any) -> None:
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
     add("--task", choices=("vcmr", "svmr", "vr"), help="default: vcmr, or what the system can do")
     add("--format", metavar="NAME", help="jsonl, tvr, trec, … (default: .json is tvr, all else jsonl)")
-    add("--retriever", metavar="RUN", help="another trained system that chooses the videos")
+    add(
+        "--retriever",
+        metavar="RUN",
+        help="what chooses the videos: another trained system, or a run file that ranks them",
+    )
     add("--retriever-features", metavar="DIR", help="its feature files (default: --features)")
+    add(
+        "--pools",
+        metavar="FILE",
+        help="answer each query from its pool of videos (MVMR file, or folder with pools.jsonl)",
+    )
+    add(
+        "--confidence",
+        action="store_true",
+        help="write how sure each query's first answer is (needs `cuepoint calibrate --checkpoint`)",
+    )
     add("--on-disk", metavar="DIR", help="keep encoded videos in a folder, not in memory; it is made anew")
     add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
     _add_decoding(parser)
@@ -75,7 +100,12 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     add("--max-clips", metavar="N", help="longest moment; none for any length")
     add("--top-videos", metavar="N", type=int, help="in how many videos a query's moments are sought")
     add("--spans", metavar="N", type=int, help="how many moments are answered")
-    add("--nms", metavar="IOU", help="drop moments that share more with a better one of their video; or none")
+    add(
+        "--nms",
+        metavar="IOU",
+        help="drop moments that share more with a better one of their video; or none "
+        "(default: as the checkpoint says; with --pools else 0.5)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,6 +113,7 @@ def run(options: argparse.Namespace) -> int:
     from cuepoint import formats
     from cuepoint.models.trained import Trained
     from cuepoint.ranking import Ranker
+    from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.split import SplitRun
     from cuepoint.training.machine import open_machine
 
@@ -94,14 +125,17 @@ def run(options: argparse.Namespace) -> int:
     experiment = experiment_of(options.checkpoint, options.experiment, options.data)
     with ExitStack() as files, _Display(wants_json(options)) as display:
         lessons = opened_split(files, trained, experiment, options.features, options.split)
+        split = _asked(options, lessons)
         retriever, retrieval = _retriever(files, options, display, device, lessons)
+        if retrieval is not None and isinstance(split, PooledSplit):
+            retrieval = split.beside(retrieval)
         corpus = display.encode(trained, lessons, options.on_disk)
         ranker = Ranker(trained, corpus, decoding=decoding, retriever=retriever)
-        tasks = _tasks(options.task, ranker, name, pools=bool(lessons.annotations.pools))
-        answers = SplitRun(ranker, lessons, tasks, retrieval, display.counted("queries"))
-        source = answers if len(tasks) == 1 else answers.in_memory()
-        formats.write_run(source, options.out, name, lessons.annotations)
-        told = _told(options, experiment, lessons, tasks, ranker, name)
+        tasks = _tasks(options.task, ranker, name, pools=bool(split.annotations.pools))
+        answers = SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
+        source: RunSource = answers if len(tasks) == 1 else answers.in_memory()
+        formats.write_run(source, options.out, name, split.annotations)
+        told = _told(options, experiment, split, tasks, ranker, name)
     _show(options, told)
     return 0
 
@@ -116,6 +150,8 @@ def _decoding(decoding: Decoding, options: argparse.Namespace) -> Decoding:
         "spans_per_query": options.spans,
         "nms": _or_none(options.nms, float, "--nms"),
     }
+    if options.pools and options.nms is None and decoding.nms is None:
+        given["nms"] = POOL_NMS
     asked = {"max_clips": options.max_clips, "nms": options.nms}
     changed = {key: value for key, value in given.items() if value is not None or asked.get(key) is not None}
     if "spans_per_query" in changed:
@@ -133,15 +169,29 @@ def _or_none(text: str | None, kind: Any, option: str) -> Any:
         raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
 
 
+def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
+    """The queries to answer: all of the split, or those with a pool in the file that was named."""
+    from cuepoint import formats
+    from cuepoint.ranking.pooled_split import pooled_split
+
+    if options.pools is None:
+        return lessons
+    return pooled_split(lessons, formats.read_annotations(options.pools))
+
+
 def _retriever(
     files: ExitStack, options: argparse.Namespace, display: _Display, device: Any, lessons: Lessons
-) -> tuple[Ranker | None, Lessons | None]:
-    """The system that chooses the videos, and the split as it reads it; None where there is none."""
+) -> tuple[Ranker | VideoRun | None, Split | None]:
+    """What chooses the videos, and the split as a system reads it; None where there is none."""
+    from cuepoint import formats
     from cuepoint.models.trained import Trained
     from cuepoint.ranking import Ranker
+    from cuepoint.ranking.video_run import VideoRun
 
     if options.retriever is None:
         return None, None
+    if Path(options.retriever).is_file():
+        return VideoRun.of(formats.open_run(options.retriever)), None
     trained = Trained.from_pretrained(options.retriever)
     trained.model.to(device)
     experiment = experiment_of(options.retriever, None, options.data)
@@ -182,7 +232,7 @@ def _tasks(asked: str | None, ranker: Ranker, name: str, *, pools: bool) -> tupl
 def _told(
     options: argparse.Namespace,
     experiment: Experiment,
-    lessons: Lessons,
+    split: Split,
     tasks: tuple[Task, ...],
     ranker: Ranker,
     name: str,
@@ -192,19 +242,23 @@ def _told(
 
     data = experiment.data
     truth = Path(data.folder or options.features) / str(getattr(data, options.split))
-    protocol = experiment.training.protocol or protocol_for(lessons.annotations).name
+    protocol = experiment.training.protocol or protocol_for(split.annotations).name
+    if options.pools:
+        truth, protocol = Path(options.pools), protocol_for(split.annotations).name
     evaluate = ["cuepoint", "evaluate", protocol, "--truth", str(truth), "--run", options.out]
     return {
         "out": options.out,
         "format": name,
         "tasks": list(tasks),
-        "queries": len(lessons.queries),
-        "videos": len(lessons.videos),
+        "queries": len(split.queries),
+        "videos": len(split.videos),
         "system": ranker.trained.system,
         "checkpoint": options.checkpoint,
         "decoding": ranker.decoding.to_json(),
         "simulated": experiment.simulated,
-        "evaluate": shlex.join(evaluate) if truth.is_file() else None,
+        "pools": options.pools,
+        "retriever": options.retriever,
+        "evaluate": shlex.join(evaluate) if truth.exists() else None,
     }
 
 

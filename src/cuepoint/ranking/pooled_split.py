@@ -1,4 +1,4 @@
-"""A split whose queries are answered from the pools of another file: MVMR on features that are there already."""
+"""A split whose queries are answered from the pools of another file: MVMR on features that are there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PooledSplit:
-    """The queries of a split that have a pool, under the pool file's ids; videos and features are the split's.
+    """The queries of a split that have a pool, under that file's ids; videos and features are the split's.
 
     `rows` (Q,) are the split's numbers of `queries`. `without_pool` counts queries of the file that have
     none: they are not answered, and an evaluation leaves them out.
@@ -63,7 +63,7 @@ class PooledSplit:
         return self.split.video_batch(rows)
 
     def beside(self, split: Split) -> PooledSplit:
-        """The same queries as another system reads them, whose split has the same queries in the same order."""
+        """The same queries as another system reads them; its split has them in the same order."""
         return replace(self, split=split)
 
 
@@ -79,7 +79,7 @@ def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
     """
     if not pools.pools:
         raise UsageError(
-            f"{pools.name}: has no pools; expected an MVMR file, or a folder with pools.jsonl beside qrels.jsonl"
+            f"{pools.name}: has no pools; expected an MVMR file, or a folder with qrels.jsonl and pools.jsonl"
         )
     queries = tuple(query for query in pools.queries if query.id in pools.pools)
     _refuse_unknown_videos(split, pools)
@@ -87,8 +87,8 @@ def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
     lacking = next((query.id for query in queries if query.id not in positives), None)
     if lacking is not None:
         raise UsageError(
-            f"{pools.name}: query {lacking!r} has a pool and no positive; each query of a pool needs a judgement "
-            "with a relevance above 0, or no pool"
+            f"{pools.name}: query {lacking!r} has a pool and no positive; each query with a pool needs a "
+            "judgement with a relevance above 0"
         )
     rows = _matched(split, pools, queries)
     return PooledSplit(split, pools, queries, rows, len(pools.queries) - len(queries))
@@ -100,8 +100,8 @@ def _refuse_unknown_videos(split: Split, pools: Annotations) -> None:
         strange = next((video for video in pool if video not in known), None)
         if strange is not None:
             raise UsageError(
-                f"{pools.name}: the pool of query {query_id!r} names video {strange!r}, which is not among the "
-                f"{len(known)} videos of the {split.name} split; make pools of the same data set and split"
+                f"{pools.name}: the pool of query {query_id!r} names video {strange!r}, which is not among "
+                f"the {len(known)} videos of the {split.name} split; make pools of that split"
             )
 
 
