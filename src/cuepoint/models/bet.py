@@ -64,7 +64,6 @@ class Config:
     feedforward: int = 2048
     norm: Norm = "before"
     max_clips: int = 128
-    max_tokens: int = 40
     input_dropout: float = 0.1
     dropout: float = 0.1
     initializer_range: float = 0.02

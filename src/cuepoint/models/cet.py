@@ -136,7 +136,7 @@ class Model(nn.Module):
         every = torch.arange(len(queries), device=videos.mask.device)
         logits = [
             self.border_logits(queries.take(some), videos.take(some), torch.arange(len(some)).to(some))
-            for some in every.split(size)
+            for some in torch.split(every, size)
         ]
         start, end = functional.logsigmoid(torch.cat(logits, dim=1).float())
         return SpanScores(start, end, videos.mask)
