@@ -128,6 +128,7 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[NDArray[np.
     if protocol.full_pools:
         sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
         demands.append(("queries have no full pool", sizes == sizes.max()))
+        demands.append(("queries have no positive in their pool", have(_in_own_pool(annotations))))
     counts = np.ones(queries, bool)
     left_out = {}
     for reason, satisfied in demands:
@@ -136,6 +137,14 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[NDArray[np.
             left_out[reason] = lost
         counts &= satisfied
     return counts, left_out
+
+
+def _in_own_pool(annotations: Annotations) -> NDArray[np.bool_]:
+    """(N,) whether a judgement is a positive that lies in the pool of its query."""
+    pools = [frozenset(annotations.pools.get(query.id, ())) for query in annotations.queries]
+    rows = zip(annotations.query.tolist(), annotations.video.tolist(), strict=True)
+    inside = [annotations.videos[video].id in pools[query] for query, video in rows]
+    return np.array(inside, bool) & (annotations.relevance > 0)
 
 
 def _pool_keys(annotations: Annotations, video_codes: Mapping[str, int]) -> Indices:

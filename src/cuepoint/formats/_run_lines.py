@@ -28,6 +28,7 @@ class RunLine(msgspec.Struct, gc=False):
 
     query_id: str
     moments: list[RunMoment]
+    confidence: float | None = None
 
 
 def decoder(with_care: Decode) -> Decode:

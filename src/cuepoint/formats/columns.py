@@ -209,6 +209,9 @@ class RunBlock:
 
     Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name
     a video and no moment have start and end NaN. `video`, `start`, `end`, `score` are (N,).
+
+    `confidence` (Q,), where a system tells it, is how sure each query's first answer is, in [0, 1]; NaN
+    where it is not told.
     """
 
     query_ids: tuple[str, ...]
@@ -218,6 +221,7 @@ class RunBlock:
     start: Floats
     end: Floats
     score: Floats
+    confidence: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -313,6 +317,7 @@ def best_first(block: RunBlock) -> RunBlock:
         block.start[order],
         block.end[order],
         block.score[order],
+        block.confidence,
     )
 
 

@@ -33,6 +33,7 @@ from cuepoint.formats._records import Record, line_record, numbered_lines, recor
 from cuepoint.formats.columns import (
     Annotations,
     Collector,
+    Floats,
     RunBlock,
     RunSource,
     Task,
@@ -235,28 +236,41 @@ def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
         start=np.array([moment.start for moment in moments], np.float64),
         end=np.array([moment.end for moment in moments], np.float64),
         score=np.array([moment.score for moment in moments], np.float64),
+        confidence=_confidences([line.confidence for _, _, line in lines]),
     )
     lacking = np.isnan(block.start)
     sound = (block.start >= 0) & (block.start < block.end) | lacking & np.isnan(block.end)
     finite = np.isfinite(block.score).all() and np.isfinite(block.end[~lacking]).all()
-    if not (sound.all() and finite) or "" in codes:
+    sure = block.confidence is None or (np.nanmin(block.confidence) >= 0 and np.nanmax(block.confidence) <= 1)
+    if not (sound.all() and finite and sure) or "" in codes:
         for number, raw, _ in lines:
             answers(line_record(path, number, raw))
     return block
+
+
+def _confidences(told: list[float | None]) -> Floats | None:
+    """(Q,) how sure each first answer is; None where no line says."""
+    if all(one is None for one in told):
+        return None
+    return np.array([np.nan if one is None else one for one in told], np.float64)
 
 
 def with_care(path: Path, number: int, raw: bytes) -> RunLine:
     """A line of a run by the careful reading."""
     from cuepoint.formats._run_lines import RunLine, RunMoment
 
-    query_id, rows = answers(line_record(path, number, raw))
-    return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows])
+    record = line_record(path, number, raw)
+    query_id, rows = answers(record)
+    sure = record.number("confidence", 0) if record.has("confidence") else None
+    return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows], sure)
 
 
 def answers(record: Record) -> tuple[str, list[Row]]:
     """(query id, rows) of a line of a run: the careful reading, which says what is wrong with a line."""
     if "moments" not in record.fields and "video_id" in record.fields:
         raise record.wrong("video_id", "is in judgements, not in a run", accepted=_RUN)
+    if record.has("confidence") and not record.number("confidence", 0) <= 1:
+        raise record.wrong("confidence", "is no share:", record.fields["confidence"], "a number from 0 to 1")
     return record.id("query_id"), [_row(moment) for moment in record.records("moments")]
 
 
@@ -326,7 +340,13 @@ def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
         for v, s, e, p in zip(video, start, end, score, strict=True)
     ]
     for number, query_id in enumerate(block.query_ids):
-        yield {"query_id": query_id, "moments": moments[block.offsets[number] : block.offsets[number + 1]]}
+        sure = {} if block.confidence is None else _told(float(block.confidence[number]))
+        own = moments[block.offsets[number] : block.offsets[number + 1]]
+        yield {"query_id": query_id, **sure, "moments": own}
+
+
+def _told(confidence: float) -> dict[str, float]:
+    return {"confidence": confidence} if confidence == confidence else {}
 
 
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
