@@ -46,7 +46,7 @@ def _batch(**more: Any) -> Batch:
 
 
 def _cosine(left: Tensor, right: Tensor) -> float:
-    return (left @ right / (left.norm() * right.norm())).item()
+    return float(left @ right / (left.norm() * right.norm()))
 
 
 def _probabilities(model: Model, batch: Batch, scale: float) -> list[tuple[list[float], list[float]]]:

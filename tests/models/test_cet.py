@@ -13,7 +13,7 @@ from torch import Tensor
 from cuepoint.models import cet
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models.cet import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 from cuepoint.types import UsageError
 
 STREAMS = {"video": 6, "sub": 3}
@@ -101,11 +101,12 @@ def test_scores_of_many_pairs_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch
     whole = model.score_spans(queries, videos.take(batch.video_of))
     monkeypatch.setattr(cet, "_ROWS", 1)
     seen: list[int] = []
-    monkeypatch.setattr(
-        model,
-        "border_logits",
-        lambda *pairs: (seen.append(len(pairs[2])), Model.border_logits(model, *pairs))[1],
-    )
+
+    def watched(queries: QueryEncoding, videos: VideoEncoding, video_of: Tensor) -> Tensor:
+        seen.append(len(video_of))
+        return Model.border_logits(model, queries, videos, video_of)
+
+    monkeypatch.setattr(model, "border_logits", watched)
     blocks = model.score_spans(queries, videos.take(batch.video_of))
     assert seen == [1, 1, 1, 1]
     torch.testing.assert_close(whole.start, blocks.start, rtol=1e-4, atol=1e-5)
