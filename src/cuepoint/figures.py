@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,39 +28,46 @@ _SETTINGS: Final[dict[Any, Any]] = {
 }
 
 
-def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
-    """`reliability.svg`/`.png` and `risk_coverage.svg`/`.png` in a folder, which is made if need be.
+def draw(
+    folder: Path, name: str, panels: int, drawing: Callable[[Any], None], width: float = 4.6
+) -> list[Path]:
+    """`name`.svg and .png in a folder, which is made if need be: what `drawing` draws on so many panels.
 
-    The second only where there are known questions. Each file appears whole or not at all. Raises UsageError
-    where matplotlib is missing or the folder cannot be written.
+    Each file appears whole or not at all. Raises UsageError where matplotlib is missing or the folder cannot
+    be written.
     """
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
-            f"figures need matplotlib ({error}); install cuepoint[report], or leave out --out"
+            f"figures need matplotlib ({error}); install cuepoint[report], or leave out the figure"
         ) from error
-    drawings: list[tuple[str, int, Callable[[Sequence[Outcome], Any], None]]] = [
-        ("reliability", 2, _draw_reliability)
-    ]
-    if risk_coverage(outcomes) is not None:
-        drawings.append(("risk_coverage", 1, _draw_risk))
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with matplotlib.rc_context(_SETTINGS):
-            for name, panels, draw in drawings:
-                figure = Figure(figsize=(4.6 * panels, 3.6), layout="constrained")
-                draw(outcomes, figure.subplots(1, panels))
-                for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-                    target = folder / (name + suffix)
-                    aside = folder / f".{name}.{os.getpid()}{suffix}"
-                    figure.savefig(aside, metadata=metadata, dpi=160)
-                    aside.replace(target)
-                    written.append(target)
+            figure = Figure(figsize=(width * panels, 3.6), layout="constrained")
+            drawing(figure.subplots(1, panels))
+            for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+                target, aside = folder / (name + suffix), folder / f".{name}.{os.getpid()}{suffix}"
+                figure.savefig(aside, metadata=metadata, dpi=160)
+                aside.replace(target)
+                written.append(target)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error
+    return written
+
+
+def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """`reliability.svg`/`.png` and `risk_coverage.svg`/`.png` in a folder, which is made if need be.
+
+    The second only where there are known questions. Each file appears whole or not at all. Raises UsageError
+    where matplotlib is missing or the folder cannot be written.
+    """
+    written = draw(folder, "reliability", 2, partial(_draw_reliability, outcomes))
+    if risk_coverage(outcomes) is not None:
+        written += draw(folder, "risk_coverage", 1, partial(_draw_risk, outcomes))
     return written
 
 

@@ -16,8 +16,10 @@ from cuepoint.cli.options import (
     print_json,
     wants_json,
 )
+from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
+    from cuepoint.evaluation.overconfidence import Drop
     from cuepoint.evaluation.result import Evaluation
 
 _EPILOG = """\
@@ -33,7 +35,11 @@ metrics:
   mIoU   overlap of the first moment
 
   cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
-  cuepoint evaluate rvmr --truth qrels.jsonl --run run.jsonl --metric "nDCG@5,IoU=0.5" --json"""
+  cuepoint evaluate rvmr --truth qrels.jsonl --run run.jsonl --metric "nDCG@5,IoU=0.5" --json
+
+the same queries with their video given and in a pool, and the drop between (docs/evaluation.md):
+  cuepoint evaluate mvmr --truth pools.json --run mvmr.jsonl --given vmr.jsonl --figure drop.svg
+  several systems: --run and --given again for each, in the same order"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -47,7 +53,17 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
-    parser.add_argument("--run", metavar="FILE", required=True, dest="answers", help="what a system answered")
+    parser.add_argument(
+        "--run", metavar="FILE", required=True, action="append", dest="answers", help="what a system answered"
+    )
+    parser.add_argument(
+        "--given",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="what it answered with the golden video given (VMR): tells the drop from there to the pool",
+    )
+    parser.add_argument("--figure", metavar="FILE", help="draw the drop, as SVG and PNG; with --given")
     parser.add_argument(
         "--metric",
         metavar="NAME",
@@ -77,11 +93,14 @@ def run(options: argparse.Namespace) -> int:
     from cuepoint.formats.opened import refuse_overwriting
 
     truth_format, run_format = file_formats(options)
+    if options.given or options.figure or len(options.answers) > 1:
+        return _run_drop(options, truth_format, run_format)
+    (answers,) = options.answers
     if options.per_query:
-        refuse_overwriting(Path(options.per_query), options.truth, options.answers)
+        refuse_overwriting(Path(options.per_query), options.truth, answers)
     result = evaluate_files(
         options.truth,
-        options.answers,
+        answers,
         options.protocol,
         options.metric,
         truth_format=truth_format,
@@ -96,6 +115,67 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(result)
     return 0
+
+
+def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format: str | None) -> int:
+    """Evaluate with the video given and in the pool, and show the drop."""
+    from cuepoint import formats
+    from cuepoint.evaluation.overconfidence import drop_of
+    from cuepoint.evaluation.protocols import find_protocol
+
+    _check_drop(options)
+    protocol = find_protocol(options.protocol, as_released=options.as_released)
+    truth = formats.read_annotations(options.truth, truth_format, as_released=protocol.truth_as_released)
+    drops = [
+        drop_of(
+            truth, formats.open_run(pool, run_format), formats.open_run(given, run_format), protocol=protocol
+        )
+        for pool, given in zip(options.answers, options.given, strict=True)
+    ]
+    files: list[Path] = []
+    if options.figure:
+        from cuepoint.drop_figure import write_drop
+
+        files = write_drop(drops, Path(options.figure))
+    if wants_json(options):
+        told = [drop.to_json() for drop in drops]
+        print_json({"protocol": protocol.label, "systems": told, "files": [str(path) for path in files]})
+        return 0
+    for drop in drops:
+        _show_drop(drop)
+    for path in files:
+        console().print(for_terminal(f"written: {path}"), style="dim", markup=False, soft_wrap=True)
+    return 0
+
+
+def _check_drop(options: argparse.Namespace) -> None:
+    if len(options.given) != len(options.answers):
+        raise UsageError(
+            f"{len(options.answers)} --run and {len(options.given)} --given; the drop needs one --given "
+            "(answers with the golden video given, `cuepoint run --task svmr`) for each --run. To hold two runs "
+            "against each other, use `cuepoint compare`"
+        )
+    refused = {"--metric": options.metric, "--per-query": options.per_query, "--strict": options.strict}
+    for name, value in refused.items():
+        if value:
+            raise UsageError(f"{name} does not go with --given; leave one out")
+
+
+def _show_drop(drop: Drop) -> None:
+    from rich.table import Table
+
+    out = console()
+    out.print(for_terminal(f"{drop.name}: {drop.queries:,} queries"), style="bold", markup=False)
+    table = Table("metric", box=None, pad_edge=False)
+    for column in ("VMR, %", "MVMR, %", "drop", "of VMR, %"):
+        table.add_column(column, justify="right")
+    for metric in drop.pool:
+        points, lost = 100 * drop.points(metric), 100 * drop.share(metric)
+        cells = (100 * drop.given[metric], 100 * drop.pool[metric], points, lost)
+        table.add_row(metric, *(f"{value:.2f}" if value == value else "-" for value in cells))
+    out.print(table)
+    for note in drop.notes:
+        out.print(for_terminal(note), style="dim", markup=False, soft_wrap=True)
 
 
 def _write(result: Evaluation, path: Path) -> None:
