@@ -258,10 +258,11 @@ def _refuse_frame_numbers(annotations: Annotations) -> None:
     if len(late) <= _LATE * len(annotations.start):
         return
     row = int(late[0])
+    query = annotations.queries[int(annotations.query[row])]
     video = annotations.videos[int(annotations.video[row])]
     raise UsageError(
         f"{annotations.name}: {len(late)} of {len(annotations.start)} moments start after the end of their "
-        f"video (query {annotations.queries[int(annotations.query[row])].id!r}: {annotations.start[row]:g} s in "
+        f"video (query {query.id!r}: {annotations.start[row]:g} s in "
         f"{video.id!r} of {video.duration:g} s): are these frame numbers? Give a file with fps and "
         "num_frames, from which they become seconds, or seconds"
     )
