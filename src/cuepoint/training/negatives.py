@@ -30,6 +30,8 @@ from cuepoint.types import UsageError
 Scores = NDArray[np.float16]
 Share = Literal["query", "batch"]
 Progress = Callable[[int, int], None]
+Pairs = tuple[Indices, Indices]
+"""Rows of queries and rows of videos, (K,) each."""
 
 _BLOCK = 1 << 22
 """As many scores are worked on at once: 16 MiB of float32."""
@@ -94,33 +96,53 @@ class _Epoch:
 class HardNegatives:
     """Draws of hard negatives for a split, from the scores of a first system.
 
-    `scores` (Q, V); pairs that are no negatives, of which `golden` says that they are true: `known_query`,
-    `known_video` (K,) sorted, and `golden` (K,) bool. `asked` (A,): rows of the queries that have a lesson:
-    no other is drawn.
+    `scores` (Q, V) r(q, v). `known`: rows of queries (K,) and rows of videos (K,) of all pairs that are no
+    negatives, sorted, each once; `true`: likewise, the pairs whose scores r(q, v+) is the mean of, which are
+    known too. Of the queries those in `true` are drawn, and no other.
     """
 
     def __init__(
-        self,
-        scores: Scores,
-        known: tuple[Indices, Indices],
-        golden: NDArray[np.bool_],
-        asked: Indices,
-        settings: NegativeSettings,
-        seed: int,
+        self, scores: Scores, known: Pairs, true: Pairs, settings: NegativeSettings, seed: int
     ) -> None:
         self.settings, self.seed = settings, seed
-        self._scores, self._asked = scores, asked
-        self._known, self._golden = known, golden
-        self._keys = known[0] * scores.shape[1] + known[1]
-        place = np.full(len(scores), -1, np.int64)
-        place[asked] = np.arange(len(asked))
-        self._starts = np.searchsorted(known[0], np.arange(len(scores) + 1))
-        order = np.lexsort(known)
-        self._by_video = known[0][order], known[1][order]
-        self._video_starts = np.searchsorted(self._by_video[1], np.arange(scores.shape[1] + 1))
-        self._place = place
-        self._means = self._mean_scores()
+        self._scores = scores
+        queries, videos = scores.shape
+        self._keys = np.unique(_keys(known, videos))
+        self._known = self._keys // videos, self._keys % videos
+        self._asked = np.unique(true[0])
+        place = np.full(queries, -1, np.int64)
+        place[self._asked] = np.arange(len(self._asked))
+        order = np.lexsort(self._known)
+        # Of each row of the table that is drawn from: which columns are known, by query and by video.
+        self._columns = self._known[1], place[self._known[0][order]]
+        self._starts = (
+            np.searchsorted(self._known[0], np.arange(queries + 1)),
+            np.searchsorted(self._known[1][order], np.arange(videos + 1)),
+        )
+        values = torch.from_numpy(scores[true].astype(np.float32))
+        self._means = tuple(
+            golden_means(values, torch.from_numpy(rows), count, settings.mean)
+            for rows, count in zip(true, scores.shape, strict=True)
+        )
         self._epoch = _Epoch(-1, np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64))
+
+    @classmethod
+    def open(
+        cls,
+        first_stage: Trained,
+        lessons: Any,
+        settings: NegativeSettings,
+        seed: int,
+        device: torch.device | str = "cpu",
+        progress: Progress | None = None,
+    ) -> HardNegatives:
+        """Hard negatives of a split (`training.lessons.Lessons`), scored by a first system; takes a while.
+
+        Raises UsageError as `matching_scores` does.
+        """
+        scores = matching_scores(first_stage, lessons, device, progress)
+        true = np.unique(_keys((lessons.query, lessons.video), scores.shape[1]))
+        return cls(scores, lessons.known, (true // scores.shape[1], true % scores.shape[1]), settings, seed)
 
     @property
     def scores(self) -> Scores:
@@ -160,45 +182,31 @@ class HardNegatives:
         found = np.full((rows, count), -1, np.int64)
         if not count:
             return found
-        columns = len(self._asked) if by_video else columns
+        told, columns = self.settings, len(self._asked) if by_video else columns
         size = max(1, _BLOCK // max(1, columns))
         for low in range(0, rows, size):
-            some = np.arange(low, min(low + size, rows))
+            high = min(low + size, rows)
             generator = torch.Generator().manual_seed(_mixed(self.seed, epoch, int(by_video), low))
-            scores, candidates = self._block(some, by_video)
-            told = self.settings
-            logits = draw_logits(
-                scores, self._means[int(by_video)][some], candidates, told.temperature, told.highest
-            )
-            columns_drawn = draw(logits, count, generator).numpy()
-            if by_video:
-                columns_drawn = np.where(columns_drawn < 0, -1, self._asked[columns_drawn])
-            found[some] = columns_drawn
+            scores, candidates = self._block(low, high, by_video)
+            means = self._means[by_video][low:high]
+            logits = draw_logits(scores, means, candidates, told.temperature, told.highest)
+            found[low:high] = draw(logits, count, generator).numpy()
+        if by_video:
+            return np.where(found < 0, -1, self._asked[found])
         return found
 
-    def _block(self, rows: Indices, by_video: bool) -> tuple[Tensor, Tensor]:
-        """Scores of some queries with all videos, or of some videos with all asked queries; candidates."""
+    def _block(self, low: int, high: int, by_video: bool) -> tuple[Tensor, Tensor]:
+        """Scores of some queries with all videos, or of some videos with all queries that ask; candidates."""
         if by_video:
-            scores = self._scores[:, rows[0] : rows[-1] + 1][self._asked].T.astype(np.float32)
-            starts, columns = self._video_starts, self._place[self._by_video[0]]
+            scores = self._scores[:, low:high][self._asked].T
         else:
-            scores = self._scores[rows[0] : rows[-1] + 1].astype(np.float32)
-            starts, columns = self._starts, self._known[1]
+            scores = self._scores[low:high]
+        starts = self._starts[by_video][low : high + 1]
+        columns = self._columns[by_video][starts[0] : starts[-1]]
+        rows = np.repeat(np.arange(high - low), np.diff(starts))
         candidates = np.ones(scores.shape, bool)
-        mine = columns[starts[rows[0]] : starts[rows[-1] + 1]]
-        owner = np.repeat(np.arange(len(rows)), np.diff(starts[rows[0] : rows[-1] + 2]))
-        candidates[owner[mine >= 0], mine[mine >= 0]] = False
-        return torch.from_numpy(np.ascontiguousarray(scores)), torch.from_numpy(candidates)
-
-    def _mean_scores(self) -> tuple[Tensor, Tensor]:
-        """(Q,) and (V,) the mean score of each query's and of each video's true pairs."""
-        query, video = (one[self._golden] for one in self._known)
-        values = torch.from_numpy(self._scores[query, video].astype(np.float32))
-        of_queries, of_videos = (
-            golden_means(values, torch.from_numpy(rows), count, self.settings.mean)
-            for rows, count in zip((query, video), self._scores.shape, strict=True)
-        )
-        return of_queries, of_videos
+        candidates[rows[columns >= 0], columns[columns >= 0]] = False
+        return torch.from_numpy(scores.astype(np.float32, order="C")), torch.from_numpy(candidates)
 
     def _shared_videos(self, query: Indices, drawn: Indices) -> Indices:
         """(Q, N) the same videos for all queries of a batch, -1 where one is no candidate for a query."""
@@ -213,7 +221,7 @@ class HardNegatives:
 
     def _is_known(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
         """Whether pairs are no negatives."""
-        wanted = query * self._scores.shape[1] + video
+        wanted = _keys((query, video), self._scores.shape[1])
         places = np.searchsorted(self._keys, wanted).clip(max=len(self._keys) - 1)
         return np.asarray(self._keys[places] == wanted)
 
@@ -245,8 +253,8 @@ def matching_scores(
         )
         for some in _cut(np.arange(videos), _BATCH_VIDEOS):
             encoding = model.encode_videos(lessons.video_batch(some).to(device))
-            for at, video in enumerate(some.tolist()):
-                found[asked, video] = _scores_in(model, queries, encoding, at)
+            columns = [_scores_in(model, queries, encoding, at) for at in range(len(some))]
+            found[np.ix_(asked, some)] = np.stack(columns, 1)
             if progress is not None:
                 progress(int(some[-1]) + 1, videos)
     return found
@@ -313,6 +321,11 @@ def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) ->
                 f"{tuple(wanted[key].shape)}; take the first stage's [model] settings"
             )
     model.load_state_dict(weights)
+
+
+def _keys(pairs: Pairs, videos: int) -> Indices:
+    """(K,) a number for each pair of a query and a video, in their order."""
+    return pairs[0] * videos + pairs[1]
 
 
 def _new(drawn: Indices, videos: Indices) -> Indices:
