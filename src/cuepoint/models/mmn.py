@@ -218,7 +218,7 @@ class Model(nn.Module):
     def loss(self, batch: Batch) -> Losses:
         """Cross-entropy of the IoU, and the two contrastive terms with their weight."""
         queries, videos = self.encode_queries(batch.queries), self.encoded(batch.videos)
-        truth = truth_of(batch, videos, self.config.clips_per_cell)
+        truth = truth_of(batch, videos)
         keep = Keep.of_pairs(~batch.positives, batch.video_of)
         return self.terms(batch, queries, videos, truth, keep)
 
@@ -281,7 +281,7 @@ def span_score(contrast: Tensor, overlap: Tensor, power: float) -> Tensor:
     return power * share.log() + functional.logsigmoid(_SHARPNESS * overlap.float())
 
 
-def truth_of(batch: Batch, videos: Encoded, clips_per_cell: int) -> Truth:
+def truth_of(batch: Batch, videos: Encoded) -> Truth:
     """How far the batch's moments overlap cells and each other.
 
     Moments are `labels["moments"]`, shares of the video; the cells of `spans` where a batch has none.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -237,10 +238,11 @@ class ProposalConvolution(nn.Module):
         kernel, layers = shape
         self.counts, self.kernel, self.as_released = counts, kernel, as_released
         self.convs = nn.ModuleList(nn.Conv2d(width, width, kernel) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
-        for layer, norm in enumerate(self.norms):
+        norms = [nn.BatchNorm1d(width) for _ in range(layers)]
+        for layer, norm in enumerate(norms):
             # PyTorch draws weights of variance 1 / (3 inputs); half of what ReLU lets through is zero.
-            norm.running_var.fill_((0.5 / kernel**4 if layer else square) / 3)
+            nn.init.constant_(cast("Tensor", norm.running_var), (0.5 / kernel**4 if layer else square) / 3)
+        self.norms = nn.ModuleList(norms)
 
     def forward(self, rows: Tensor, there: Tensor, clips: int) -> Tensor:
         """(V, P, D) cells of maps over `clips` clips to the same shape; `there` (V, P) says which are real.
@@ -251,7 +253,10 @@ class ProposalConvolution(nn.Module):
         areas = _areas(self.counts, clips, reach, len(self.convs), whole)
         present = there[:1] if bool(there.all()) else there
         rows = rows * there[..., None]
-        for conv, norm, before, after in zip(self.convs, self.norms, areas, areas[1:], strict=False):
+        layers = cast(
+            "list[tuple[nn.Conv2d, nn.BatchNorm1d]]", list(zip(self.convs, self.norms, strict=True))
+        )
+        for (conv, norm), before, after in zip(layers, areas, areas[1:], strict=False):
             weight = _weights(present, before, after, self.kernel)
             padding = reach + after.margin - before.margin
             box = functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding)

@@ -115,10 +115,13 @@ def mutual_matching(
 
 
 def positive_cells(truth: Truth, count: int) -> tuple[Tensor, Tensor]:
-    """(S, K) bool whether there are so many, and (S, K) int64 the cells of the highest IoU."""
+    """(S, K) bool whether there are so many, and (S, K) int64 the cells of the highest IoU.
+
+    Of cells with the same IoU the later ones, so that there is one answer.
+    """
     own = truth.iou.masked_fill(~truth.cells[truth.video_of], -1.0)
-    found, chosen = own.topk(min(count, own.shape[1]), dim=1)
-    return found >= 0, chosen
+    found, order = own.flip(1).sort(dim=1, descending=True, stable=True)
+    return found[:, :count] >= 0, own.shape[1] - 1 - order[:, :count]
 
 
 def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tensor:

@@ -1,0 +1,263 @@
+"""MMN against what its authors' program computes: every case file of `mmn/` in the golden folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cuepoint.models._parts.moment_map import cells_of
+from cuepoint.models._parts.mutual_matching import Keep, allowed_sentences
+from cuepoint.models.mmn import Config, Encoded, Model, released_names, rule_of, truth_of
+from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
+
+COUNTS = {"charades": (16, (15,)), "activitynet": (64, (15, 8, 8)), "tacos": (128, (15, 8, 8, 8))}
+VALID = {"charades": 136, "activitynet": 1104, "tacos": 2548}
+
+
+@pytest.fixture(params=["model_*.npz"])
+def cases(request: pytest.FixtureRequest, golden: Path) -> list[Case]:
+    pytest.importorskip("transformers")
+    paths = sorted((golden / "mmn").glob(request.param))
+    if not paths:
+        pytest.skip(f"{golden / 'mmn'} has no {request.param}")
+    return [Case.read(path) for path in paths]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file: a small MMN with random weights, its inputs, and all that it computed."""
+
+    path: Path
+    config: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+    @classmethod
+    def read(cls, path: Path) -> Case:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        return cls(path, json.loads(str(arrays.pop("config"))), arrays)
+
+    def tensor(self, name: str) -> Tensor:
+        return torch.from_numpy(np.asarray(self.arrays[name]))
+
+    def rows(self, name: str) -> Tensor:
+        """What is kept video by video, one after the other."""
+        return torch.cat([self.tensor(f"{name}.{video}") for video in range(len(self))])
+
+    def __len__(self) -> int:
+        return len(self.config["num_sentence"])
+
+    def model(self, **settings: Any) -> Model:
+        told = self.config
+        bert = told["distilbert"]
+        model = Model(
+            Config(
+                streams={"video": told["feat_in"]},
+                text_encoder="as in the file",
+                text={name: bert[name] for name in ("vocab_size", "dim", "n_heads", "n_layers", "hidden_dim")}
+                | {"max_position_embeddings": bert["max_position_embeddings"]},
+                hidden=told["feat_hidden"],
+                joint=told["joint"],
+                clips_per_cell=told["pool_kernel"],
+                pooling_counts=tuple(told["pooling_counts"]),
+                map=told["feat2d"],
+                map_kernel=told["k"],
+                map_layers=told["layers"],
+                lowest_iou=told["min_iou"],
+                highest_iou=told["max_iou"],
+                positives=told["topk"],
+                negative_iou=told["neg_iou"],
+                same_iou=told["sent_removal_iou"],
+                temperature_moments=told["tau_v"],
+                temperature_sentences=told["tau_s"],
+                margin=told["margin"],
+                lambda_contrast=told["cw"],
+                score_power=told["pow"],
+                as_released=True,
+                **settings,
+            )
+        )
+        names = released_names(model.config)
+        model.load_state_dict({ours: self.tensor(f"param.{theirs}") for ours, theirs in names.items()})
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return model.eval()
+
+    def batch(self, epoch: int = 0) -> Batch:
+        feats = self.tensor("in.feats")
+        lengths = self.rows("in.wordlens")
+        ids = self.rows("in.queries")
+        video_of = torch.repeat_interleave(torch.arange(len(self)), torch.tensor(self.config["num_sentence"]))
+        moments = self.rows("in.moments").double() / self.tensor("in.duration")[video_of][:, None]
+        return Batch(
+            QueryBatch(ids, torch.arange(ids.shape[1]) < lengths[:, None]),
+            ClipBatch({"video": feats}, torch.ones(feats.shape[:2], dtype=torch.bool)),
+            video_of,
+            torch.zeros(len(video_of), 2, dtype=torch.int64),
+            video_of[:, None] == torch.arange(len(self)),
+            epoch=epoch,
+            labels={"moments": moments},
+        )
+
+    def cells(self, name: str) -> Tensor:
+        """(S, P) or (V, P) of maps (…, N, N), at the cells in our order."""
+        found = self.rows(name) if f"{name}.0" in self.arrays else self.tensor(name)
+        ours = cells_of(tuple(self.config["pooling_counts"]), self.config["num_clips"])
+        return found[..., ours.first, ours.last]
+
+
+def near(found: Tensor, expected: Tensor, within: float = 1e-5) -> None:
+    torch.testing.assert_close(found.detach().to(expected.dtype), expected, rtol=0, atol=within)
+
+
+def encoded(model: Model, case: Case) -> Encoded:
+    with torch.no_grad():
+        return model.encoded(case.batch().videos)
+
+
+def test_the_map_has_the_cells_of_the_program(cases: list[Case], golden: Path) -> None:
+    for case in cases:
+        cells = cells_of(tuple(case.config["pooling_counts"]), case.config["num_clips"])
+        ours = torch.zeros_like(case.tensor("mask2d"))
+        ours[cells.first, cells.last] = True
+        assert torch.equal(ours, case.tensor("mask2d")), case.path
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_the_maps_of_the_data_sets_have_136_1104_and_2548_cells(name: str, golden: Path) -> None:
+    path = golden / "mmn" / "data_utils.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    clips, counts = COUNTS[name]
+    cells = cells_of(counts, clips)
+    with np.load(path) as file:
+        bits = np.unpackbits(file[f"mask2d.{name}"])[: clips * clips].reshape(clips, clips).astype(bool)
+        assert int(file[f"mask2d.{name}.valid"]) == len(cells) == VALID[name]
+    assert bits[cells.first, cells.last].all()
+    assert bits.sum() == len(cells)
+
+
+def test_clips_and_map_features_are_those_of_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        model = case.model()
+        with torch.no_grad():
+            clips, mask = model.clips(case.batch().videos)
+            near(clips.transpose(1, 2), case.tensor("feats1d"))
+            near(model.map(clips).transpose(1, 2), case.cells("map2d_pool"))
+        assert mask.all()
+
+
+@pytest.mark.parametrize("as_released", [True, False])
+def test_joint_features_of_cells_are_those_of_the_program(cases: list[Case], as_released: bool) -> None:
+    for case in cases:
+        model = case.model()
+        model.convolution.as_released = as_released
+        with torch.no_grad():
+            found = encoded(model, case)
+            for name, ours in (("map2d_contrastive", found.contrast), ("map2d_iou", found.iou)):
+                theirs = case.cells(f"joint.{name}").transpose(1, 2)
+                near(ours, torch.nn.functional.normalize(theirs, dim=-1))
+
+
+def test_sentences_are_those_of_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        model, queries = case.model(), case.batch().queries
+        with torch.no_grad():
+            hidden = model.text.hidden(queries)
+            near(hidden[queries.mask], case.rows("text.bert_hidden")[queries.mask])
+            made = model.encode_queries(queries)
+        for ours, name in ((made.search["moments"], "sent_contrastive"), (made.parts["iou"], "sent_iou")):
+            near(ours, torch.nn.functional.normalize(case.rows(f"joint.{name}"), dim=-1))
+
+
+def spans_of(case: Case) -> SpanScores:
+    """Every sentence with its own video."""
+    model, batch = case.model(), case.batch()
+    with torch.no_grad():
+        videos: VideoEncoding = model.encode_videos(batch.videos)
+        return model.score_spans(model.encode_queries(batch.queries), videos.take(batch.video_of))
+
+
+def test_moments_score_as_in_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        scores = spans_of(case)
+        assert scores.spans is not None
+        near(scores.spans.exp(), case.rows("final_scores"))
+
+
+def test_losses_and_gradients_are_those_of_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        compare_losses(case, case.model(), "evalmode")
+
+
+def test_losses_and_gradients_are_those_of_a_training_step_of_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        model = case.model().train()
+        compare_losses(case, model, "trainmode")
+        for layer, norm in enumerate(model.convolution.norms):
+            near(norm.running_mean, case.tensor(f"trainmode.running_mean_after.{layer}"))
+            near(norm.running_var, case.tensor(f"trainmode.running_var_after.{layer}"))
+
+
+def compare_losses(case: Case, model: Model, mode: str) -> None:
+    batch = case.batch()
+    videos = model.encoded(batch.videos)
+    # The last bit of two cells' IoU may decide which is a positive: that of the file is taken.
+    truth = replace(truth_of(batch, videos), iou=case.cells("in.iou2d"))
+    losses = model.terms(batch, model.encode_queries(batch.queries), videos, truth, Keep())
+    weight = model.config.lambda_contrast
+    near(losses["iou"], case.tensor(f"{mode}.loss_iou"), 1e-4)
+    near(losses["moments"] / weight, case.tensor(f"{mode}.loss_vid"), 1e-4)
+    near(losses["sentences"] / weight, case.tensor(f"{mode}.loss_sent"), 1e-4)
+    total = torch.stack(list(losses.values())).sum()
+    near(total, case.tensor(f"{mode}.total"), 1e-4)
+    names = {theirs: ours for ours, theirs in released_names(model.config).items()}
+    parameters = dict(model.named_parameters())
+    found = torch.autograd.grad(total, list(parameters.values()))
+    gradients = dict(zip(parameters, found, strict=True))
+    told = [name for name in case.arrays if name.startswith(f"{mode}.grad.")]
+    assert told
+    for name in told:
+        expected = case.tensor(name)
+        ours = gradients[names[name.removeprefix(f"{mode}.grad.")]].view(expected.shape)
+        near(ours, expected, 1e-4 * float(expected.abs().max()) + 1e-7)
+    length = torch.nn.utils.get_total_norm(list(gradients.values()))
+    assert float(length) == pytest.approx(float(case.tensor(f"{mode}.grad_norm")), rel=1e-4)
+
+
+def test_sentences_of_one_video_are_left_out_where_the_program_does(cases: list[Case]) -> None:
+    for case in cases:
+        model, batch = case.model(), case.batch()
+        truth = truth_of(batch, encoded(model, case))
+        near(truth.iou, case.cells("in.iou2d"))
+        there = allowed_sentences(truth, rule_of(model.config), Keep(), len(batch))
+        removed = case.tensor("sent_removed_same_video").bool()
+        at = torch.arange(len(batch))
+        assert removed[at, at].all()
+        removed[at, at] = False
+        assert torch.equal(there, ~removed)
+
+
+def test_overlaps_with_the_map_are_those_of_the_program(golden: Path) -> None:
+    path = golden / "mmn" / "data_utils.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    with np.load(path) as file:
+        numbers = [name.split(".")[1] for name in file.files if name.endswith(".moments")]
+        assert numbers
+        for number in numbers:
+            clips = int(file[f"iou2d.{number}.num_clips"])
+            cells = cells_of((clips - 1,), clips)
+            moments = torch.from_numpy(file[f"iou2d.{number}.moments"] / file[f"iou2d.{number}.duration"])
+            found = cells.overlaps(moments, torch.full((len(moments),), clips))
+            expected = torch.from_numpy(file[f"iou2d.{number}.out"])[:, cells.first, cells.last]
+            near(found, expected)
