@@ -155,8 +155,9 @@ class Batch:
     caption).
     `negatives` (Q, N) int64 or None: rows of `videos` that were chosen as a query's hard negatives; -1 where
     a query has fewer.
-    `other_queries` (E of them) or None: queries that are negatives only. `negative_queries` (V, M) int64 or
-    None: rows of them that were chosen as a video's hard negatives; -1 where a video has fewer.
+    `other_queries` (E of them) or None: queries that are negatives only. `negative_queries` (W, M) int64 or
+    None: rows of them that were chosen as hard negatives of the first W videos, those that have a query of
+    the batch; -1 where a video has fewer.
     `epoch` counts from 0; `progress` in [0, 1] is how much of the training is done.
     `labels` holds what the data set knows beyond that, by name.
     """

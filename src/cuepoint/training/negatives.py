@@ -74,8 +74,8 @@ class Drawn:
     """What a batch is given.
 
     `videos` (V,): rows of all its videos, its own ones first. `negatives` (Q, N): places in `videos`, -1
-    where there are fewer. `queries` (E,): rows of queries that are negatives only; `negative_queries` (V, M):
-    places in them, -1 where there are fewer.
+    where there are fewer. `queries` (E,): rows of queries that are negatives only; `negative_queries` (W, M):
+    places in them for each of the batch's own videos, -1 where there are fewer.
     """
 
     videos: Indices
@@ -159,11 +159,7 @@ class HardNegatives:
         others = _new(for_queries, videos)
         everything = np.concatenate([videos, others])
         queries = np.unique(for_videos[for_videos >= 0])
-        negative_queries = _places(for_videos, queries)
-        behind = np.full((len(others), negative_queries.shape[1]), -1, np.int64)
-        return Drawn(
-            everything, _places(for_queries, everything), queries, np.concatenate([negative_queries, behind])
-        )
+        return Drawn(everything, _places(for_queries, everything), queries, _places(for_videos, queries))
 
     def of_epoch(self, epoch: int) -> _Epoch:
         """What is drawn in an epoch; that of the last one asked for is kept."""
