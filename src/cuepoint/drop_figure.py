@@ -21,7 +21,7 @@ def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
     Raises UsageError as `figures.draw` does.
     """
     names = [_short(drop.name) for drop in drops]
-    width = max(3.2, 1.0 + 1.1 * len(drops))
+    width = max(4.6, 1.0 + 1.1 * len(drops))
 
     def drawing(axes: Any) -> None:
         places = np.arange(len(drops))
@@ -32,7 +32,7 @@ def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
             bars = axes.bar(places + 0.38 * (step - 0.5), heights, width=0.36, color=colour, label=label)
             axes.bar_label(bars, fmt="%.1f", fontsize=8, color=_GREY, padding=2)
         axes.set_xticks(places, names, fontsize=8)
-        axes.set(ylabel="%", ylim=(0, 110))
+        axes.set(ylabel="%", ylim=(0, 115), yticks=range(0, 101, 20))
         metrics = " and ".join(metric.split(",")[0] for metric in FIGURE_METRICS)
         axes.set_title(f"Mean of {metrics} at IoU 0.5", fontsize=9)
         axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)

@@ -152,8 +152,8 @@ def _check_drop(options: argparse.Namespace) -> None:
     if len(options.given) != len(options.answers):
         raise UsageError(
             f"{len(options.answers)} --run and {len(options.given)} --given; the drop needs one --given "
-            "(answers with the golden video given, `cuepoint run --task svmr`) for each --run. To hold two runs "
-            "against each other, use `cuepoint compare`"
+            "(answers with the golden video given, `cuepoint run --task svmr`) for each --run. To hold "
+            "two runs against each other, use `cuepoint compare`"
         )
     refused = {"--metric": options.metric, "--per-query": options.per_query, "--strict": options.strict}
     for name, value in refused.items():
