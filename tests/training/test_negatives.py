@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from cuepoint.models import config_of, new_model
 from cuepoint.models._parts.cross_directional import draw, golden_means, sampling_probabilities
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import Inputs, StreamInput
+from cuepoint.models.protocol import ClipBatch, QueryBatch
+from cuepoint.models.trained import Trained
 from cuepoint.training import negatives
 from cuepoint.training.negatives import HardNegatives, NegativeSettings, load_first_stage
 from cuepoint.types import UsageError
@@ -202,3 +207,90 @@ def test_a_first_stage_without_a_weight_is_refused() -> None:
 def test_a_first_stage_that_finds_no_moments_is_refused() -> None:
     with pytest.raises(UsageError, match="finds no moments"):
         negatives.matching_scores(_Stage(torch.nn.Linear(3, 2)), None)  # type: ignore[arg-type]
+
+
+# --- scores of a first system
+
+
+class _Split:
+    """As much of `Lessons` as scoring asks for: five queries, of which one has no lesson, three videos."""
+
+    query = np.array([0, 1, 3, 4])
+    video = np.array([0, 1, 1, 2])
+    queries = tuple(range(5))
+    videos = tuple(range(3))
+    known = (np.array([0, 1, 3, 4]), np.array([0, 1, 1, 2]))
+
+    def query_batch(self, rows: Any) -> QueryBatch:
+        tokens = torch.randn(5, 4, 5, generator=torch.Generator().manual_seed(0))[torch.as_tensor(rows)]
+        return QueryBatch(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
+
+    def video_batch(self, rows: Any) -> ClipBatch:
+        clips = torch.randn(3, 8, 6, generator=torch.Generator().manual_seed(1))[torch.as_tensor(rows)]
+        mask = torch.arange(8) < torch.tensor([8, 5, 7])[torch.as_tensor(rows)][:, None]
+        return ClipBatch({"video": clips * mask[..., None]}, mask)
+
+
+def first_stage() -> Trained:
+    torch.manual_seed(0)
+    settings = {"streams": {"video": 6}, "query_width": 5, "hidden": 8, "pooling_counts": (7,)}
+    config = config_of("mmn", {**settings, "map_layers": 2, "map_kernel": 3})
+    inputs = Inputs(StreamInput(5), {"video": StreamInput(6)})
+    return Trained("mmn", new_model("mmn", config), inputs, Decoding())
+
+
+def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
+    first, split = first_stage(), _Split()
+    found = negatives.matching_scores(first, split)
+    assert found.shape == (5, 3)
+    assert (found[2] == 0).all()
+    model = first.model.eval()
+    with torch.no_grad():
+        queries = model.encode_queries(split.query_batch(split.query))
+        videos = model.encode_videos(split.video_batch(range(3)))
+        for video in range(3):
+            for at, query in enumerate(split.query.tolist()):
+                row = torch.tensor([at])
+                scores = model.score_spans(queries.take(row), videos.take(torch.tensor([video])))
+                best = scores.spans[0].max().exp().item()
+                assert found[query, video] == pytest.approx(best, abs=1e-3)
+                assert 0 < best < 1
+
+
+def test_scores_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = negatives.matching_scores(first_stage(), _Split())
+    for name, size in (("_BLOCK", 150), ("_BATCH_QUERIES", 3), ("_BATCH_VIDEOS", 2)):
+        monkeypatch.setattr(negatives, name, size)
+    np.testing.assert_allclose(negatives.matching_scores(first_stage(), _Split()), whole, atol=1e-3)
+
+
+def test_a_first_stage_is_as_it_was_after_it_scored() -> None:
+    first, told = first_stage(), []
+    first.model.train()
+    kept = {name: one.clone() for name, one in first.model.state_dict().items()}
+    negatives.matching_scores(first, _Split(), progress=lambda done, of: told.append((done, of)))
+    assert first.model.training
+    assert all(torch.equal(one, kept[name]) for name, one in first.model.state_dict().items())
+    assert told == [(3, 3)]
+
+
+def test_negatives_are_opened_with_the_scores_and_the_pairs_of_a_split() -> None:
+    split = _Split()
+    hard = HardNegatives.open(first_stage(), split, NegativeSettings(videos=2, queries=4), seed=1)
+    table = hard.of_epoch(0)
+    known = np.zeros((5, 3), bool)
+    known[split.known] = True
+    for query in split.query.tolist():
+        assert sorted(table.videos[query].tolist()) == np.flatnonzero(~known[query]).tolist()
+    for video, row in enumerate(table.queries):
+        assert set(row[row >= 0].tolist()) == set(np.flatnonzero(~known[:, video]).tolist()) - {2}
+
+
+def test_scores_that_are_no_shares_are_refused() -> None:
+    first = first_stage()
+    score = first.model.score_spans
+    first.model.score_spans = lambda queries, videos: dataclasses.replace(
+        scores := score(queries, videos), spans=scores.spans + 5
+    )
+    with pytest.raises(UsageError, match="logarithms of a share"):
+        negatives.matching_scores(first, _Split())
