@@ -15,18 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from cuepoint.clips import ClipGrid
-from cuepoint.features.resample import average_to_length
+from cuepoint.features.resample import average_to_length, unit_rows
 from cuepoint.models.protocol import ClipBatch, QueryBatch
 from cuepoint.types import UsageError
 
 Rows = NDArray[np.floating[Any]]
 
-LongVideos = Literal["pool", "cut", "pool-as-released"]
+LongVideos = Literal["pool", "cut", "pool-as-released", "even"]
 
 _ADDED = np.float32(1e-5)
 """Added to a row's length before it is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
 
 _SURPLUS_ROWS, _SURPLUS_SHARE = 2, 0.1
+_LATER = {"clips_per_cell": 1, "tokenizer": ""}
+"""Settings that came after the first checkpoints, and the values with which they say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,11 @@ class Inputs:
     "pool-as-released" is ReLoCLNet's program: the last row is usually left out, and its times still count
     clips of the old length. `tef` appends two columns to each stream: where a clip begins and ends, as
     shares of the video (temporal endpoint features).
+
+    "even": every video, short or long, has `max_clips` clips of equal time, as for the map of 2D-TAN and MMN;
+    rows are brought to unit length before they are averaged. `clips_per_cell`: so many clips make one step of
+    the grid on which the system answers. `tokenizer`: queries are ids of that tokenizer (a folder, or a hub's
+    repository), for a text encoder inside the system, and `query` says nothing.
     """
 
     query: StreamInput
@@ -65,11 +72,13 @@ class Inputs:
     max_tokens: int = 30
     long_videos: LongVideos = "pool"
     tef: bool = False
+    clips_per_cell: int = 1
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.clip_seconds < float("inf"):
             raise UsageError(f"clip_seconds is {self.clip_seconds!r}; accepted: seconds above 0")
-        for name in ("max_clips", "max_tokens"):
+        for name in ("max_clips", "max_tokens", "clips_per_cell"):
             most = getattr(self, name)
             if isinstance(most, bool) or not isinstance(most, int) or most < 1:
                 raise UsageError(f"{name} is {most!r}; accepted: a whole number, 1 or more")
@@ -84,28 +93,38 @@ class Inputs:
 
     def clips_of(self, rows: int) -> int:
         """How many clips a video of that many rows has for the model."""
-        return min(rows, self.max_clips)
+        return self.max_clips if self.long_videos == "even" else min(rows, self.max_clips)
 
-    def clip_seconds_of(self, rows: int) -> float:
-        """Seconds that a clip covers in a video of that many rows (before pooling).
+    def cells_of(self, rows: int) -> int:
+        """How many steps the grid of answers has in a video of that many rows."""
+        return -(-self.clips_of(rows) // self.clips_per_cell)
+
+    def clip_seconds_of(self, rows: int, duration: float | None = None) -> float:
+        """Seconds of a step of the grid of answers in a video of that many rows (before pooling).
+
+        A step is a clip, or `clips_per_cell` of them. With "even" it is an equal share of `duration`, or of
+        what the rows cover where that is not known.
 
         >>> Inputs(StreamInput(4), clip_seconds=1.5, max_clips=100).clip_seconds_of(200)
         3.0
         """
+        if self.long_videos == "even":
+            return (rows * self.clip_seconds if duration is None else duration) / self.cells_of(rows)
         if self.long_videos == "pool" and rows > self.max_clips:
-            return rows * self.clip_seconds / self.max_clips
-        return self.clip_seconds
+            return rows * self.clip_seconds / self.max_clips * self.clips_per_cell
+        return self.clip_seconds * self.clips_per_cell
 
     def rows_of(self, video: Mapping[str, Rows], duration: float | None = None, name: str = "") -> int:
         """How many rows of a video count: those of its longest stream, none of them behind `duration`.
 
         Raises UsageError where there are many more than clips in that time: another clip length, or video.
+        With "even" all rows count, for they are spread over the duration whatever it is.
         """
         return self.rows_in(max(len(rows) for rows in video.values()), duration, name)
 
     def rows_in(self, rows: int, duration: float | None = None, name: str = "") -> int:
         """The same from the number of rows of the longest stream."""
-        if duration is None:
+        if duration is None or self.long_videos == "even":
             return rows
         clips = len(ClipGrid(self.clip_seconds, duration))
         if rows - clips > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
@@ -132,7 +151,7 @@ class Inputs:
         """
         named = _named(names, len(videos), "video")
         rows = np.array([self._counted(at, videos, durations, named) for at in range(len(videos))], np.int64)
-        counts = np.minimum(rows, self.max_clips)
+        counts = np.array([self.clips_of(count) for count in rows.tolist()], np.int64)
         mask = np.arange(counts.max(initial=1)) < counts[:, None]
         streams = {}
         for stream, told in self.streams.items():
@@ -141,9 +160,10 @@ class Inputs:
                 found = video.get(stream)
                 if found is not None:
                     _check_width(found, told.width, f"{named[at]}, stream {stream!r}")
-                    ready = self._fitted(found, int(rows[at]))
+                    ready = self._fitted(found, int(rows[at]), told.normalise)
                     block[at, : len(ready), : told.width] = ready
-            _bring_to_unit(block[..., : told.width], told.normalise, named, f", stream {stream!r}")
+            normalise = told.normalise and self.long_videos != "even"
+            _bring_to_unit(block[..., : told.width], normalise, named, f", stream {stream!r}")
             if self.tef:
                 block[..., told.width :] = endpoint_features(counts, mask)
             streams[stream] = torch.from_numpy(block)
@@ -164,16 +184,27 @@ class Inputs:
         _bring_to_unit(block, self.query.normalise, named, "")
         return QueryBatch(torch.from_numpy(block), torch.from_numpy(mask))
 
+    def sentences(self, texts: Sequence[str]) -> QueryBatch:
+        """Queries as ids of the `tokenizer`: (Q, L), and the mask. Raises UsageError where there is none."""
+        from cuepoint.models._parts.text_encoder import tokens_of
+
+        if not self.tokenizer:
+            raise UsageError(
+                "this system reads features of words; expected the file, or the encoder, of them"
+            )
+        return tokens_of(self.tokenizer).batch(texts, self.max_tokens)
+
     def to_json(self) -> dict[str, Any]:
-        """As it is kept in a checkpoint's `config.json`."""
+        """As it is kept in a checkpoint's `config.json`.
+
+        What came later is left out where it says nothing, so that older systems keep their fingerprints.
+        """
+        told = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        left_out = {name for name, nothing in _LATER.items() if told[name] == nothing}
         return {
+            **{name: value for name, value in told.items() if name not in left_out},
             "query": dataclasses.asdict(self.query),
             "streams": {name: dataclasses.asdict(one) for name, one in self.streams.items()},
-            **{
-                one.name: getattr(self, one.name)
-                for one in dataclasses.fields(self)
-                if one.name not in ("query", "streams")
-            },
         }
 
     @classmethod
@@ -203,14 +234,17 @@ class Inputs:
             )
         return self.rows_in(max(lengths), None if durations is None else durations[at], named[at])
 
-    def _fitted(self, rows: Rows, count: int) -> Rows:
+    def _fitted(self, rows: Rows, count: int, normalise: bool) -> Rows:
         """Rows of one stream of a video that has `count` of them, pooled or cut to `max_clips`."""
         kept = rows[:count]
-        if count <= self.max_clips or self.long_videos == "cut":
+        if self.long_videos == "even":
+            kept = unit_rows(kept) if normalise else kept
+        elif count <= self.max_clips or self.long_videos == "cut":
             return kept[: self.max_clips]
         if len(kept) < count:
             kept = np.concatenate([kept, np.zeros((count - len(kept), kept.shape[1]), kept.dtype)])
-        return average_to_length(kept, self.max_clips, as_released=self.long_videos != "pool")
+        released = self.long_videos == "pool-as-released"
+        return average_to_length(kept, self.max_clips, as_released=released)
 
 
 def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.float32]:

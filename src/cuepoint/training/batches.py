@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -53,14 +53,19 @@ def spans_in_clips(
     return np.clip(spans, 0, last_clip[..., None])
 
 
-def epoch_batches(lengths: Indices, size: int, seed: int, epoch: int, order: Order) -> list[Indices]:
+def epoch_batches(
+    lengths: Indices, size: int, seed: int, epoch: int, order: Order, groups: Indices | None = None
+) -> list[Indices]:
     """The lessons of each batch of an epoch; `lengths` (N,) are the clips of their videos.
 
     Every lesson comes once. Batches have `size` lessons, the last one what is left; where that is a single
     lesson, which has no negatives, it joins the batch before. "by-length" draws 16 batches at random, sorts
     their lessons by length, and hands out all batches in random order: a batch is padded to its longest.
+    With `groups` (N,), the number of a lesson's video, a batch has `size` videos with all their lessons.
     The same for the same seed and epoch.
     """
+    if groups is not None:
+        return _group_batches(lengths, groups, lambda units: epoch_batches(units, size, seed, epoch, order))
     if size < 2:
         raise UsageError(f"a batch of {size} has no negatives; accepted: 2 or more")
     random = np.random.default_rng([epoch, seed])
@@ -78,12 +83,44 @@ def epoch_batches(lengths: Indices, size: int, seed: int, epoch: int, order: Ord
     return batches
 
 
+def _group_batches(
+    lengths: Indices, groups: Indices, batches_of: Callable[[Indices], list[Indices]]
+) -> list[Indices]:
+    """Batches of whole groups: the members of each group stand together, in their order."""
+    members = np.argsort(groups, kind="stable")
+    first = np.unique(groups[members], return_index=True)[1]
+    parts = np.split(members, first[1:])
+    return [
+        np.concatenate([parts[group] for group in batch]) for batch in batches_of(lengths[members[first]])
+    ]
+
+
+def joined_by(left: tuple[Indices, Indices], right: tuple[Indices, Indices]) -> tuple[Indices, Indices]:
+    """All (a, c) for which (a, b) is in `left` and (b, c) in `right`; each is two columns of equal length.
+
+    >>> [column.tolist() for column in joined_by((np.array([7, 8]), np.array([1, 2])),
+    ...                                          (np.array([2, 1, 1]), np.array([5, 6, 9])))]
+    [[7, 7, 8], [6, 9, 5]]
+    """
+    order = np.argsort(right[0], kind="stable")
+    keys = right[0][order]
+    begins = np.searchsorted(keys, left[1])
+    counts = np.searchsorted(keys, left[1], side="right") - begins
+    steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    return np.repeat(left[0], counts), right[1][order][np.repeat(begins, counts) + steps]
+
+
 class KnownPairs:
     """Pairs of a query and a video that are known to be true, looked up a batch at a time."""
 
     def __init__(self, query: Indices, video: Indices, videos: int) -> None:
         self._videos = videos
         self._keys = np.unique(query * videos + video)
+
+    @property
+    def rows(self) -> tuple[Indices, Indices]:
+        """The queries and the videos (K,) of all pairs, sorted by query, then by video."""
+        return self._keys // self._videos, self._keys % self._videos
 
     def block(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
         """(Q, V): which of these queries and videos belong together."""

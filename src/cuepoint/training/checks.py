@@ -188,10 +188,12 @@ def count_videos(
 ) -> dict[str, int]:
     """How many videos each rule applies to; `rows` (V,) before pooling, `expected` clips by duration."""
     long = "pooled to" if inputs.long_videos != "cut" else "cut at"
+    short = int((rows < inputs.max_clips).sum()) if inputs.long_videos == "even" else 0
     return {
         f"videos of more than {inputs.max_clips} clips are {long} {inputs.max_clips}": int(
             (rows > inputs.max_clips).sum()
         ),
+        f"videos of fewer than {inputs.max_clips} clips are spread over {inputs.max_clips}": short,
         "videos have one clip": int((rows == 1).sum()),
         "videos have fewer rows than clips; their last clips are left out": int((rows < expected).sum()),
         **{

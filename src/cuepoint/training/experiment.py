@@ -25,7 +25,7 @@ from cuepoint.training.schedule import SCHEDULES
 from cuepoint.training.settings import fitted, made_of, merged, read_toml, set_values, toml_of, unknown
 from cuepoint.types import UsageError
 
-_ABOVE_ZERO = ("epochs", "batch_size", "learning_rate", "evaluate_every", "save_minutes")
+_ABOVE_ZERO = ("epochs", "batch_size", "learning_rate", "evaluate_every", "save_minutes", "milestone_factor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class TrainingSettings:
     higher the better; `patience` is how many evaluations without a gain are borne (none: all).
     `protocol` is how `cuepoint evaluate` calls it ("": the judgements choose). `save_minutes` is how often
     the state is kept inside an epoch. `rates` are multiples of the learning rate for the parameters whose
-    names begin so.
+    names begin so; `frozen` are epochs for which such parameters do not learn yet. At each of the epochs
+    `milestones` (0 is the first) the learning rate is multiplied by `milestone_factor`. `betas` are those of
+    either optimizer.
     """
 
     epochs: int = 100
@@ -57,6 +59,10 @@ class TrainingSettings:
     precision: Literal["fp32", "bf16"] = "fp32"
     save_minutes: float = 10.0
     rates: Mapping[str, float] = field(default_factory=dict)
+    frozen: Mapping[str, int] = field(default_factory=dict)
+    milestones: tuple[int, ...] = ()
+    milestone_factor: float = 0.1
+    betas: tuple[float, ...] = (0.9, 0.999)
 
     def __post_init__(self) -> None:
         for name in _ABOVE_ZERO:
@@ -68,6 +74,10 @@ class TrainingSettings:
         for prefix, rate in self.rates.items():
             if not 0 < rate < float("inf"):
                 raise UsageError(f"rates.{prefix} is {rate!r}; accepted: a number above 0")
+        if len(self.betas) != 2 or not all(0 <= one < 1 for one in self.betas):
+            raise UsageError(f"betas is {list(self.betas)}; accepted: two numbers from 0 to below 1")
+        if min((*self.milestones, *self.frozen.values()), default=0) < 0:
+            raise UsageError("milestones and frozen count epochs; accepted: whole numbers, 0 or more")
         if not 0 <= self.warmup < 1:
             raise UsageError(f"warmup is {self.warmup!r}; accepted: a share from 0 to below 1")
         if self.patience is not None and self.patience < 1:
@@ -108,7 +118,8 @@ class Experiment:
         """The `Config` of the system for features of those widths.
 
         What a system must know of its inputs it asks for by the names of `Config`'s fields: `streams`
-        (stream -> width), `query_width`, `max_clips`, `max_tokens`. Raises UsageError for what it refuses,
+        (stream -> width), `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (whose
+        tokenizer it is). Raises UsageError for what it refuses,
         and where it `uses_pairs` and the experiment names none.
         """
         told = {
@@ -116,6 +127,8 @@ class Experiment:
             "query_width": inputs.query.width,
             "max_clips": inputs.max_clips,
             "max_tokens": inputs.max_tokens,
+            "clips_per_cell": inputs.clips_per_cell,
+            "text_encoder": inputs.tokenizer,
         }
         kind = _config_class(self.system, self.name)
         asked = {one.name for one in dataclasses.fields(kind)}

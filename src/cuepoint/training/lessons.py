@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -26,12 +26,26 @@ from cuepoint.training.batches import (
     Order,
     ahead,
     epoch_batches,
+    joined_by,
     spans_in_clips,
 )
 from cuepoint.training.checks import SplitSummary
+from cuepoint.training.similar import similar_captions
 from cuepoint.types import Query, UsageError, Video
 
-Positives = Literal["judged", "sentence", "own"]
+if TYPE_CHECKING:
+    from cuepoint.training.negatives import Drawn
+
+Positives = Literal["judged", "sentence", "similar", "own"]
+BatchOf = Literal["queries", "videos"]
+
+
+class Negatives(Protocol):
+    """Whatever chooses hard negatives for a batch (`negatives.HardNegatives`)."""
+
+    def drawn(self, query: Indices, videos: Indices, epoch: int) -> Drawn:
+        """What a batch of queries (Q,) and their videos (V,) is given in an epoch."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -67,15 +81,18 @@ class Rules:
     positives: Positives = "judged"
     weights: Literal["none", "relevance"] = "none"
     order: Order = "random"
+    batch_of: BatchOf = "queries"
 
 
 class Lessons:
     """One split: queries, videos, their truth in clips, and batches of them.
 
     Lesson i is `queries[query[i]]` with one of its moments, clips `spans[i]` of `videos[video[i]]`. `spans`
-    (N, 2) int64; `weight` (N,) float32 or None. Of each video: `durations` (V,) seconds, `clips` (V,) how
-    many clips it has for the model after pooling or cutting, `clip_seconds` (V,) how long they are.
-    `summary` says what was left out, and how often each rule applied.
+    (N, 2) int64; `shares` (N, 2) float32 the moment's start and end as shares of its video; `weight` (N,)
+    float32 or None. Of each video: `durations` (V,) seconds, `clips` (V,) how many steps the system's grid of
+    answers has (clips after pooling or cutting, or cells of some clips), `clip_seconds` (V,) how long they
+    are. `tokens` is None where queries are ids of a tokenizer. `summary` says what was left out, and how
+    often each rule applied.
     """
 
     def __init__(
@@ -83,7 +100,7 @@ class Lessons:
         name: str,
         annotations: Annotations,
         inputs: Inputs,
-        tokens: Placed,
+        tokens: Placed | None,
         streams: Mapping[str, Placed],
         rules: Rules = Rules(),
         pairs: RelevantPairs | None = None,
@@ -95,8 +112,9 @@ class Lessons:
         rows = np.max([one.lengths for one in streams.values()], axis=0)
         self.durations = _durations(annotations.videos, rows, inputs.clip_seconds)
         self._rows = self._counted_rows(rows)
-        self.clips: Indices = np.minimum(self._rows, inputs.max_clips)
-        self.clip_seconds = np.array([inputs.clip_seconds_of(one) for one in self._rows.tolist()])
+        told = list(zip(self._rows.tolist(), self.durations.tolist(), strict=True))
+        self.clips: Indices = np.array([inputs.cells_of(count) for count, _ in told], np.int64)
+        self.clip_seconds = np.array([inputs.clip_seconds_of(*one) for one in told])
         self._counts = {**annotations.counts, **(counts or {})}
         chosen = self._usable()
         self.query, self.video = annotations.query[chosen], annotations.video[chosen]
@@ -107,11 +125,26 @@ class Lessons:
             self.clips[self.video],
             rules.labels,
         )
+        self.shares = self._shares(chosen)
         relevance = annotations.relevance[chosen].astype(np.float32)
         self.weight: NDArray[np.float32] | None = relevance if rules.weights == "relevance" else None
-        self._groups = _groups(annotations.queries, by_text=rules.positives == "sentence")
-        self._known = self._known_pairs()
         self._pair_rows = None if pairs is None else self._rows_of_pairs(pairs)
+        self._groups = self._groups_of_queries()
+        self._known = self._known_pairs()
+        self._negatives: Negatives | None = None
+
+    def choose_negatives(self, negatives: Negatives) -> None:
+        """Let every batch have the hard negatives that are chosen for it."""
+        self._negatives = negatives
+
+    @property
+    def known(self) -> tuple[Indices, Indices]:
+        """Rows of queries and of videos (K,) of all pairs that are no negatives, one's own among them."""
+        own = self.query, self.video
+        if self._known is None:
+            return own
+        found = joined_by((np.arange(len(self.queries)), self._groups), self._known.rows)
+        return np.concatenate([own[0], found[0]]), np.concatenate([own[1], found[1]])
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -162,6 +195,9 @@ class Lessons:
         """Some lessons as a model reads them; a video that several of them share comes once."""
         query, video = self.query[lessons], self.video[lessons]
         videos, video_of = _in_order(video)
+        drawn = None if self._negatives is None else self._negatives.drawn(query, videos, epoch)
+        if drawn is not None:
+            videos = drawn.videos
         own = video_of[:, None] == np.arange(len(videos))
         known = own if self._known is None else own | self._known.block(self._groups[query], videos)
         return Batch(
@@ -174,11 +210,24 @@ class Lessons:
             weight=None if self.weight is None else torch.from_numpy(self.weight[lessons]),
             epoch=epoch,
             progress=progress,
+            labels={"moments": torch.from_numpy(self.shares[lessons])},
+            **({} if drawn is None else self._chosen(drawn)),
         )
+
+    def _chosen(self, drawn: Drawn) -> dict[str, Any]:
+        """Fields of a batch that has hard negatives."""
+        others = self.query_batch(drawn.queries) if len(drawn.queries) else None
+        return {
+            "negatives": torch.from_numpy(drawn.negatives),
+            "other_queries": others,
+            "negative_queries": None if others is None else torch.from_numpy(drawn.negative_queries),
+        }
 
     def query_batch(self, rows: Indices | Sequence[int]) -> QueryBatch:
         """Some of `queries`, as a model reads them."""
         numbers = [int(row) for row in rows]
+        if self._tokens is None:
+            return self.inputs.sentences([self.queries[row].text for row in numbers])
         tokens = [self._tokens.rows(row) for row in numbers]
         return self.inputs.queries(
             [found for found in tokens if found is not None], [self.queries[row].id for row in numbers]
@@ -198,7 +247,8 @@ class Lessons:
     def _epoch(self, size: int, seed: int, epoch: int) -> list[Indices]:
         if not len(self):
             raise UsageError(f"{self.name}: has no lesson; expected judgements with a moment in their video")
-        return epoch_batches(self.clips[self.video], size, seed, epoch, self._rules.order)
+        groups = self.video if self._rules.batch_of == "videos" else None
+        return epoch_batches(self.clips[self.video], size, seed, epoch, self._rules.order, groups)
 
     def _counted_rows(self, rows: Indices) -> Indices:
         """(V,) rows that count: none behind the video's end, unless the labels are the released ones."""
@@ -206,6 +256,12 @@ class Lessons:
             return rows
         told = zip(rows.tolist(), self.durations.tolist(), self._video_ids, strict=True)
         return np.array([self.inputs.rows_in(*one) for one in told], np.int64)
+
+    def _shares(self, chosen: Indices) -> NDArray[np.float32]:
+        """(N, 2) start and end of the lessons' moments as shares of their videos, in [0, 1]."""
+        judged = self.annotations
+        seconds = np.stack([judged.start[chosen], judged.end[chosen]], 1)
+        return (seconds / self._ends()[chosen][:, None]).clip(0, 1).astype(np.float32)
 
     def _ends(self) -> NDArray[np.float64]:
         """(M,) the ends of the videos of all judgements."""
@@ -241,7 +297,22 @@ class Lessons:
             return None
         judged = self.annotations
         relevant = judged.relevance > 0
-        return KnownPairs(self._groups[judged.query[relevant]], judged.video[relevant], len(self.videos))
+        rows, video = self._groups[judged.query[relevant]], judged.video[relevant]
+        if self._rules.positives == "similar" and self._pairs is not None:
+            near = joined_by(similar_captions(self._pairs), (rows, video))
+            rows, video = np.concatenate([rows, near[0]]), np.concatenate([video, near[1]])
+        return KnownPairs(rows, video, len(self.videos))
+
+    def _groups_of_queries(self) -> Indices:
+        """(Q,) a number that queries share where they mean the same: of their words, or their own."""
+        by_caption = self._rules.positives == "similar" and self._pairs is not None
+        if not by_caption:
+            return _groups(self.queries, by_text=self._rules.positives == "sentence")
+        assert self._pairs is not None
+        assert self._pair_rows is not None
+        alone = np.arange(len(self.queries)) + len(self._pairs.captions)
+        captions = self._pairs.caption_of[np.maximum(self._pair_rows, 0)].astype(np.int64)
+        return np.where(self._pair_rows < 0, alone, captions)
 
     def _rows_of_pairs(self, pairs: RelevantPairs) -> Indices:
         """(Q,) rows of the relevant pairs; -1 for queries without a lesson that are not among them."""

@@ -21,11 +21,12 @@ from cuepoint.models.trained import Trained
 from cuepoint.training.experiment import Experiment, TrainingSettings
 from cuepoint.training.machine import Machine
 from cuepoint.training.material import Lessons, Material
-from cuepoint.training.optimizer import new_optimizer
+from cuepoint.training.negatives import HardNegatives, load_first_stage
+from cuepoint.training.optimizer import freeze, new_optimizer
 from cuepoint.training.outcome import Outcome
 from cuepoint.training.progress import Clock, Progress, Show
 from cuepoint.training.run_folder import RunFolder
-from cuepoint.training.schedule import SCHEDULES
+from cuepoint.training.schedule import SCHEDULES, after_milestones
 from cuepoint.training.seeds import seed_step, seed_weights
 from cuepoint.training.state import State, read_state, restore
 from cuepoint.training.validation import Validation, validate
@@ -77,7 +78,9 @@ class _Training:
             weight_decay=self.settings.weight_decay,
             max_norm=self.settings.max_norm,
             rates=self.settings.rates,
+            betas=(self.settings.betas[0], self.settings.betas[1]),
         )
+        freeze(self.model, self.settings.frozen, 0)
         self.state = State()
 
     def run(self, resume: bool) -> Outcome:
@@ -97,12 +100,32 @@ class _Training:
         if resume and self.folder.state_path.exists():
             self.state = read_state(self.folder.state_path)
             restore(self.folder.state_path, self.model, self.optimizer)
+        elif not self._begin_from_first_stage() and hasattr(self.model, "begin"):
+            self.model.begin()
+        self._choose_negatives()
         self.clock = Clock(self.state.seconds, self.state.step)
+
+    def _begin_from_first_stage(self) -> bool:
+        """Whether the training begins with the weights of another, which are then taken."""
+        place = self.experiment.data.first_stage
+        if place:
+            load_first_stage(self.model, Trained.from_pretrained(place), place)
+        return bool(place)
+
+    def _choose_negatives(self) -> None:
+        """Have the first stage choose hard negatives, where there is one and some are asked for."""
+        data = self.experiment.data
+        if data.first_stage and (data.negatives.videos or data.negatives.queries):
+            first = Trained.from_pretrained(data.first_stage)
+            device, seed = self.machine.device, self.settings.seed
+            chosen = HardNegatives.open(first, self.lessons, data.negatives, seed, device)
+            self.lessons.choose_negatives(chosen)
 
     def _epoch(self) -> None:
         """What is left of the state's epoch."""
         state, settings = self.state, self.settings
         self.model.train()
+        freeze(self.model, settings.frozen, state.epoch)
         batches = self.lessons.batches(
             size=settings.batch_size,
             epoch=state.epoch,
@@ -131,6 +154,7 @@ class _Training:
         state, settings = self.state, self.settings
         seed_step(settings.seed, state.step)
         share = SCHEDULES[settings.schedule](state.step, self.steps, settings.warmup)
+        share *= after_milestones(state.epoch, settings.milestones, settings.milestone_factor)
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * share * group["rate"]
         self.optimizer.zero_grad(set_to_none=True)

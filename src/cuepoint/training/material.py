@@ -17,11 +17,12 @@ from cuepoint.features import FeatureSource, open_features
 from cuepoint.features.gathered import Gathered, through_cache
 from cuepoint.formats import read_annotations
 from cuepoint.formats.columns import Annotations
-from cuepoint.models.inputs import Inputs, LongVideos
+from cuepoint.models.inputs import Inputs, LongVideos, StreamInput
 from cuepoint.relevance.pairs import RelevantPairs
 from cuepoint.training import checks
 from cuepoint.training.batches import Labels, Order
-from cuepoint.training.lessons import Lessons, Placed, Positives, Rules
+from cuepoint.training.lessons import BatchOf, Lessons, Placed, Positives, Rules
+from cuepoint.training.negatives import NegativeSettings
 from cuepoint.types import UsageError, Video
 
 __all__ = ["DataSettings", "FeatureSettings", "Labels", "Lessons", "Material"]
@@ -38,8 +39,13 @@ class DataSettings:
     `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each lesson by its
     judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
     `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
-    are judged relevant to it; "sentence", also those of queries of the same words; "own", its own alone.
-    `order` "by-length" puts videos of similar length into one batch.
+    are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
+    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own", its
+    own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
+    `training.batch_size` counts videos, and each comes with all its queries.
+
+    `first_stage` is the folder of a training (CroCs' second stage): this one begins with its weights, and has
+    it choose the hard negatives that `negatives` asks for.
     """
 
     train: str = ""
@@ -52,13 +58,24 @@ class DataSettings:
     labels: Labels = "inclusive"
     positives: Positives = "judged"
     order: Order = "random"
+    batch_of: BatchOf = "queries"
+    first_stage: str = ""
+    negatives: NegativeSettings = field(default_factory=NegativeSettings)
+
+    def __post_init__(self) -> None:
+        if self.positives == "similar" and not self.pairs:
+            raise UsageError(
+                "positives is 'similar' and pairs is missing; make them with `cuepoint relevance pairs "
+                "--detector sent --threshold 0.9`"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSettings:
     """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
 
-    `query` is the file of token features, `streams` stream name -> file; "{split}" in a name stands for
+    `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
+    folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
     train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
     `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
     memory; larger files are read as they are needed. `cache` is a folder for copies that open at once, none
@@ -73,6 +90,7 @@ class FeatureSettings:
     max_tokens: int = 30
     long_videos: LongVideos = "pool"
     tef: bool = False
+    clips_per_cell: int = 1
     normalise: bool = True
     normalise_query: bool = True
     memory_mb: int = 4096
@@ -170,6 +188,7 @@ class Material:
         self.close()
 
 
+_TOKENIZER = "tokenizer:"
 QUERY = ""
 """Stands for the tokens of queries among the streams of videos."""
 
@@ -231,10 +250,20 @@ class _Files:
 def _named(features: FeatureSettings) -> list[tuple[str, str]]:
     """Stream and file name of all feature files, the queries' first."""
     if not features.query:
-        raise UsageError("[features] names no query; accepted: the file of the queries' token features")
+        raise UsageError(
+            "[features] names no query; accepted: the file of the queries' token features, or tokenizer:NAME"
+        )
     if not features.streams:
         raise UsageError("[features.streams] is empty; accepted: stream = file, such as video = 'video.h5'")
+    if features.query.startswith(_TOKENIZER):
+        return list(features.streams.items())
     return [(QUERY, features.query), *features.streams.items()]
+
+
+def _tokenizer(features: FeatureSettings) -> str:
+    """The name of the tokenizer of queries; "" where they are features."""
+    name = features.query.removeprefix(_TOKENIZER)
+    return name if features.query.startswith(_TOKENIZER) else ""
 
 
 def _ids(stream: str, annotations: Annotations) -> list[str]:
@@ -271,19 +300,31 @@ def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
     firsts = {stream: next(iter(files.values())) for stream, files in sources.items()}
     streams = {name: one for name, one in firsts.items() if name != QUERY}
     files = {name: list(dict.fromkeys(sources[name].values())) for name in streams}
+    tokenizer = _tokenizer(features)
     return Inputs(
-        query=checks.stream_input(firsts[QUERY], features.normalise_query),
+        query=StreamInput(1, False)
+        if tokenizer
+        else checks.stream_input(firsts[QUERY], features.normalise_query),
         streams={name: checks.stream_input(one, features.normalise) for name, one in streams.items()},
         clip_seconds=checks.one_clip_length(features.clip_seconds, files),
         max_clips=features.max_clips,
         max_tokens=features.max_tokens,
         long_videos=features.long_videos,
         tef=features.tef,
+        clips_per_cell=features.clips_per_cell,
+        tokenizer=tokenizer,
     )
 
 
 def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
     """Raise where the features are not those that a checkpoint's inputs describe."""
+    if bool(inputs.tokenizer) == (QUERY in sources):
+        expected = (
+            f"ids ([features] query = 'tokenizer:{inputs.tokenizer}')" if inputs.tokenizer else "features"
+        )
+        raise UsageError(
+            f"[features] query: the checkpoint reads {expected}; the experiment names the other kind"
+        )
     named = set(sources) - {QUERY}
     if named != set(inputs.streams):
         raise UsageError(
@@ -311,7 +352,7 @@ def _lessons(
     pairs: RelevantPairs | None,
 ) -> Lessons:
     """The lessons of a split, checked and counted."""
-    tokens = placed[QUERY][split]
+    tokens = placed[QUERY][split] if QUERY in placed else None
     streams = {name: found[split] for name, found in placed.items() if name != QUERY}
     lengths = {name: one.lengths for name, one in streams.items()}
     checks.refuse_uneven(_ids("videos", annotations), lengths)
@@ -324,11 +365,21 @@ def _lessons(
         "videos have no known duration; that of their rows is taken": sum(
             video.duration is None for video in annotations.videos
         ),
-        **checks.count_tokens(inputs, tokens.lengths),
+        **checks.count_tokens(
+            inputs, _token_counts(inputs, annotations) if tokens is None else tokens.lengths
+        ),
     }
-    rules = Rules(data.labels, data.positives, data.weights, data.order)
+    rules = Rules(data.labels, data.positives, data.weights, data.order, data.batch_of)
     used = pairs if split == "train" else None
     return Lessons(split, annotations, inputs, tokens, streams, rules, used, counts)
+
+
+def _token_counts(inputs: Inputs, annotations: Annotations) -> Any:
+    """(Q,) ids of each query, by the tokenizer."""
+    from cuepoint.models._parts.text_encoder import tokens_of
+
+    sentences = [query.text for query in annotations.queries]
+    return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
 
 
 def _expected(videos: Sequence[Video], rows: Any, clip_seconds: float) -> Any:

@@ -84,6 +84,7 @@ def new_optimizer(
     weight_decay: float,
     max_norm: float,
     rates: Mapping[str, float] | None = None,
+    betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.Optimizer:
     """The optimizer of that name ("bertadam", "adamw") over a model's parameters.
 
@@ -95,16 +96,34 @@ def new_optimizer(
         part for group in decay_groups(model, weight_decay) for part in _by_rate(model, group, rates or {})
     ]
     if name == "bertadam":
-        return BertAdam(groups, learning_rate, max_norm=max_norm)
-    return torch.optim.AdamW(groups, lr=learning_rate, foreach=True)
+        return BertAdam(groups, learning_rate, max_norm=max_norm, betas=betas)
+    return torch.optim.AdamW(groups, lr=learning_rate, foreach=True, betas=betas)
+
+
+def freeze(model: nn.Module, epochs: Mapping[str, int], epoch: int) -> None:
+    """Let parameters whose names begin so learn only from that epoch on (0 is the first).
+
+    Raises UsageError for a beginning that fits no parameter.
+    """
+    if not epochs:
+        return
+    named = dict(model.named_parameters())
+    for prefix in epochs:
+        _refuse_unknown("training.frozen", prefix, named)
+    for name, parameter in named.items():
+        parameter.requires_grad_(all(epoch >= e for prefix, e in epochs.items() if name.startswith(prefix)))
+
+
+def _refuse_unknown(setting: str, prefix: str, names: Iterable[str]) -> None:
+    if not any(name.startswith(prefix) for name in names):
+        raise UsageError(f"{setting}: no parameter's name begins with {prefix!r}")
 
 
 def _by_rate(model: nn.Module, group: dict[str, Any], rates: Mapping[str, float]) -> list[dict[str, Any]]:
     """A group parted by multiples of the learning rate; raises UsageError for a name that fits nothing."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for prefix in rates:
-        if not any(name.startswith(prefix) for name in names.values()):
-            raise UsageError(f"training.rates: no parameter's name begins with {prefix!r}")
+        _refuse_unknown("training.rates", prefix, names.values())
     parted: dict[float, list[Tensor]] = {}
     for one in group["params"]:
         fitting = [rate for prefix, rate in rates.items() if names[id(one)].startswith(prefix)]

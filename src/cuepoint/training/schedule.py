@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def warmup_linear(step: int, steps: int, warmup: float) -> float:
     """The share of the learning rate at a step (0 is the first) of a training of `steps`.
@@ -25,6 +27,15 @@ def constant(step: int, steps: int, warmup: float) -> float:
     [0.0, 0.5, 1.0, 1.0]
     """
     return min(1.0, step / (warmup * max(1, steps))) if warmup else 1.0
+
+
+def after_milestones(epoch: int, milestones: Sequence[int], factor: float) -> float:
+    """The share of the learning rate in an epoch (0 is the first): `factor` for each milestone it has reached.
+
+    >>> [round(after_milestones(epoch, (8, 13), 0.1), 3) for epoch in (7, 8, 13)]
+    [1.0, 0.1, 0.01]
+    """
+    return factor ** sum(epoch >= one for one in milestones)
 
 
 SCHEDULES = {"linear": warmup_linear, "constant": constant}
