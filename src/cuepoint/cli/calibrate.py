@@ -1,19 +1,29 @@
-"""`cuepoint calibrate`: how often "match" and "no match" are wrong on a corpus."""
+"""`cuepoint calibrate`: how often the answers are wrong, of a corpus or of a trained system."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuepoint.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+from cuepoint.cli.splits import experiment_of, opened_split
+from cuepoint.types import UsageError
+
+if TYPE_CHECKING:
+    from cuepoint.ranking.confidence import TrainedReport
 
 _EPILOG = """\
 examples:
   cuepoint calibrate --corpus my.corpus
   cuepoint calibrate --corpus my.corpus --queries known.jsonl --out figures
-a line of --queries: {"query": "a red flower opens", "video": "flower.webm", "start": 1.5, "end": 4.0}"""
+a line of --queries: {"query": "a red flower opens", "video": "flower.webm", "start": 1.5, "end": 4.0}
+
+  cuepoint calibrate --checkpoint runs/xml --features features
+  cuepoint calibrate --checkpoint runs/xml --features features --pools pools.json --out figures
+the calibration of a checkpoint is kept in its folder; `search --model` and `run --confidence` use it"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -22,7 +32,8 @@ def add_parser(verbs: Any) -> None:
         "calibrate",
         help="measure how often the answers are wrong",
         description="Ask a corpus unrelated questions and questions whose answer is known, with their true "
-        "video in and taken out; say how often the answers are wrong, and keep it with the corpus.",
+        "video in and taken out; say how often the answers are wrong, and keep it with the corpus. Or ask a "
+        "trained system the queries of a split, and keep it with the checkpoint.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -35,13 +46,39 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="folder for the diagrams (SVG, PNG) and calibration.json"
     )
+    _add_checkpoint(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another command writes to the corpus")
     add_format(parser)
     parser.set_defaults(run=run)
 
 
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a trained system, in place of a corpus")
+    add = group.add_argument
+    add("--checkpoint", metavar="RUN", help="folder of a trained system, whose answers are calibrated")
+    add("--features", metavar="DIR", help="folder of the feature files")
+    add("--split", metavar="NAME", default="validation", help="train, validation (default) or test")
+    add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
+    add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
+    add("--pools", metavar="FILE", help="pools of the split's queries, checked by an MVMR construction")
+    add("--pool-size", metavar="N", type=int, default=50, help="without --pools: videos drawn for each query")
+    add(
+        "--method",
+        choices=("temperature", "isotonic"),
+        help="the curve (default: isotonic from 1,000 answers on, with fewer temperature)",
+    )
+    add("--raw", choices=("margin", "top"), default="margin", help="the number that confidence is told from")
+    add("--iou", type=float, default=0.5, help="what a right first moment shares with a positive (0.5)")
+    add("--seed", type=int, default=0, help="of what is drawn")
+    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+
+
 def run(options: argparse.Namespace) -> int:
     """Measure, show, and write the figures."""
+    if options.checkpoint:
+        return _run_checkpoint(options)
+    if options.features or options.pools:
+        raise UsageError("--features and --pools are for the calibration of a --checkpoint, which is missing")
     corpus = open_corpus(options)
     report = corpus.calibrate(options.queries, wait=options.wait, progress=_progress())
     written = report.write(Path(options.out)) if options.out else []
@@ -50,6 +87,70 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_lines([*report.lines(), *(f"written: {path}" for path in written)])
     return 0
+
+
+def _run_checkpoint(options: argparse.Namespace) -> int:
+    """Calibrate a trained system on a split, keep it with the checkpoint, show it."""
+    _check(options)
+    report = _calibrated(options)
+    kept = report.confidence.save(options.checkpoint)
+    files = [kept]
+    if options.out:
+        from cuepoint.confidence_figures import write_report
+
+        files += write_report(report, Path(options.out))
+    if wants_json(options):
+        print_json({**report.to_json(), "files": [str(path) for path in files]})
+    else:
+        print_lines([*report.lines(), *(f"written: {path}" for path in files)])
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not options.features:
+        raise UsageError("--checkpoint needs --features DIR: the feature files of the split to calibrate on")
+    if not Path(options.checkpoint).is_dir():
+        raise UsageError(
+            f"--checkpoint {options.checkpoint}: no such folder; a calibration is kept in the folder of a "
+            "trained system"
+        )
+    if options.queries:
+        raise UsageError("--queries are for a corpus; a checkpoint is calibrated on the queries of --split")
+    if not 0 < options.iou <= 1:
+        raise UsageError(f"--iou {options.iou}: accepted: a number above 0, at most 1")
+
+
+def _calibrated(options: argparse.Namespace) -> TrainedReport:
+    from cuepoint import formats
+    from cuepoint.models.trained import Trained
+    from cuepoint.ranking.confidence import calibrated
+    from cuepoint.ranking.pooled_split import pooled_split
+    from cuepoint.ranking.trials import run_trials, with_drawn_pools
+    from cuepoint.training.machine import open_machine
+
+    trained = Trained.from_pretrained(options.checkpoint)
+    trained.model.to(open_machine(options.device).device)
+    experiment = experiment_of(options.checkpoint, options.experiment, options.data)
+    with ExitStack() as files:
+        lessons = opened_split(files, trained, experiment, options.features, options.split)
+        if options.pools:
+            pools = formats.read_annotations(options.pools)
+        else:
+            pools = with_drawn_pools(lessons.annotations, options.pool_size, options.seed)
+        split = pooled_split(lessons, pools)
+        told = _progress()
+        trials = run_trials(
+            trained, split, iou=options.iou, seed=options.seed, progress=lambda done, of: told(done / of)
+        )
+    return calibrated(
+        trials,
+        trained.fingerprint,
+        trained.system,
+        split=f"{options.split}, pools of {Path(options.pools).name}" if options.pools else options.split,
+        iou=options.iou,
+        method=options.method,
+        definition=options.raw,
+    )
 
 
 def _progress() -> Any:
