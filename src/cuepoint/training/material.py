@@ -40,8 +40,8 @@ class DataSettings:
     judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
     `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
     are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
-    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own", its
-    own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
+    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
+    its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
     `training.batch_size` counts videos, and each comes with all its queries.
 
     `first_stage` is the folder of a training (CroCs' second stage): this one begins with its weights, and has
@@ -319,12 +319,8 @@ def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
 def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
     """Raise where the features are not those that a checkpoint's inputs describe."""
     if bool(inputs.tokenizer) == (QUERY in sources):
-        expected = (
-            f"ids ([features] query = 'tokenizer:{inputs.tokenizer}')" if inputs.tokenizer else "features"
-        )
-        raise UsageError(
-            f"[features] query: the checkpoint reads {expected}; the experiment names the other kind"
-        )
+        reads = f"ids, query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "features of words"
+        raise UsageError(f"[features] query names the other kind: the checkpoint reads {reads}")
     named = set(sources) - {QUERY}
     if named != set(inputs.streams):
         raise UsageError(

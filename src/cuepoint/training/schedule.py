@@ -30,7 +30,7 @@ def constant(step: int, steps: int, warmup: float) -> float:
 
 
 def after_milestones(epoch: int, milestones: Sequence[int], factor: float) -> float:
-    """The share of the learning rate in an epoch (0 is the first): `factor` for each milestone it has reached.
+    """The share of the learning rate in an epoch (0 is the first): `factor` for each milestone reached.
 
     >>> [round(after_milestones(epoch, (8, 13), 0.1), 3) for epoch in (7, 8, 13)]
     [1.0, 0.1, 0.01]
