@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cuepoint.formats.columns import Annotations
 from cuepoint.models._parts.crocs_released import (
     drawn_sentences,
     filtered_matching,
@@ -40,8 +39,8 @@ from cuepoint.models._parts.mutual_matching import (
     scaled_bce,
 )
 from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from cuepoint.relevance.similar_videos import similar_videos
-from cuepoint.types import Query, Video
+from cuepoint.training.batches import joined_by
+from cuepoint.training.similar import similar_captions
 
 FILTERED = ("A_own_zero", "B_own_one", "C_none_filtered")
 
@@ -232,21 +231,6 @@ def test_a_row_that_is_not_there_adds_nothing_to_the_loss_of_drawn_sentences() -
 # --- equations 1 to 3
 
 
-def _split(case: Case) -> Annotations:
-    own = np.asarray(case.arrays["video_of_query"], np.int64)
-    count, videos = len(own), case.config["V"]
-    return Annotations(
-        "golden",
-        tuple(Video(f"v{row}", 10.0) for row in range(videos)),
-        tuple(Query(f"q{row}", f"caption {row}") for row in range(count)),
-        np.arange(count),
-        own,
-        np.zeros(count),
-        np.ones(count),
-        np.ones(count),
-    )
-
-
 def _pairs(case: Case) -> RelevantPairs:
     """The relevant pairs of queries that are similar enough, every query with a caption of its own."""
     similarity = case.arrays["query_query_sim"]
@@ -267,9 +251,10 @@ def _pairs(case: Case) -> RelevantPairs:
 @pytest.mark.parametrize("path", cases("sampling_probabilities"), ids=lambda path: path.stem)
 def test_what_is_similar_is_what_equation_1_leaves_out(path: Path) -> None:
     case = Case(path)
-    query, video = similar_videos(_pairs(case), _split(case))
+    own = np.arange(case.config["Q"]), np.asarray(case.arrays["video_of_query"], np.int64)
     candidates = np.ones(case.arrays["s_te"].shape, bool)
-    candidates[query, video] = False
+    candidates[own] = False
+    candidates[joined_by(similar_captions(_pairs(case)), own)] = False
     np.testing.assert_array_equal(candidates, case.arrays["negative_candidate_mask_eq1"])
     assert 0 < candidates.sum() < candidates.size
 

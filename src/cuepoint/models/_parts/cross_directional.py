@@ -3,7 +3,7 @@
 Equation 1 leaves out videos that may answer a query; equations 2 and 3 draw the rest by how close their
 matching score comes to that of the truth. The sentences are not clear everywhere. How they are read here:
 
-- Equation 1, V-(q) = {v | s_te(q, v) < t_tr}, is `relevance.similar_videos`: s_te(q, v) is the largest
+- Equation 1, V-(q) = {v | s_te(q, v) < t_tr}, is `[data] positives = "similar"`: s_te(q, v) is the largest
   similarity of q with any sentence of v (section 4.1), also with those that are not in the batch. "Above the
   threshold" and "< t" disagree on equality; the equation counts: a similarity of exactly t is no negative.
 - r(q, v) is the matching score s = s_iou * s_rmm (equation 6) of the video's best moment (equation 3), also
