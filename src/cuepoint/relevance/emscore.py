@@ -47,7 +47,7 @@ class Words:
 
     starts: Indices
     ids: Indices
-    vectors: NDArray[np.floating[Any]]
+    vectors: Floats
     whole: Floats
     made_by: str
     times: Indices
@@ -87,10 +87,18 @@ class Frames:
         pooled = [_prepared(rows, most, as_released) for rows in videos]
         if not pooled:
             raise UsageError("there are no videos to take frames of")
-        starts = np.cumsum([0, *map(len, pooled)], dtype=np.int64)
-        vectors = np.concatenate(pooled)
+        starts, vectors = _joined(pooled)
         sums = np.add.reduceat(vectors, starts[:-1], axis=0, dtype=np.float64)
         return cls(starts, vectors, unit_length(sums), made_by)
+
+
+def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
+    """(where each begins, all rows); the list is empty afterwards, so that nothing is held twice."""
+    starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    rows = np.empty((int(starts[-1]), parts[0].shape[1]), np.float32)
+    for number in reversed(range(len(parts))):
+        rows[starts[number] : starts[number + 1]] = parts.pop()
+    return starts, rows
 
 
 def _prepared(rows: NDArray[Any], most: int, as_released: bool) -> Floats:
@@ -217,7 +225,7 @@ def _fine(words: Words, sentences: Indices, frames: Floats, weights: Floats) -> 
     lengths = last - first
     begins = np.cumsum(lengths) - lengths
     rows = np.arange(int(lengths.sum())) + np.repeat(first - begins, lengths)
-    similar = words.vectors[rows].astype(np.float32, copy=False) @ frames.T
+    similar = words.vectors[rows] @ frames.T
     recall = np.maximum.reduceat(similar, begins, axis=0).mean(axis=1)
     best, weight = similar.max(axis=1), weights[rows]
     totals = np.add.reduceat(weight, begins)
@@ -247,22 +255,22 @@ def words_of(
     times: Indices | None = None,
     whole: Floats | None = None,
 ) -> Words:
-    """Words of texts, from a function that gives (ids, (L, D) vectors) of each; vectors become unit, 16 bit.
+    """Words of texts, from a function that gives (ids, (L, D) vectors) of each; vectors become unit.
 
     `whole` None takes the last word's vector, the end token, as CLIP does. Raises UsageError for vectors that
     are not finite.
     """
     ids: list[Indices] = []
-    vectors: list[NDArray[np.float16]] = []
+    vectors: list[Floats] = []
     ends: list[Floats] = []
     for text, (numbers, rows) in zip(texts, encode(texts), strict=True):
         if not np.isfinite(rows).all():
             raise UsageError(f"{made_by}: gave no finite vectors for {text[:60]!r}")
         unit = unit_length(rows)
         ids.append(np.asarray(numbers, np.int64))
-        vectors.append(unit.astype(np.float16))
+        vectors.append(unit)
         ends.append(unit[-1])
-    starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+    starts, joined = _joined(vectors)
     said = np.ones(len(ids), np.int64) if times is None else np.asarray(times, np.int64)
     held = np.stack(ends) if whole is None else whole
-    return Words(starts, np.concatenate(ids), np.concatenate(vectors), held, made_by, said)
+    return Words(starts, np.concatenate(ids), joined, held, made_by, said)
