@@ -60,6 +60,7 @@ class Found:
 
     moments: Sequence[ScoredMoment]
     notes: Sequence[str] = ()
+    thresholds: Thresholds | None = None
 
 
 class Finder(Protocol):
@@ -256,7 +257,8 @@ class Searcher:
         notes += said_of_filter
         if model is not None:
             found = model.find(words, k, allowed, self)
-            ranked, answer, doubt = list(found.moments), _answer_of(found), _unmeasured(model)
+            ranked = list(found.moments)
+            answer, doubt = _judged_by(found, model)
             notes += found.notes
         else:
             answers = self._find_in(words, allowed, streams)
@@ -264,7 +266,7 @@ class Searcher:
             answer, doubt = _judged(words, ranked, answers, self._thresholds)
         kept = [found for found in ranked if (found.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(f"{_UNCALIBRATED}; ask without a least confidence")
+            notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
         ids = sorted({found.moment.video_id for found in kept})
         videos = {record.video_id: record for record in self._store.videos(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
@@ -391,12 +393,17 @@ def said_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
     return next((one for one in answers if words and len(one.moments) and one.says(0, words)), None)
 
 
-def _answer_of(found: Found) -> Answer:
-    return "unsure" if found.moments else "no_match"
-
-
-def _unmeasured(model: Finder) -> str:
-    return f"how sure an answer of {printable(model.name)} is, has not been measured on this corpus"
+def _judged_by(found: Found, model: Finder) -> tuple[Answer, str]:
+    """The answer of a trained system in one word, and why it is "unsure" where it is."""
+    confidence = found.moments[0].confidence if found.moments else None
+    thresholds = found.thresholds or FIXED
+    answer = answer_for(confidence, found=bool(found.moments), thresholds=thresholds)
+    if answer != "unsure":
+        return answer, ""
+    name = printable(model.name)
+    if confidence is None:
+        return answer, f"how sure an answer of {name} is, has not been measured on this corpus"
+    return answer, f"{name} is about as sure of queries that have no answer"
 
 
 def _judged(

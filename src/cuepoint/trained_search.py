@@ -8,7 +8,9 @@ from the search that needs no training.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress as suppress_errors
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -38,9 +40,12 @@ from cuepoint.models.decoding import best_spans, seconds_of
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
 from cuepoint.overlap import suppress
+from cuepoint.ranking.confidence import FILE as CALIBRATION
+from cuepoint.ranking.confidence import TrainedConfidence, load_confidence
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import best_moments, can_localize
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
+from cuepoint.ranking.trials import Background
 from cuepoint.search import Found, Searcher, shortened
 from cuepoint.types import Evidence, Moment, ScoredMoment, UsageError
 
@@ -61,6 +66,8 @@ _EXACT_A_MOMENT = 2
 NMS = 0.5
 """Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
 _SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
+# Share of the videos that may be new or gone before what chance scores is asked again.
+_CHANGED = 0.1
 # How long a search waits for another writer before it answers from what is encoded so far.
 _WAIT_SECONDS = 2.0
 
@@ -70,16 +77,21 @@ class LoadedModel:
     """A trained system, opened: `name` is what people call it, `place` where it lies.
 
     `stamp` changes when the files are replaced; None for one that was made in Python or came from a hub.
+    `confidence` says how sure its answers are, where that was measured (`cuepoint calibrate --checkpoint`).
     """
 
     trained: Trained
     name: str
     place: str
     stamp: tuple[int, ...] | None
+    confidence: TrainedConfidence | None = None
 
 
 def load_model(model: str | Path | Trained) -> LoadedModel:
-    """A trained system by its folder, or by its name on a hub. Raises UsageError, FormatError."""
+    """A trained system by its folder, or by its name on a hub.
+
+    Raises UsageError and FormatError, also for the calibration of another checkpoint beside it.
+    """
     if isinstance(model, Trained):
         return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
     folder = Path(model).expanduser()
@@ -87,12 +99,13 @@ def load_model(model: str | Path | Trained) -> LoadedModel:
     stamp = stamp_of(folder) if here else None
     trained = Trained.from_pretrained(folder if here else model)
     place = str(folder.resolve()) if here else str(model)
-    return LoadedModel(trained, folder.name or str(model), place, stamp)
+    confidence = load_confidence(folder, trained.fingerprint) if here else None
+    return LoadedModel(trained, folder.name or str(model), place, stamp, confidence)
 
 
 def stamp_of(folder: Path) -> tuple[int, ...]:
     """Sizes and times of a system's files: what changes when they are replaced."""
-    there = [path.stat() for name in (WEIGHTS, CONFIG) if (path := folder / name).is_file()]
+    there = [path.stat() for name in (WEIGHTS, CONFIG, CALIBRATION) if (path := folder / name).is_file()]
     return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))
 
 
@@ -124,6 +137,7 @@ class TrainedSearch:
         self._checked: int | None = None
         self._keys: Keys | None = None
         self._usable: frozenset[str] | None = None
+        self._background: tuple[int, Background] | None = None
 
     @property
     def name(self) -> str:
@@ -143,15 +157,52 @@ class TrainedSearch:
     def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._fresh()
-        encoded = self.asked(text)
         if self._usable is not None:
             wanted = sorted(self._usable) if allowed is None else allowed
             allowed = [name for name in wanted if name in self._usable]
         if allowed is not None and not allowed:
             return Found([], [*self._notes, *notes])
+        moments = self._found(keys, text, k, allowed, searcher)
+        known = self._loaded.confidence
+        if known is None or not moments:
+            return Found(moments, [*self._notes, *notes])
+        notes = [*self._notes, *notes]
+        try:
+            background = self._chance(keys, known, searcher) if known.definition == "margin" else None
+        except UsageError as error:
+            return Found(moments, [*notes, f"no confidence: {error}"])
+        sure = known.of_scores([one.score for one in moments], background).tolist()
+        moments = [replace(one, confidence=told) for one, told in zip(moments, sure, strict=True)]
+        measured = f"confidence was measured on {known.about['split']}, not on this corpus"
+        return Found(moments, [*notes, measured], known.thresholds)
+
+    def _found(
+        self, keys: Keys, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher
+    ) -> list[ScoredMoment]:
+        encoded = self.asked(text)
         kept = keys.encodings(self._candidates(keys, (text, encoded, k), allowed, searcher))
-        moments = self._moments(kept, encoded, k) if kept else []
-        return Found(moments, [*self._notes, *notes])
+        return self._moments(kept, encoded, k) if kept else []
+
+    def _chance(self, keys: Keys, known: TrainedConfidence, searcher: Searcher) -> Background:
+        """What the calibration's unrelated sentences score best in this corpus.
+
+        Asked on first use and kept with the corpus until a tenth of its videos has changed. It is of the
+        whole corpus, also where a search is limited to some videos: then confidence is too low, not too high.
+        """
+        count = keys.count()
+        fact, digest = f"chance:{self._fingerprint}", hashlib.sha256("\n".join(known.unrelated).encode())
+        if self._background is None:
+            kept = self._store.fact(fact)
+            if kept is not None and kept.get("sentences") == digest.hexdigest()[:16]:
+                self._background = (int(kept["videos"]), Background(kept["median"], kept["spread"]))
+        if self._background is None or abs(count - self._background[0]) > _CHANGED * self._background[0]:
+            best = [self._found(keys, text, 1, None, searcher) for text in known.unrelated]
+            background = Background.of([found[0].score for found in best if found])
+            self._background = (count, background)
+            told = {"videos": count, "median": background.median, "spread": background.spread}
+            with suppress_errors(CorpusBusy):
+                self._store.put_fact(fact, {**told, "sentences": digest.hexdigest()[:16]})
+        return self._background[1]
 
     def explained(self, text: str, video_id: str, found: Found, moments: Sequence[Ranked]) -> Explained:
         """What the system made of a query, with borders along one video; `moments` are what it `found`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
     from cuepoint.ranking.rank import Ranker
-    from cuepoint.ranking.split import Split
+    from cuepoint.ranking.split import Split, SplitRun
     from cuepoint.ranking.video_run import VideoRun
     from cuepoint.training.experiment import Experiment
     from cuepoint.training.material import Lessons
@@ -134,6 +134,8 @@ def run(options: argparse.Namespace) -> int:
         tasks = _tasks(options.task, ranker, name, pools=bool(split.annotations.pools))
         answers = SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
         source: RunSource = answers if len(tasks) == 1 else answers.in_memory()
+        if options.confidence:
+            source = _confident(options, trained, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
         told = _told(options, experiment, split, tasks, ranker, name)
     _show(options, told)
@@ -177,6 +179,22 @@ def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
     if options.pools is None:
         return lessons
     return pooled_split(lessons, formats.read_annotations(options.pools))
+
+
+def _confident(options: argparse.Namespace, trained: Trained, answers: SplitRun, name: str) -> RunSource:
+    """The answers, with how sure the first of each query is."""
+    from cuepoint.ranking.confidence import load_confidence
+    from cuepoint.ranking.confident_run import ConfidentRun
+
+    if name != "jsonl":
+        raise UsageError(f"--confidence: format {name} has no place for it; write JSON lines (run.jsonl)")
+    known = load_confidence(options.checkpoint, trained.fingerprint)
+    if known is None:
+        raise UsageError(
+            f"{options.checkpoint}: its answers are not calibrated; run `cuepoint calibrate --checkpoint "
+            f"{options.checkpoint} --features DIR` first, or leave out --confidence"
+        )
+    return ConfidentRun.of(answers, known)
 
 
 def _retriever(

@@ -176,8 +176,7 @@ class TrainedReport:
         told = ", ".join(f"{value:.3f} by {name}" for name, value in self.auroc.items())
         yield (
             f"right first answers: {about['right']:.1%} (IoU {kept.iou:g} or more); AUROC of answerable "
-            "against unanswerable "
-            + ", ".join(f"{value:.3f} by {name}" for name, value in self.auroc.items())
+            f"against unanswerable {told}"
         )
         yield (
             f"{kept.calibrator.to_json()['method']} on {kept.definition}: expected calibration error "
@@ -209,7 +208,8 @@ def calibrated(
     """A calibration from trials, and how good it is on videos that it did not see.
 
     For the report queries are parted by their video in two halves, each judged by what was fitted to the
-    other; what is kept is fitted to all. Without a `method` it is isotonic from `ENOUGH_TO_BEND` answers on. Raises UsageError where no first answer is right, or all are.
+    other; what is kept is fitted to all. Without a `method` it is isotonic from `ENOUGH_TO_BEND` answers on.
+    Raises UsageError where no first answer is right, or all are.
     """
     raw, right, group = _answers(trials, definition)
     method = method or ("isotonic" if len(raw) >= ENOUGH_TO_BEND else "temperature")

@@ -193,11 +193,19 @@ class Unrelated:
         `rows` (Q, P) are the videos, `real` which of them count. Queries of the same words are not unrelated.
         """
         found = np.where(real[None], self.best[:, rows], -np.inf).max(2).astype(np.float64)  # (U, Q)
+        return self._above(top, found, names, np.asarray(real.any(1)))
+
+    def margins_in_all(self, top: Floats, names: Sequence[str]) -> Floats:
+        """(Q,) the same where all videos of the corpus are searched."""
+        found = np.repeat(self.best.max(1).astype(np.float64)[:, None], len(names), axis=1)
+        return self._above(top, found, names, np.ones(len(names), bool))
+
+    def _above(self, top: Floats, found: Floats, names: Sequence[str], asked: Mask) -> Floats:
         own = np.array([self.same_words[name] for name in names])
         theirs = np.array([self.same_words[name] for name in self.ids])
         found[(theirs[:, None] == own) | ~np.isfinite(found)] = np.nan
         margins = np.full(len(names), np.nan)
-        for at in np.flatnonzero(real.any(1)).tolist():
+        for at in np.flatnonzero(asked).tolist():
             margins[at] = Background.of(found[:, at]).margin(float(top[at]))
         return margins
 
