@@ -10,7 +10,9 @@ What the papers leave open, and how it is read here:
 - clips have a learned table of places (equation 13 shows none); words have none, for the text encoder gave
   them theirs and their mean is taken;
 - heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
-  transformer's own paper; LayerNorm stands before the parts (`norm`), which learns at a rate of 1e-3;
+  transformer's own paper; LayerNorm stands before the parts (`norm`), as in CET;
+- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
+  see `frozen` and `rates` of an experiment's [training];
 - several streams lie side by side before equation 7;
 - the cross-entropy is a mean over the clips of a query's own video, then over queries: other videos have no
   part in it;
@@ -34,7 +36,9 @@ from cuepoint.models._parts.border_labels import border_loss, border_terms, inte
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.projection import PositionEmbedding, initialise, unit
 from cuepoint.models._parts.settings import faults
+from cuepoint.models._parts.text_encoder import mean_of_words
 from cuepoint.models._parts.transformer import Norm, TransformerEncoder, perceptron
+from cuepoint.models._parts.words import Words, strange_sizes
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -57,6 +61,12 @@ class Config:
     streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4096})
     """Stream -> width of its features."""
     query_width: int = 768
+    """Width of words' features; not used where there is a `text_encoder`."""
+    text_encoder: str = ""
+    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
+    words come as features)."""
+    text: Mapping[str, int] = field(default_factory=dict)
+    """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
     hidden: int = 512
     """d of the paper."""
     layers: int = 6
@@ -81,6 +91,7 @@ class Config:
 
     def _faults(self) -> Iterator[str]:
         yield from faults(self)
+        yield from strange_sizes(self.text)
         if not self.streams:
             yield "streams = {}: one stream at least is expected"
         for name in ("layers", "feedforward"):
@@ -101,7 +112,8 @@ class Model(nn.Module):
         self.config = config
         width = config.hidden
         self.clip_projection = nn.Linear(sum(config.streams.values()), width, bias=False)
-        self.token_projection = nn.Linear(config.query_width, width, bias=False)
+        self.words = Words(config.query_width, config.text if config.text_encoder else None)
+        self.token_projection = nn.Linear(self.words.width, width, bias=False)
         self.clip_positions = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
         self.encoder = TransformerEncoder(
             config.layers, width, config.heads, config.feedforward, config.dropout, config.norm
@@ -110,6 +122,10 @@ class Model(nn.Module):
         self.end = perceptron(width, width)
         initialise(self, config.initializer_range)
 
+    def begin(self) -> None:
+        """Read the pretrained text encoder, where there is one, before a training's first step."""
+        self.words.begin(self.config.text_encoder)
+
     @property
     def video_weight(self) -> float:
         """0: a video has no score of its own."""
@@ -117,8 +133,7 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `start` and `end`: unit vectors (Q, D) of equation 14; their mean searches the clips."""
-        mask = queries.mask[..., None]
-        pooled = torch.where(mask, queries.tokens, 0.0).sum(1) / mask.sum(1)
+        pooled = mean_of_words(self.words(queries), queries.mask)
         pooled = self.token_projection(pooled)  # linear: the mean of projected words is the projected mean
         start, end = unit(self.start(pooled)), unit(self.end(pooled))
         return QueryEncoding({"clips": unit(start + end)}, {"start": start, "end": end})
