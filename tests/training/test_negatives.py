@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.protocol import ClipBatch, QueryBatch
 from cuepoint.models.trained import Trained
 from cuepoint.training import negatives
-from cuepoint.training.negatives import HardNegatives, NegativeSettings, load_first_stage
+from cuepoint.training.negatives import HardNegatives, NegativeSettings, load_first_stage, open_first_stage
 from cuepoint.types import UsageError
 
 QUERIES, VIDEOS = 12, 7
@@ -294,3 +295,18 @@ def test_scores_that_are_no_shares_are_refused() -> None:
     )
     with pytest.raises(UsageError, match="logarithms of a share"):
         negatives.matching_scores(first, _Split())
+
+
+def test_a_first_stage_is_opened_for_each_seed(tmp_path: Path) -> None:
+    first = first_stage()
+    first.save_pretrained(tmp_path / "seed-7")
+    again = open_first_stage(str(tmp_path / "seed-{seed}"), 7, first.inputs)
+    assert again.fingerprint == first.fingerprint
+
+
+def test_a_first_stage_that_was_trained_on_other_features_is_refused(tmp_path: Path) -> None:
+    first = first_stage()
+    first.save_pretrained(tmp_path / "run")
+    other = dataclasses.replace(first.inputs, max_clips=64)
+    with pytest.raises(UsageError, match="run: the first stage has max_clips = 100, this training 64"):
+        open_first_stage(str(tmp_path / "run"), 0, other)

@@ -81,6 +81,11 @@ class Config(mmn.Config):
         """Which videos may answer a query is told by relevant pairs of queries."""
         return True
 
+    @property
+    def uses_negatives(self) -> bool:
+        """Whether a batch must have hard negatives."""
+        return self.stage == "second"
+
 
 class Model(mmn.Model):
     """CroCs with fresh weights: retriever and localizer (see `protocol`)."""

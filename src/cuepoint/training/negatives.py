@@ -9,6 +9,7 @@ Shapes: Q queries and V videos of a split; see `models._parts.cross_directional`
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuepoint.models._parts.cross_directional import MeanOf, draw, draw_logits, golden_means
+from cuepoint.models.inputs import Inputs
 from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.corpus import evaluating
@@ -297,6 +299,24 @@ def _room(queries: int, videos: int) -> Scores:
         return np.zeros((queries, videos), np.float16)
     with tempfile.TemporaryFile(prefix="cuepoint-scores-") as file:
         return np.memmap(file, np.float16, "w+", shape=(queries, videos))
+
+
+def open_first_stage(place: str, seed: int, inputs: Inputs) -> Trained:
+    """The system of a first stage's folder, in which "{seed}" stands for the seed of this training.
+
+    Raises UsageError where there is none, and where it was trained on other features or other ways to make
+    them ready than `inputs`; FormatError for a folder whose files are incomplete.
+    """
+    name = place.replace("{seed}", str(seed))
+    first_stage = Trained.from_pretrained(name)
+    for one in dataclasses.fields(inputs):
+        theirs, ours = getattr(first_stage.inputs, one.name), getattr(inputs, one.name)
+        if theirs != ours:
+            raise UsageError(
+                f"{name}: the first stage has {one.name} = {theirs!r}, this training {ours!r}; take the same "
+                "[features], or a first stage that was trained on these"
+            )
+    return first_stage
 
 
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
