@@ -37,7 +37,7 @@ class ConfidentRun:
     def of(cls, run: SplitRun, known: TrainedConfidence, seed: int = 0) -> ConfidentRun:
         """A run with confidences. Raises UsageError where they would mean nothing.
 
-        That is where another system chooses videos, or spans may have other lengths than when it was measured.
+        That is where another system chooses videos, or spans may have other lengths than when measured.
         """
         ranker = run.ranker
         own, measured = ranker.decoding, ranker.trained.decoding
