@@ -12,6 +12,7 @@ from cuepoint.types import UsageError
 _EPILOG = """\
 examples:
   cuepoint import-checkpoint xml results/tvr-video_sub/model.ckpt --out xml-released
+  cuepoint import-checkpoint mmn charades.pth --dataset charades --out mmn
   cuepoint import-checkpoint reloclnet model.ckpt --heads 8 --encoder query=my-bert --out reloclnet"""
 
 
@@ -26,7 +27,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("program", metavar="PROGRAM", help="xml or reloclnet")
+    parser.add_argument("program", metavar="PROGRAM", help="xml, reloclnet or mmn (CroCs likewise)")
     parser.add_argument("file", metavar="FILE", help="the checkpoint (model.ckpt)")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")
     parser.add_argument("--opt", metavar="FILE", help="the program's options (default: opt.json beside FILE)")
@@ -45,6 +46,9 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="what made the features of query, video or sub; may be given again",
     )
+    parser.add_argument(
+        "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos, whose map it has"
+    )
     add_format(parser)
     parser.set_defaults(run=run)
 
@@ -56,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
     out = Path(options.out)
     check_free(out)
-    asked = Asked(options.heads, options.clip_seconds, options.tef, _encoders(options.encoder))
+    encoders = _encoders(options.encoder)
+    asked = Asked(options.heads, options.clip_seconds, options.tef, encoders, options.dataset)
     opt = Path(options.opt) if options.opt else None
     imported = import_checkpoint(options.program, Path(options.file), asked, opt)
     imported.write(out)

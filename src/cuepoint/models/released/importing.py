@@ -56,7 +56,7 @@ class Imported:
             "parameters": sum(one.numel() for one in trained.model.state_dict().values()),
             "streams": dict(trained.inputs.widths),
             "hidden": trained.model.config.hidden,
-            "heads": trained.model.config.heads,
+            "heads": getattr(trained.model.config, "heads", None),
             "clip_seconds": trained.inputs.clip_seconds,
             "tef": trained.inputs.tef,
             "epoch": trained.about.get("epoch"),
@@ -103,7 +103,7 @@ def import_checkpoint(
         "not told by the file": "; ".join(released.guessed) or "nothing",
         **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
     }
-    trained = Trained(program, model.eval(), told.inputs, told.decoding, "as-released", about)
+    trained = Trained(program, model.eval(), told.inputs, told.decoding, told.labels, about)
     return Imported(trained, tuple(released.guessed))
 
 

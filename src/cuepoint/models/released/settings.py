@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cuepoint.formats.opened import FormatError
 from cuepoint.models.decoding import Decoding, Ends
@@ -39,22 +39,28 @@ _SHAPES = (
 class Asked:
     """What the caller says in place of the checkpoint; None: nothing.
 
-    `encoders` names what made the features of "query", "video" and "sub".
+    `encoders` names what made the features of "query", "video" and "sub"; `dataset` is what the checkpoint
+    was trained on, for programs whose settings go by it.
     """
 
     heads: int | None = None
     clip_seconds: float | None = None
     tef: bool | None = None
     encoders: Mapping[str, str] = field(default_factory=dict)
+    dataset: str = ""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an importer makes of a checkpoint: settings of our system, its inputs and its decoding."""
+    """What an importer makes of a checkpoint: settings of our system, its inputs and its decoding.
+
+    `labels` is what an end label stood for (`models.trained`).
+    """
 
     config: Mapping[str, Any]
     inputs: Inputs
     decoding: Decoding
+    labels: Literal["inclusive", "as-released"] = "as-released"
 
 
 class Released:
@@ -96,6 +102,7 @@ class Released:
             if self.has(_PROJECTED.format(name))
         }
         if not found:
+            self.size(_PROJECTED.format(QUERY), 1)
             self.size(_PROJECTED.format(STREAMS[0]), 1)
         return found
 
@@ -223,6 +230,8 @@ class Released:
     def _check_told(self) -> None:
         """FormatError where settings are not those of the tensors: an opt.json of another run."""
         for name, parameter, axis in _SHAPES:
+            if not self.has(parameter):  # another program's; who needs it will miss it
+                continue
             size = self.size(parameter, axis)
             if self._told.get(name, size) != size:
                 raise FormatError(
