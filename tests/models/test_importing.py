@@ -451,7 +451,7 @@ def test_a_checkpoint_of_another_program_is_told_by_its_parameters(small: Path) 
     torch.save({"model": {"layer.weight": torch.zeros(2, 2)}}, small)
     with pytest.raises(FormatError, match=r"lacks parameter 'query_input_proj.net.1.weight'.*this program"):
         import_checkpoint("xml", small)
-    with pytest.raises(UsageError, match="'conquer': no such program; known: reloclnet, xml"):
+    with pytest.raises(UsageError, match="'conquer': no such program; known: mmn, reloclnet, xml"):
         import_checkpoint("conquer", small)
 
 
