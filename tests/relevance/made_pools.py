@@ -77,3 +77,19 @@ def annotated(videos: dict[str, Any], name: str = "made") -> Annotations:
             collector.add_query(f"{video_id}#{number}", text)
             collector.judge(f"{video_id}#{number}", video_id, *span)
     return collector.annotations()
+
+
+THINGS = ["opens the door", "reads a book", "pours the milk", "cuts an onion"]
+
+
+def household(videos: int = 24) -> Annotations:
+    """Video i shows thing i % 4, every sixth a second time at another moment; all videos differ in length."""
+    made = {}
+    for number in range(videos):
+        thing = THINGS[number % 4]
+        spans, texts = [[1.0, 4.0 + number % 3]], [f"person {thing}"]
+        if number % 6 == 0:
+            spans.append([8.0, 10.0])
+            texts.append(f"person {thing}.")
+        made[f"v{number:02d}"] = {"duration": 20.0 + number, "timestamps": spans, "sentences": texts}
+    return annotated(made)

@@ -33,7 +33,7 @@ from cuepoint.relevance.similarity import (
 from cuepoint.types import UsageError
 
 from .conftest import WordEncoder
-from .made_pools import Construction, GivenSimilarity, annotated, construction
+from .made_pools import THINGS, Construction, GivenSimilarity, annotated, construction, household
 
 RELEASED = Thresholds(strict=True)
 
@@ -122,21 +122,6 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
 
 
 # A data set with a known answer: eight ways of saying a thing, and as many of saying others.
-
-THINGS = ["opens the door", "reads a book", "pours the milk", "cuts an onion"]
-
-
-def household(videos: int = 24) -> Annotations:
-    """Video i shows thing i % 4, every sixth a second time at another moment; all videos differ in length."""
-    made = {}
-    for number in range(videos):
-        thing = THINGS[number % 4]
-        spans, texts = [[1.0, 4.0 + number % 3]], [f"person {thing}"]
-        if number % 6 == 0:
-            spans.append([8.0, 10.0])
-            texts.append(f"person {thing}.")
-        made[f"v{number:02d}"] = {"duration": 20.0 + number, "timestamps": spans, "sentences": texts}
-    return annotated(made)
 
 
 def built(annotations: Annotations | None = None, **settings: object) -> Pools:

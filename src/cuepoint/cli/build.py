@@ -316,7 +316,7 @@ def run_tasks(options: argparse.Namespace) -> int:
 
     out = Path(options.out)
     refuse_overwriting(out, options.pools)
-    annotations = read_annotations(options.pools)
+    annotations = read_annotations(_judgements(options))
     url = options.video_url or VIDEO_URL
     count = write_tasks(annotations, out, queries=options.queries, url=url, seed=options.seed)
     interface = out.with_suffix(".xml")
@@ -334,12 +334,18 @@ def run_answers(options: argparse.Namespace) -> int:
     from cuepoint.formats import read_annotations
     from cuepoint.relevance.people import judge_answers, read_answers
 
-    verdict = judge_answers(read_annotations(options.pools), read_answers(Path(options.answers)))
+    verdict = judge_answers(read_annotations(_judgements(options)), read_answers(Path(options.answers)))
     if wants_json(options):
         print_json(verdict.to_json())
     else:
         print_lines(verdict.lines())
     return 0
+
+
+def _judgements(options: argparse.Namespace) -> Path:
+    """The file that --pools means: of a folder, its qrels.jsonl, with which pools.jsonl is read."""
+    path = Path(options.pools)
+    return path / "qrels.jsonl" if path.is_dir() else path
 
 
 class _Progress:

@@ -336,6 +336,7 @@ def _scatter(axes: Axes, mapped: tuple[Indices, Floats], values: Floats, caption
 def _one_histogram(axes: Axes, values: Floats, pools: Pools) -> None:
     axes.hist(values, BINS // 2, color=BLUE)
     axes.set(xlabel="similarity with this sentence", ylabel="sentences", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
     _mark_thresholds(axes, pools)
 
 
@@ -344,6 +345,7 @@ def _all_histogram(axes: Axes, pools: Pools) -> None:
     share = pools.distance.histogram / max(1, int(pools.distance.histogram.sum()))
     axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=BLUE)
     axes.set(xlabel="similarity of two sentences", ylabel="share of pairs", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
     _mark_thresholds(axes, pools)
 
 
