@@ -251,13 +251,17 @@ class ProposalConvolution(nn.Module):
         """
         reach, whole = self.kernel // 2, self.as_released and self.training
         areas = _areas(self.counts, clips, reach, len(self.convs), whole)
-        present = there[:1] if bool(there.all()) else there
+        full = bool(there.all())
+        present = there[:1] if full else there
         rows = rows * there[..., None]
         layers = cast(
             "list[tuple[nn.Conv2d, nn.BatchNorm1d]]", list(zip(self.convs, self.norms, strict=True))
         )
-        for (conv, norm), before, after in zip(layers, areas, areas[1:], strict=False):
+        for number, (conv, norm) in enumerate(layers, 1):
+            before, after = areas[number - 1], areas[number]
             weight = _weights(present, before, after, self.kernel)
+            if not full and not whole:
+                weight = weight * _depended_on(there, areas[0], after, reach * (len(layers) - number))
             padding = reach + after.margin - before.margin
             box = functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding)
             rows = _normalised(norm, after.rows(box), weight > 0, whole).relu() * weight[..., None]
@@ -276,6 +280,12 @@ def _weights(present: Tensor, before: _Area, after: _Area, kernel: int) -> Tenso
         count = functional.conv2d(seen, ones, padding=kernel // 2 + after.margin - before.margin)
     count = after.rows(count)[..., 0].round()
     return torch.where(count > 0, 1 / count.clamp(min=1), 0.0)
+
+
+def _depended_on(there: Tensor, cells: _Area, after: _Area, reach: int) -> Tensor:
+    """(V, C) whether a place is within reach of a real cell of its own video; others see padding's share."""
+    around = functional.pad(cells.boxed(there[..., None].float()), [after.margin] * 4)
+    return after.rows(_dilated(around, reach))[..., 0]
 
 
 def _normalised(norm: nn.BatchNorm1d, rows: Tensor, real: Tensor, everything: bool) -> Tensor:
