@@ -246,3 +246,29 @@ def test_the_second_stage_without_negatives_says_where_they_come_from() -> None:
 def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         config_of("crocs", settings)
+
+
+def test_a_batch_goes_to_a_device_with_all_its_negatives() -> None:
+    moved = hard().to("meta")
+    assert moved.other_queries is not None
+    parts = (moved.negatives, moved.negative_queries, moved.other_queries.tokens, moved.other_queries.mask)
+    assert [one is not None and one.device.type for one in parts] == ["meta"] * 4
+
+
+def test_the_released_first_stage_keeps_what_it_filters_in_the_sum() -> None:
+    """A video that is similar to all still moves no sentence's loss, but it adds 1 for each of its cells."""
+    positives = batch().positives.clone()
+    positives[:, 4] = True
+    released, paper = model(as_released=True), model()
+    filtered = batch(positives=positives)
+    found = losses(released, filtered)
+    assert losses(released, moved_video(filtered, 4))["sentences"] == pytest.approx(found["sentences"])
+    rows = torch.tensor([0, 1, 2, 3, 5])
+    fewer = replace(
+        filtered,
+        videos=ClipBatch({"video": filtered.videos.streams["video"][rows]}, filtered.videos.mask[rows]),
+        positives=filtered.positives[:, rows],
+    )
+    assert losses(released, fewer)["sentences"] != pytest.approx(found["sentences"], rel=1e-3)
+    assert losses(paper, fewer)["sentences"] == pytest.approx(losses(paper, filtered)["sentences"], rel=1e-5)
+    assert "negatives" not in found
