@@ -126,7 +126,8 @@ class Ranker:
             encoding = self._encoded(queries, numbers)
             lists: dict[Task, RunBlock] = {}
             if "VCMR" in tasks or "VR" in tasks:
-                candidates = self._candidates(encoding, retrieval_queries or queries, numbers, names, pools)
+                asked = None if self._takes_whole(names, tasks, pools) else (retrieval_queries or queries)
+                candidates = self._candidates(encoding, asked, numbers, names, pools)
                 if "VR" in tasks:
                     lists["VR"] = self._videos(names, candidates)
                 if "VCMR" in tasks:
@@ -171,18 +172,31 @@ class Ranker:
     def _candidates(
         self,
         encoding: QueryEncoding,
-        queries: Queries,
+        queries: Queries | None,
         numbers: Indices,
         names: Sequence[str],
         pools: Mapping[str, Sequence[str]] | None,
     ) -> Candidates:
-        scores = self._video_scores(encoding, queries, numbers, names)
+        """The videos to look into; without `queries` all of the pools, whatever they score."""
+        if queries is None:
+            scores = torch.zeros((len(names), len(self.corpus)), device=device_of(self.trained.model))
+        else:
+            scores = self._video_scores(encoding, queries, numbers, names)
         allowed = None if pools is None else self._allowed(names, pools)
         count, most = self.decoding.top_videos, None if pools is None else widest(names, pools)
         if most is not None:
             # A system that does not choose videos looks into all of a pool.
-            count = min(count, most) if self._retrieves else most
+            count = min(count, most) if self._retrieves and queries is not None else most
         return best_videos(scores, count, None if allowed is None else allowed.to(scores.device))
+
+    def _takes_whole(
+        self, names: Sequence[str], tasks: Collection[Task], pools: Mapping[str, Sequence[str]] | None
+    ) -> bool:
+        """Whether what videos score changes nothing: whole pools are looked into, and it has no weight."""
+        most = None if pools is None else widest(names, pools)
+        if most is None or self.retriever is not None or "VR" in tasks:
+            return False
+        return most <= self.decoding.top_videos and not float(self.trained.model.video_weight)
 
     def _video_scores(
         self, encoding: QueryEncoding, queries: Queries, numbers: Indices, names: Sequence[str]

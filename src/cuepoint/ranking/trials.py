@@ -139,7 +139,8 @@ def asked(scorer: PoolScorer, split: Split, numbers: Indices, pools: Sequence[Se
     """The best moment of each video of their pools, for some queries."""
     model = scorer.model
     encoding = encoded(model, split, numbers)
-    said = score_corpus(model, encoding, scorer.corpus) if can_retrieve(model) else None
+    counts = scorer.weight and can_retrieve(model)
+    said = score_corpus(model, encoding, scorer.corpus) if counts else None
     return best_of_videos(scorer, encoding, pool_candidates(scorer.corpus, pools, said))
 
 
