@@ -7,13 +7,14 @@ beside the vectors where it stands there, else by their width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from cuepoint.features import FeatureSource, open_features
 from cuepoint.formats.columns import Annotations
+from cuepoint.index.records import VideoRecord
 from cuepoint.index.store import Store
 from cuepoint.relevance.emscore import EMScore, Frames
 from cuepoint.relevance.word_vectors import ClipWords, query_words
@@ -80,7 +81,8 @@ def corpus_scorer(
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on a corpus's pictures, the fingerprint of what made these).
 
-    A video of the data set is the corpus's of that id, or the one whose file has that name. Raises UsageError
+    A video of the data set is the corpus's of that id, or the one whose file has that name, with or without
+    its ending. Raises UsageError
     where one is missing or meant twice, and for a corpus without pictures.
     """
     store = Store.open(corpus, create=False)
@@ -91,7 +93,8 @@ def corpus_scorer(
             "visual "
             "check out with --no-visual"
         )
-    names = _names_in(annotations, [record.video_id for record in store.videos()], corpus)
+    records = [record for record in store.videos() if record.state == "done"]
+    names = _names_in(annotations, records, corpus)
     clip = ClipWords(info.encoder)
     store.check_stream("vision", clip.fingerprint, clip.name)
     rows = _clips(store, [names[video.id] for video in annotations.videos])
@@ -99,21 +102,22 @@ def corpus_scorer(
     return _scorer(annotations, clip, frames), info.fingerprint
 
 
-def _names_in(annotations: Annotations, known: Sequence[str], corpus: str) -> Mapping[str, str]:
+def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: str) -> Mapping[str, str]:
     """Video id of the data set -> id in the corpus."""
-    named: dict[str, list[str]] = {}
-    for name in known:
-        named.setdefault(PurePosixPath(name).stem, []).append(name)
-    whole = set(known)
+    named: dict[str, list[VideoRecord]] = {}
+    for record in records:
+        for name in {record.video_id, Path(record.path).name, Path(record.path).stem}:
+            named.setdefault(name, []).append(record)
     found = {}
     for video in annotations.videos:
-        fitting = [video.id] if video.id in whole else named.get(video.id, [])
-        if len(fitting) > 1:
+        fitting = named.get(video.id, [])
+        exact = [record for record in fitting if record.video_id == video.id] or fitting
+        if len(exact) > 1:
             raise UsageError(
-                f"{corpus}: {video.id!r} may be {fitting[0]!r} or {fitting[1]!r}; keep one of them"
+                f"{corpus}: {video.id!r} may be {exact[0].path!r} or {exact[1].path!r}; keep one of them"
             )
-        if fitting:
-            found[video.id] = fitting[0]
+        if exact:
+            found[video.id] = exact[0].video_id
     _require_all(annotations, set(found), corpus)
     return found
 

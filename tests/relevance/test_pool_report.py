@@ -90,7 +90,7 @@ def test_the_released_pools_count_as_the_golden_statistics_say(
 def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     shared_data: Path, statistics: dict[str, Any]
 ) -> None:
-    # The file has the sentences of positives; here the same is told from whose videos have that sentence. That
+    # The file has the sentences of positives; here this is told from whose videos have that sentence, which
     # counts a little more: a video may have the very sentence and be in the pool by another one.
     want = statistics["charades"]["exact_same_text_positive_fraction"]
     assert want <= count_pools(released(shared_data, "charades"), full_only=False).same_text < want + 0.02

@@ -87,8 +87,8 @@ class Frames:
         pooled = [_prepared(rows, most, as_released) for rows in videos]
         if not pooled:
             raise UsageError("there are no videos to take frames of")
+        sums = np.stack([rows.sum(axis=0, dtype=np.float64) for rows in pooled])
         starts, vectors = _joined(pooled)
-        sums = np.add.reduceat(vectors, starts[:-1], axis=0, dtype=np.float64)
         return cls(starts, vectors, unit_length(sums), made_by)
 
 

@@ -34,7 +34,7 @@ class ClipWords:
         self.name, self.fingerprint, self.width = encoder.name, encoder.fingerprint, encoder.dimension
         if importlib.util.find_spec("transformers") is None:
             raise EncoderUnavailable(f"{name}: EMScore reads CLIP's words through the package transformers")
-        from transformers import AutoConfig, AutoTokenizer, CLIPTextModelWithProjection
+        from transformers import AutoConfig, AutoTokenizer, CLIPModel
 
         folder = str(locate(name.removeprefix("clip:")).path)
         own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -46,9 +46,9 @@ class ClipWords:
             )
         with quiet_transformers():
             self._tokenizer = AutoTokenizer.from_pretrained(folder, **own)
-            model = CLIPTextModelWithProjection.from_pretrained(folder, use_safetensors=True, **own)
-        self._model = model.eval()
-        self._longest = int(self._model.config.max_position_embeddings)
+            model = CLIPModel.from_pretrained(folder, use_safetensors=True, **own).eval()
+        self._text, self._projection = model.text_model, model.text_projection  # the pictures' side is let go
+        self._longest = int(model.config.text_config.max_position_embeddings)
 
     def encode(self, texts: Sequence[str]) -> Iterator[tuple[Indices, Floats]]:
         """(ids, (L, D) vectors) of each text, start and end tokens included; not of unit length."""
@@ -60,8 +60,8 @@ class ClipWords:
                 part, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
             )
             with torch.inference_mode():
-                hidden = self._model.text_model(**tokens).last_hidden_state
-                vectors = self._model.text_projection(hidden).float().numpy()
+                hidden = self._text(**tokens).last_hidden_state
+                vectors = self._projection(hidden).float().numpy()
             ids, lengths = tokens["input_ids"].numpy(), tokens["attention_mask"].sum(1).tolist()
             for row, length in enumerate(lengths):
                 yield ids[row, :length].astype(np.int64), vectors[row, :length]
