@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.features.resample import average_down_to
+from cuepoint.features.resample import average_down_to, average_to_length
 from cuepoint.models.inputs import Inputs, StreamInput, endpoint_features
 from cuepoint.types import UsageError
 
@@ -207,3 +207,73 @@ def test_uniform_sampling_and_unit_length_are_the_released_ones(golden: Path) ->
 
 def test_endpoint_features_of_nothing_are_nothing() -> None:
     assert endpoint_features(np.zeros(0, np.int64), np.zeros((0, 1), bool)).shape == (0, 1, 2)
+
+
+# --- an even grid, and cells of several clips
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 21])
+def test_an_even_grid_has_as_many_clips_for_every_video(count: int) -> None:
+    told = inputs(long_videos="even", max_clips=8)
+    batch = told.clips([{"video": rows(count)}, {"video": rows(3)}])
+    assert batch.mask.tolist() == [[True] * 8] * 2
+    unit = rows(count) / np.linalg.norm(rows(count), axis=1, keepdims=True)
+    expected = average_to_length(unit, 8)
+    torch.testing.assert_close(batch.streams["video"][0], torch.from_numpy(expected), atol=1e-6, rtol=0)
+
+
+def test_an_even_grid_is_a_share_of_the_videos_duration() -> None:
+    told = inputs(long_videos="even", max_clips=8, clips_per_cell=2, clip_seconds=3.0)
+    assert told.clips_of(21) == 8
+    assert told.cells_of(21) == 4
+    assert told.clip_seconds_of(21, 50.0) == 12.5
+    assert told.clip_seconds_of(21) == 21 * 3.0 / 4
+    assert told.rows_of({"video": rows(21)}, 5.0) == 21, "however long a row is told to be"
+
+
+def test_cells_of_clips_on_the_usual_grid() -> None:
+    told = inputs(max_clips=8, clips_per_cell=3, clip_seconds=2.0)
+    assert [told.cells_of(count) for count in (1, 3, 4, 20)] == [1, 1, 2, 3]
+    assert told.clip_seconds_of(4) == 6.0
+    assert told.clip_seconds_of(16) == 12.0
+
+
+def test_a_row_that_is_not_finite_is_named_on_an_even_grid_too() -> None:
+    wrong = rows(5)
+    wrong[2, 1] = np.nan
+    with pytest.raises(UsageError, match=r"video 'v', stream 'video': row \d+ is not finite"):
+        inputs(long_videos="even", max_clips=8).clips([{"video": wrong}], names=["v"])
+
+
+def test_what_says_nothing_is_not_written_and_the_rest_comes_back() -> None:
+    assert not {"clips_per_cell", "tokenizer"} & set(inputs().to_json())
+    told = inputs(long_videos="even", clips_per_cell=2, tokenizer="some")
+    assert Inputs.from_json(json.loads(json.dumps(told.to_json()))) == told
+
+
+@pytest.mark.parametrize("size", [0, True, 1.5])
+def test_a_cell_has_one_clip_or_more(size: Any) -> None:
+    with pytest.raises(UsageError, match="clips_per_cell is"):
+        inputs(clips_per_cell=size)
+
+
+def test_sentences_without_a_tokenizer_are_refused() -> None:
+    with pytest.raises(UsageError, match="this system reads features of words"):
+        inputs().sentences(["a door"])
+
+
+def test_averages_are_those_of_the_program(golden: Path) -> None:
+    paths = sorted((golden / "mmn").glob("data_utils*.npz"))
+    if not paths:
+        pytest.skip(f"{golden / 'mmn'} has no data_utils.npz")
+    for path in paths:
+        with np.load(path) as file:
+            numbers = [name.split(".")[1] for name in file.files if name.endswith(".in_raw")]
+            assert numbers
+            for number in numbers:
+                raw = file[f"avgfeats.{number}.in_raw"]
+                count = int(file[f"avgfeats.{number}.num_pre_clips"])
+                stream = {"video": StreamInput(raw.shape[1])}
+                told = Inputs(StreamInput(3), stream, long_videos="even-as-released", max_clips=count)
+                found = told.clips([{"video": raw}]).streams["video"][0]
+                np.testing.assert_allclose(found, file[f"avgfeats.{number}.out"], atol=1e-5)

@@ -21,7 +21,7 @@ from cuepoint.types import UsageError
 
 Rows = NDArray[np.floating[Any]]
 
-LongVideos = Literal["pool", "cut", "pool-as-released", "even"]
+LongVideos = Literal["pool", "cut", "pool-as-released", "even", "even-as-released"]
 
 _ADDED = np.float32(1e-5)
 """Added to a row's length before it is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
@@ -60,7 +60,8 @@ class Inputs:
     shares of the video (temporal endpoint features).
 
     "even": every video, short or long, has `max_clips` clips of equal time, as for the map of 2D-TAN and MMN;
-    rows are brought to unit length before they are averaged. `clips_per_cell`: so many clips make one step of
+    rows are brought to unit length before they are averaged. "even-as-released" is their program: as in
+    "pool-as-released" the last row is usually left out. `clips_per_cell`: so many clips make one step of
     the grid on which the system answers. `tokenizer`: queries are ids of that tokenizer (a folder, or a hub's
     repository), for a text encoder inside the system, and `query` says nothing.
     """
@@ -91,9 +92,14 @@ class Inputs:
         """Values in a row of each stream as the model sees it: the two columns of `tef` included."""
         return {name: one.width + 2 * self.tef for name, one in self.streams.items()}
 
+    @property
+    def is_even(self) -> bool:
+        """Whether every video has the same number of clips, each an equal share of it."""
+        return self.long_videos in ("even", "even-as-released")
+
     def clips_of(self, rows: int) -> int:
         """How many clips a video of that many rows has for the model."""
-        return self.max_clips if self.long_videos == "even" else min(rows, self.max_clips)
+        return self.max_clips if self.is_even else min(rows, self.max_clips)
 
     def cells_of(self, rows: int) -> int:
         """How many steps the grid of answers has in a video of that many rows."""
@@ -108,7 +114,7 @@ class Inputs:
         >>> Inputs(StreamInput(4), clip_seconds=1.5, max_clips=100).clip_seconds_of(200)
         3.0
         """
-        if self.long_videos == "even":
+        if self.is_even:
             return (rows * self.clip_seconds if duration is None else duration) / self.cells_of(rows)
         if self.long_videos == "pool" and rows > self.max_clips:
             return rows * self.clip_seconds / self.max_clips * self.clips_per_cell
@@ -124,7 +130,7 @@ class Inputs:
 
     def rows_in(self, rows: int, duration: float | None = None, name: str = "") -> int:
         """The same from the number of rows of the longest stream."""
-        if duration is None or self.long_videos == "even":
+        if duration is None or self.is_even:
             return rows
         clips = len(ClipGrid(self.clip_seconds, duration))
         if rows - clips > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
@@ -162,7 +168,7 @@ class Inputs:
                     _check_width(found, told.width, f"{named[at]}, stream {stream!r}")
                     ready = self._fitted(found, int(rows[at]), told.normalise)
                     block[at, : len(ready), : told.width] = ready
-            normalise = told.normalise and self.long_videos != "even"
+            normalise = told.normalise and not self.is_even
             _bring_to_unit(block[..., : told.width], normalise, named, f", stream {stream!r}")
             if self.tef:
                 block[..., told.width :] = endpoint_features(counts, mask)
@@ -237,13 +243,13 @@ class Inputs:
     def _fitted(self, rows: Rows, count: int, normalise: bool) -> Rows:
         """Rows of one stream of a video that has `count` of them, pooled or cut to `max_clips`."""
         kept = rows[:count]
-        if self.long_videos == "even":
+        if self.is_even:
             kept = unit_rows(kept) if normalise else kept
         elif count <= self.max_clips or self.long_videos == "cut":
             return kept[: self.max_clips]
         if len(kept) < count:
             kept = np.concatenate([kept, np.zeros((count - len(kept), kept.shape[1]), kept.dtype)])
-        released = self.long_videos == "pool-as-released"
+        released = self.long_videos.endswith("as-released")
         return average_to_length(kept, self.max_clips, as_released=released)
 
 

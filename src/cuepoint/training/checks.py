@@ -188,7 +188,7 @@ def count_videos(
 ) -> dict[str, int]:
     """How many videos each rule applies to; `rows` (V,) before pooling, `expected` clips by duration."""
     long = "pooled to" if inputs.long_videos != "cut" else "cut at"
-    short = int((rows < inputs.max_clips).sum()) if inputs.long_videos == "even" else 0
+    short = int((rows < inputs.max_clips).sum()) if inputs.is_even else 0
     return {
         f"videos of more than {inputs.max_clips} clips are {long} {inputs.max_clips}": int(
             (rows > inputs.max_clips).sum()

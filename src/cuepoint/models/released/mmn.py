@@ -96,7 +96,7 @@ def settings(released: Released) -> Settings:
         clip_seconds=released.asked.clip_seconds or data.clip_seconds,
         max_clips=data.clips,
         max_tokens=min(_MOST_TOKENS, text["max_position_embeddings"]),
-        long_videos="even",
+        long_videos="even-as-released",
         clips_per_cell=data.clips_per_cell,
         tokenizer=encoder,
     )
