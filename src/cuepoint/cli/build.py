@@ -200,7 +200,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
     """Build, write, count."""
     from cuepoint.encoders import open_text_encoder
     from cuepoint.relevance.pool_files import write_judgements, write_released
-    from cuepoint.relevance.pool_report import write_report
+    from cuepoint.relevance.pool_report import target_query, write_report
     from cuepoint.relevance.pools import PoolSettings, build_pools
     from cuepoint.relevance.similarity import VectorSimilarity
 
@@ -214,6 +214,8 @@ def run_mvmr(options: argparse.Namespace) -> int:
     similarity = VectorSimilarity.of(annotations.queries, open_text_encoder(options.encoder))
     with _Progress() as progress:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
+    if options.report:
+        target_query(pools, options.target)  # a wrong name is told before anything is written
     files = []
     if options.out:
         write_released(pools, Path(options.out))

