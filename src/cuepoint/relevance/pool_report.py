@@ -372,7 +372,8 @@ def _draw_emscore(pools: Pools, stem: Path) -> list[Path]:
             )
             axes.axvline(mean, color=colour, linewidth=1, linestyle=(0, (2, 2)))
         axes.set(xlabel="EMScore (full F)", ylabel="density")
-        axes.legend(frameon=False, fontsize=8)
+        axes.margins(y=0.25)  # room for the legend
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
 
     return save_picture(draw, stem, 1)
 

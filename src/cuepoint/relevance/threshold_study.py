@@ -162,6 +162,7 @@ def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], s
             if len(group) > 1 and np.ptp(group) > 0:
                 width = max(0.1, 0.9 * len(group) / most)
                 shape = axes.violinplot(group, [rating], widths=width, showextrema=False, showmedians=True)
+                shape["cmedians"].set_color(BLUE)
                 for body in shape["bodies"]:
                     body.set_facecolor(BLUE)
         for mark in marks:
