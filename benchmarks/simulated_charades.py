@@ -6,7 +6,9 @@
 FEATURES is what `simulate_features.py` wrote (docs/results.md has the command). Each training is one
 `cuepoint train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done again,
 and what was cut short goes on. Then each checkpoint answers all test queries under several decodings, and the
-means are added to OUT/results.jsonl: a line per system, seed and decoding. `--table` prints them as Markdown.
+means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a graded truth
+(`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer under that as
+well. `--table` prints both as Markdown.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 EXPERIMENTS = HERE.parent / "experiments" / "simulated_charades"
+SINGLE, GRADED = "charades_test.jsonl", "charades_ranked_test.jsonl"
 SYSTEMS = ("xml", "xml_pr", "xml_sl", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1", "reloclnet")
 SHOWN = (
     "VR R@1",
@@ -105,22 +108,21 @@ def measure(options: argparse.Namespace, system: str, seed: str) -> Iterator[dic
     trained = Trained.from_pretrained(run)
     experiment = load_experiment(run / "experiment.toml")
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    with Material.open(experiment.data, experiment.features, options.features) as material:
-        lessons = material.split("test")
-        for name, decoding in _decodings(trained.decoding).items():
-            answers = rank_split(replace(trained, decoding=decoding), lessons)
-            means = evaluate(
-                lessons.annotations, answers, protocol=experiment.training.protocol or None
-            ).means()
-            yield {
-                "system": system,
-                "seed": seed,
-                "decoding": name,
-                "epochs": experiment.training.epochs,
-                "steps": facts["steps"],
-                "seconds": facts["seconds"],
-                "metrics": means,
-            }
+    told = {"system": system, "seed": seed}
+    told |= {"epochs": experiment.training.epochs, "steps": facts["steps"], "seconds": facts["seconds"]}
+    for truth, protocol in ((SINGLE, None), (GRADED, "rvmr")):
+        if not (options.features / truth).exists():
+            continue
+        data, known = replace(experiment.data, test=truth, pairs=""), trained.inputs
+        with Material.open(
+            data, experiment.features, options.features, inputs=known, splits=("test",)
+        ) as material:
+            lessons = material.split("test")
+            decodings = _decodings(trained.decoding) if truth == SINGLE else {"own": trained.decoding}
+            for name, decoding in decodings.items():
+                answers = rank_split(replace(trained, decoding=decoding), lessons)
+                means = evaluate(lessons.annotations, answers, protocol=protocol).means()
+                yield {**told, "truth": truth, "decoding": name, "metrics": means}
 
 
 def _decodings(own: Any) -> dict[str, Any]:
@@ -140,7 +142,14 @@ def _read(out: Path) -> list[dict[str, Any]]:
 
 
 def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Mean and deviation over seeds, in percent, as Markdown."""
+    """Mean and deviation over seeds, in percent, as Markdown: a table for each truth."""
+    for truth in dict.fromkeys(line["truth"] for line in lines):
+        yield from (f"Truth: {truth}", "")
+        yield from _table([line for line in lines if line["truth"] == truth])
+        yield ""
+
+
+def _table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     shown = [name for name in lines[0]["metrics"] if name in SHOWN or name.startswith("nDCG")]
     yield f"| system | decoding | seeds | {' | '.join(shown)} |"
     yield "|" + "---|" * (len(shown) + 3)
