@@ -183,3 +183,47 @@ def test_many_keys_get_a_vector_index(store: Store, monkeypatch: pytest.MonkeyPa
     assert (found.video_ids[0], int(found.index[0])) == ("v007", 3)
     reader = Keys(Store.open(store.place), INFO)
     assert reader.nearest("subtitle", query, 5).video_ids == found.video_ids
+
+
+def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ids that each reading of encodings asked the table for."""
+    asked: list[Any] = []
+    read = store.read_side
+
+    def counting(name: str, columns: Any, video_ids: Any = None) -> Any:
+        asked.append(video_ids)
+        return read(name, columns, video_ids)
+
+    monkeypatch.setattr(store, "read_side", counting)
+    return asked
+
+
+def test_encodings_that_were_read_are_not_read_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_keys(store, INFO).put([encoded(name) for name in "abc"])
+    keys = Keys(store, INFO)
+    asked = counted_reads(store, monkeypatch)
+    assert [one.video_id for one in keys.encodings(["a", "b"], with_keys=False)] == ["a", "b"]
+    assert [one.video_id for one in keys.encodings(["c", "b", "?"], with_keys=False)] == ["c", "b"]
+    assert asked == [["a", "b"], ["c", "?"]]
+
+
+def test_what_is_remembered_of_encodings_stays_within_its_bytes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_keys(store, INFO).put([encoded(name) for name in "abc"])
+    keys = Keys(store, INFO, remembered_bytes=2 * len(b"all"))
+    asked = counted_reads(store, monkeypatch)
+    keys.encodings(["a", "b", "c"], with_keys=False)
+    keys.encodings(["b", "c"], with_keys=False)
+    keys.encodings(["a"], with_keys=False)
+    assert asked == [["a", "b", "c"], ["a"]]
+
+
+def test_encodings_written_anew_are_read_anew(store: Store) -> None:
+    keys = add_keys(store, INFO)
+    keys.put([encoded("a")])
+    assert keys.encodings(["a"])[0].encoding == b"all"
+    keys.put([replace(encoded("a"), encoding=b"other")])
+    assert keys.encodings(["a"])[0].encoding == b"other"
+    keys.forget(["a"])
+    assert keys.encodings(["a"]) == []
