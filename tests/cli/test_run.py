@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from cuepoint import formats
 from cuepoint.cli import run
@@ -45,8 +47,11 @@ WIDTH, VIDEOS, QUERIES = 6, 5, 12
 
 @pytest.fixture()
 def features(tmp_path: Path) -> Path:
+    return write_features(tmp_path / "features")
+
+
+def write_features(folder: Path) -> Path:
     """Twelve queries, five videos of two to six clips."""
-    folder = tmp_path / "features"
     folder.mkdir()
     random = np.random.default_rng(0)
     with h5py.File(folder / "query.h5", "w") as tokens, h5py.File(folder / "vision.h5", "w") as clips:
@@ -81,6 +86,7 @@ def saved(features: Path, place: Path, decoding: Decoding | None = None) -> Path
     with Material.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         inputs = material.inputs
     config = config_of("xml", {"streams": {"vision": WIDTH}, "query_width": 4, "hidden": 8, "heads": 2})
+    torch.manual_seed(zlib.crc32(place.name.encode()))
     trained = Trained("xml", new_model("xml", config), inputs, decoding or Decoding(spans_per_query=50))
     trained.save_pretrained(place)
     (place / "experiment.toml").write_text(experiment.to_toml())
@@ -285,4 +291,197 @@ def test_what_cannot_be_done_is_told_in_one_line(
         called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), *more)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+# Pools --------------------------------------------------------------------------------------------
+
+
+POOL_LISTS = ("pos_moments", "retrieval_pool")
+
+
+def write_pools(path: Path, **changes: Any) -> Path:
+    """An MVMR file: each query's own video, one other positive, and a pool of four videos."""
+    document: dict[str, Any] = {}
+    for query in range(QUERIES):
+        video = f"v{query % VIDEOS}"
+        lists: dict[str, Any] = {key: [] for key in ("timestamps", "sentences", *POOL_LISTS)}
+        entry = document.setdefault(video, {"duration": 2.0 * (2 + query % VIDEOS) - 0.5, **lists})
+        others = [f"v{(query + step) % VIDEOS}" for step in (1, 2, 3)]
+        entry["timestamps"].append([0, entry["duration"]])
+        entry["sentences"].append(f"s {query}")
+        entry["pos_moments"].append([[others[0], "", [0, 2.0 * (2 + int(others[0][1])) - 0.5]]])
+        entry["retrieval_pool"].append([video, *others])
+    for key, value in changes.items():
+        document["v0"][key][0] = value
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture()
+def pools(tmp_path: Path) -> Path:
+    return write_pools(tmp_path / "pools.json")
+
+
+def test_each_query_is_answered_from_its_pool_under_the_ids_of_the_pool_file(
+    ran: Any, pools: Path, tmp_path: Path, bare: Any
+) -> None:
+    told = ran(tmp_path / "a.jsonl", "--pools", str(pools))
+    assert (told["queries"], told["tasks"], told["decoding"]["nms"]) == (QUERIES, ["VCMR"], run.POOL_NMS)
+    found = lines(tmp_path / "a.jsonl")
+    assert set(found) == {f"v{query % VIDEOS}#{query // VIDEOS}" for query in range(QUERIES)}
+    for name, moments in found.items():
+        own = int(name[1])
+        assert {moment["video_id"] for moment in moments} == {
+            f"v{(own + step) % VIDEOS}" for step in range(3)
+        }
+    evaluated = bare(*shlex.split(told["evaluate"])[1:]).json
+    assert (evaluated["protocol"], evaluated["queries"], evaluated["missing_queries"]) == (
+        "mvmr@1",
+        QUERIES,
+        0,
+    )
+    assert evaluated["unknown_videos"] == 0
+
+
+def test_a_run_of_pools_comes_back_from_its_file_bit_by_bit(ran: Any, pools: Path, tmp_path: Path) -> None:
+    ran(tmp_path / "a.jsonl", "--pools", str(pools))
+    formats.write_run(formats.open_run(tmp_path / "a.jsonl"), tmp_path / "b.jsonl", "jsonl")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_nothing_of_a_pool_is_suppressed_where_none_is_asked_for(
+    ran: Any, pools: Path, tmp_path: Path
+) -> None:
+    ran(tmp_path / "a.jsonl", "--pools", str(pools))
+    told = ran(tmp_path / "b.jsonl", "--pools", str(pools), "--nms", "none")
+    assert told["decoding"]["nms"] is None
+    some, more = lines(tmp_path / "a.jsonl"), lines(tmp_path / "b.jsonl")
+    assert sum(map(len, some.values())) < sum(map(len, more.values()))
+    assert all(moments[0] == more[name][0] for name, moments in some.items())
+
+
+def test_with_its_video_given_a_query_is_answered_in_the_video_of_its_golden_moment(
+    ran: Any, pools: Path, tmp_path: Path, bare: Any
+) -> None:
+    ran(tmp_path / "pool.jsonl", "--pools", str(pools))
+    ran(tmp_path / "given.jsonl", "--pools", str(pools), "--task", "svmr")
+    for name, moments in lines(tmp_path / "given.jsonl").items():
+        assert {moment["video_id"] for moment in moments} == {name[:2]}
+    asked = ("evaluate", "mvmr", "--truth", pools, "--run", tmp_path / "pool.jsonl")
+    (told,) = bare(*asked, "--given", tmp_path / "given.jsonl").json["systems"]
+    alone = bare(*asked).json["metrics"]
+    for metric, value in alone.items():
+        assert told["metrics"][metric]["MVMR"] == value
+        assert told["metrics"][metric]["drop"] == told["metrics"][metric]["VMR"] - value
+
+
+def test_a_run_file_keeps_the_first_videos_of_the_pool(
+    ran: Any, checkpoint: Path, pools: Path, tmp_path: Path
+) -> None:
+    ran(tmp_path / "videos.jsonl", "--pools", str(pools), "--task", "vr")
+    few = ("--pools", str(pools), "--top-videos", "1")
+    ran(tmp_path / "a.jsonl", *few, "--retriever", str(tmp_path / "videos.jsonl"))
+    first = {name: rows[0]["video_id"] for name, rows in lines(tmp_path / "videos.jsonl").items()}
+    found = lines(tmp_path / "a.jsonl")
+    assert {name: {row["video_id"] for row in rows} for name, rows in found.items()} == {
+        name: {video} for name, video in first.items()
+    }
+    ran(tmp_path / "b.jsonl", *few, "--retriever", str(checkpoint))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_a_localizer_is_another_word_for_the_checkpoint(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path
+) -> None:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers())
+    command = ["run", "--retriever", str(checkpoint), "--localizer", str(checkpoint), "--device", "cpu"]
+    command += [
+        "--features",
+        str(features),
+        "--out",
+        str(tmp_path / "a.jsonl"),
+        "--pools",
+        str(pools),
+        "--json",
+    ]
+    options = parser.parse_args(command)
+    assert options.run(options) == 0
+    assert called(features, checkpoint, "--out", str(tmp_path / "b.jsonl"), "--pools", str(pools)) == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_a_pool_of_unknown_videos_is_refused_and_nothing_written(
+    features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    pools = write_pools(tmp_path / "pools.json", retrieval_pool=["v0", "v9"])
+    with pytest.raises(UsageError, match=r"pools\.json: the pool of query 'v0#0' names video 'v9'"):
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--pools", str(pools))
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_pools_of_another_split_are_refused(features: Path, checkpoint: Path, tmp_path: Path) -> None:
+    pools = write_pools(tmp_path / "pools.json", sentences="a stranger asks")
+    with pytest.raises(
+        UsageError, match=r"query 'v0#0' \('a stranger asks' in video 'v0'\) is not among the 12"
+    ):
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--pools", str(pools))
+
+
+# Confidence ---------------------------------------------------------------------------------------
+
+
+def calibrate_here(features: Path, checkpoint: Path, pools: Path, *more: str) -> None:
+    from cuepoint.cli import calibrate
+
+    parser = argparse.ArgumentParser()
+    calibrate.add_parser(parser.add_subparsers())
+    command = ["calibrate", "--checkpoint", str(checkpoint), "--features", str(features), "--device", "cpu"]
+    options = parser.parse_args([*command, "--pools", str(pools), "--iou", "0.01", *more])
+    assert options.run(options) == 0
+
+
+@pytest.mark.parametrize("raw", ["margin", "top"])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_calibrated_system_says_how_sure_each_first_answer_is(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path, raw: str, pooled: bool
+) -> None:
+    calibrate_here(features, checkpoint, pools, "--raw", raw)
+    out, more = tmp_path / "a.jsonl", ("--pools", str(pools)) if pooled else ()
+    assert called(features, checkpoint, "--out", str(out), "--confidence", *more) == 0
+    told = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(told) == QUERIES
+    assert all(0 <= line["confidence"] <= 1 for line in told)
+    if raw == "top":  # the higher a first score, the surer
+        order = sorted(told, key=lambda line: line["moments"][0]["score"])
+        sure = [line["confidence"] for line in order]
+        assert sure == sorted(sure)
+        assert len(set(sure)) > 1
+    assert called(features, checkpoint, "--out", str(tmp_path / "b.jsonl"), *more) == 0
+    assert lines(tmp_path / "b.jsonl") == lines(out)
+    formats.write_run(formats.open_run(out), tmp_path / "c.jsonl", "jsonl")
+    assert (tmp_path / "c.jsonl").read_bytes() == out.read_bytes()
+
+
+def test_confidence_is_told_only_where_it_was_measured(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path
+) -> None:
+    asked = (features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--confidence")
+    with pytest.raises(UsageError, match="its answers are not calibrated; run `cuepoint calibrate"):
+        called(*asked)
+    calibrate_here(features, checkpoint, pools)
+    with pytest.raises(UsageError, match="not with another max_clips"):
+        called(*asked, "--max-clips", "2")
+    with pytest.raises(UsageError, match="not with a retriever"):
+        called(*asked, "--retriever", str(checkpoint))
+    with pytest.raises(UsageError, match="not of SVMR"):
+        called(*asked, "--task", "svmr")
+    with pytest.raises(UsageError, match="format tvr has no place for it"):
+        called(*asked, "--format", "tvr")
+    (kept := checkpoint / "calibration.json").write_text(
+        kept.read_text().replace('"fingerprint": "', '"fingerprint": "x')
+    )
+    with pytest.raises(UsageError, match="is the calibration of another checkpoint"):
+        called(*asked)
     assert not (tmp_path / "a.jsonl").exists()

@@ -132,6 +132,18 @@ def test_a_pool_of_nothing_but_positives_has_no_trial_without_them(toy: Callable
     assert np.isfinite(found.margin["in"]).all()
 
 
+def test_no_margin_is_told_where_nearly_all_queries_have_their_answer_in_what_is_left(
+    toy: Callable[..., Any],
+) -> None:
+    one = system(toy)
+    judged = {name: [*rows, ("v04", 0.0, 2.0)] for name, rows in JUDGED.items() if name not in ("q5", "q6")}
+    pools = {**POOLS, "q5": ["v05", "v04"]}
+    told = ToySplit(one, judgements({**JUDGED, **judged}, WORDS, pools))
+    found = run_trials(one, told, iou=IOU)
+    assert np.isfinite(found.top["out"][5])
+    assert np.isnan(found.margin["out"][5])
+
+
 def test_too_few_queries_cannot_say_what_chance_scores(toy: Callable[..., Any]) -> None:
     one = system(toy)
     some = {name: JUDGED[name] for name in ("q0", "q1", "q2")}

@@ -211,9 +211,8 @@ def calibrated(
     other; what is kept is fitted to all. Without a `method` it is isotonic from `ENOUGH_TO_BEND` answers on.
     Raises UsageError where no first answer is right, or all are.
     """
-    raw, right, group = _answers(trials, definition)
+    raw, right, group, kinds = _answers(trials, definition)
     method = method or ("isotonic" if len(raw) >= ENOUGH_TO_BEND else "temperature")
-    kinds = np.repeat(["known", "taken_out"], [len(trials.right), len(raw) - len(trials.right)])
     confidence = _crossed(raw, right, group, method)
     outcomes = tuple(
         Outcome("known" if kind == "known" else "taken_out", float(sure), True, bool(good), False, False, own)
@@ -226,7 +225,7 @@ def calibrated(
     curve = risk_coverage(outcomes)
     about = {
         "split": split,
-        "answerable": len(trials.right),
+        "answerable": int((kinds == "known").sum()),
         "unanswerable": int((kinds == "taken_out").sum()),
         "pool_size": float(np.median(trials.pool_sizes)),
         "right": float(trials.right.mean()),
@@ -241,14 +240,20 @@ def calibrated(
     return TrainedReport(kept, outcomes, bins, auroc)
 
 
-def _answers(trials: Trials, definition: Definition) -> tuple[Floats, NDArray[np.bool_], list[str]]:
-    """Raw numbers, whether right, and own videos: of all queries, then of those with something taken out."""
+def _answers(
+    trials: Trials, definition: Definition
+) -> tuple[Floats, NDArray[np.bool_], list[str], NDArray[np.str_]]:
+    """Raw numbers, whether right, own videos and kinds: of all queries, then with positives taken out.
+
+    Trials without a raw number are left out.
+    """
     raw = trials.raw(definition)
-    left = np.isfinite(raw["out"])
-    numbers = np.concatenate([raw["in"], raw["out"][left]])
-    right = np.concatenate([trials.right, np.zeros(int(left.sum()), bool)])
-    own = [name for name, there in zip(trials.group, left.tolist(), strict=True) if there]
-    return numbers, right, [*trials.group, *own]
+    numbers = np.concatenate([raw["in"], raw["out"]])
+    right = np.concatenate([trials.right, np.zeros(len(trials.right), bool)])
+    kinds = np.repeat(["known", "taken_out"], len(trials.right))
+    told = np.isfinite(numbers)
+    group = [name for name, there in zip(trials.group * 2, told.tolist(), strict=True) if there]
+    return numbers[told], right[told], group, kinds[told]
 
 
 def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Method) -> Floats:
@@ -269,7 +274,7 @@ def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Me
 
 def _auroc(trials: Trials, definition: Definition) -> float:
     raw = trials.raw(definition)
-    return area_under_curve(raw["in"], raw["out"][np.isfinite(raw["out"])])
+    return area_under_curve(*(raw[side][np.isfinite(raw[side])] for side in ("in", "out")))
 
 
 def _thresholds(known: Floats, taken_out: Floats) -> Thresholds:

@@ -77,7 +77,8 @@ class Trials:
     """What was found for Q queries; all (Q,). `right`: the first answer of the whole pool is right.
 
     `top` and `margin` map "in" and "out" (positives taken out) to raw numbers; NaN where nothing was left to
-    search. `group` is the query's own video: questions of one video hang together.
+    search, or too little to tell chance by. `group` is the query's own video: questions of one video hang
+    together.
     """
 
     query_ids: tuple[str, ...]
@@ -191,7 +192,8 @@ class Unrelated:
     def margins(self, top: Floats, rows: Indices, real: Mask, names: Sequence[str]) -> Floats:
         """(Q,) how far each top score is above what unrelated queries score on the same videos.
 
-        `rows` (Q, P) are the videos, `real` which of them count. Queries of the same words are not unrelated.
+        `rows` (Q, P) are the videos, `real` which of them count. Queries of the same words are not unrelated;
+        NaN where fewer than `LEAST_UNRELATED` have a video among these that is not judged for them.
         """
         found = np.where(real[None], self.best[:, rows], -np.inf).max(2).astype(np.float64)  # (U, Q)
         return self._above(top, found, names, np.asarray(real.any(1)))
@@ -207,7 +209,8 @@ class Unrelated:
         found[(theirs[:, None] == own) | ~np.isfinite(found)] = np.nan
         margins = np.full(len(names), np.nan)
         for at in np.flatnonzero(asked).tolist():
-            margins[at] = Background.of(found[:, at]).margin(float(top[at]))
+            if np.isfinite(found[:, at]).sum() >= LEAST_UNRELATED:
+                margins[at] = Background.of(found[:, at]).margin(float(top[at]))
         return margins
 
 
