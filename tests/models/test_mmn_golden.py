@@ -15,8 +15,10 @@ from torch import Tensor
 
 from cuepoint.models._parts.moment_map import cells_of
 from cuepoint.models._parts.mutual_matching import Keep, allowed_sentences
+from cuepoint.models.decoding import seconds_of
 from cuepoint.models.mmn import Config, Encoded, Model, released_names, rule_of, truth_of
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
+from cuepoint.overlap import suppress
 
 COUNTS = {"charades": (16, (15,)), "activitynet": (64, (15, 8, 8)), "tacos": (128, (15, 8, 8, 8))}
 VALID = {"charades": 136, "activitynet": 1104, "tacos": 2548}
@@ -204,6 +206,9 @@ def test_losses_and_gradients_are_those_of_a_training_step_of_the_program(cases:
         model = case.model().train()
         compare_losses(case, model, "trainmode")
         for layer, norm in enumerate(model.convolution.norms):
+            assert isinstance(norm, torch.nn.BatchNorm1d)
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
             near(norm.running_mean, case.tensor(f"trainmode.running_mean_after.{layer}"))
             near(norm.running_var, case.tensor(f"trainmode.running_var_after.{layer}"))
 
@@ -261,3 +266,27 @@ def test_overlaps_with_the_map_are_those_of_the_program(golden: Path) -> None:
             found = cells.overlaps(moments, torch.full((len(moments),), clips))
             expected = torch.from_numpy(file[f"iou2d.{number}.out"])[:, cells.first, cells.last]
             near(found, expected)
+
+
+def test_the_moments_that_survive_suppression_are_those_of_the_program(cases: list[Case]) -> None:
+    compared = 0
+    for case in cases:
+        scores = spans_of(case)
+        assert scores.spans is not None
+        clips = case.config["num_clips"]
+        first_of = np.cumsum([0, *case.config["num_sentence"]])
+        for video, count in enumerate(case.config["num_sentence"]):
+            for sentence in range(count):
+                name = f"nms_moments.{video}.{sentence}"
+                if name not in case.arrays:
+                    continue
+                spans = scores.spans[first_of[video] + sentence]
+                first, last = (at.numpy() for at in spans.isfinite().nonzero().T)
+                duration = float(case.arrays["in.duration"][video])
+                start, end = seconds_of(first, last, duration / clips, duration)
+                values = spans[first, last].double().numpy()
+                kept = suppress(np.zeros(len(first), np.int64), start, end, values, case.config["nms"])
+                found = np.stack([start[kept], end[kept]], 1)
+                np.testing.assert_allclose(found, case.arrays[name], atol=1e-4)
+                compared += 1
+    assert compared
