@@ -333,7 +333,7 @@ def test_each_query_is_answered_from_its_pool_under_the_ids_of_the_pool_file(
     for name, moments in found.items():
         own = int(name[1])
         assert {moment["video_id"] for moment in moments} == {
-            f"v{(own + step) % VIDEOS}" for step in range(3)
+            f"v{(own + step) % VIDEOS}" for step in range(4)
         }
     evaluated = bare(*shlex.split(told["evaluate"])[1:]).json
     assert (evaluated["protocol"], evaluated["queries"], evaluated["missing_queries"]) == (
