@@ -115,6 +115,8 @@ class Config:
     lambda_pos_rel_vr: float = 0.0
     lambda_nll_2: float = 0.0
     lambda_vcmr: float = 0.0
+    moment_scores: Literal["log", "logits"] = "log"
+    """What equation 14 adds for a border: the logarithm of its raised logit, as printed, or the logit."""
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
@@ -148,6 +150,7 @@ _CHOICES = {
     "span_predictor": ("conv", "linear"),
     "span_start": ("edges", "random"),
     "ranking": ("hinge", "lse"),
+    "moment_scores": ("log", "logits"),
 }
 
 
@@ -323,7 +326,10 @@ class Model(nn.Module):
             for predictor, spans, last in self._predictors(queries, clips)
         ]
         relevance = moment_relevance(
-            torch.stack(logits).mean(0), video_scores[:, batch.video_of], config.alpha
+            torch.stack(logits).mean(0),
+            video_scores[:, batch.video_of],
+            config.alpha,
+            as_printed=config.moment_scores == "log",
         )
         allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
         allowed[pairs.query, pairs.moment] = False

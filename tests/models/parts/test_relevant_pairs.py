@@ -87,6 +87,14 @@ def test_equation_14_takes_logarithms_of_logits_raised_to_the_bound() -> None:
     assert gradient.flatten().tolist() == pytest.approx([0.5, 0.0, 2.0, 0.25])
 
 
+def test_the_score_of_a_moment_may_add_the_logits_themselves() -> None:
+    logits = torch.tensor([[[2.0, -3.0]], [[0.5, 4.0]]], requires_grad=True)
+    relevance = moment_relevance(logits, torch.tensor([[0.25, 0.5]]), 20.0, as_printed=False)
+    assert relevance[0].tolist() == pytest.approx([2.5 + 5.0, 1.0 + 10.0])
+    (gradient,) = torch.autograd.grad(relevance.sum(), logits)
+    assert gradient.flatten().tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
 def test_equation_15_is_equation_13_scaled_under_names_of_its_own() -> None:
     moments = moment_ranking_loss(_levels(), RULE, scale=0.5)
     videos = video_ranking_loss(_levels(), RULE)

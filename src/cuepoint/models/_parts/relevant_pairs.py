@@ -129,13 +129,19 @@ def video_ranking_loss(
     return terms | _with_relevant_pairs(levels, rule)
 
 
-def moment_relevance(logits: Tensor, video_scores: Tensor, alpha: float) -> Tensor:
+def moment_relevance(
+    logits: Tensor, video_scores: Tensor, alpha: float, *, as_printed: bool = True
+) -> Tensor:
     """Equation 14: R of moments, (Q, M), from the logits (2, Q, M) of start and end at their true borders.
 
-    Logits are raised to 1e-6; below that they have no gradient.
+    Logits are raised to 1e-6; below that they have no gradient, just above it one of up to a million. Not
+    `as_printed`, R is the sum of the logits themselves: log s_vcmr of equation 3 without the logarithms of
+    the two softmax sums, which is what the paper's text wants R to be.
     """
-    raised: Tensor = logits.float().clamp(min=SMALLEST_LOGIT).log()
-    return raised.sum(0) + alpha * video_scores
+    borders: Tensor = logits.float()
+    if as_printed:
+        borders = borders.clamp(min=SMALLEST_LOGIT).log()
+    return borders.sum(0) + alpha * video_scores
 
 
 def moment_ranking_loss(
