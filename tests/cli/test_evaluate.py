@@ -191,3 +191,66 @@ def test_an_output_that_is_a_pipe_is_refused_and_a_link_is_followed(
     assert bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", link).code == 0
     assert link.is_symlink()
     assert behind.read_text().count("query_id") == 2
+
+
+# The drop from a given video to a pool ------------------------------------------------------------
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Judgements with pools, answers from them, and answers with the video given."""
+    folder = tmp_path / "truth"
+    folder.mkdir()
+    judged: list[Any] = []
+    pools: list[Any] = []
+    pool: list[Any] = []
+    given: list[Any] = []
+    for at in range(4):
+        query, own = f"q{at}", f"v{at}"
+        judged.append({"query_id": query, "video_id": own, "start": 0, "end": 10, "relevance": 1})
+        pools.append({"query_id": query, "video_ids": [own, "w"]})
+        found: dict[str, Any] = {"video_id": own if at < 1 else "w", "start": 0, "end": 10, "score": 1.0}
+        pool.append({"query_id": query, "moments": [found]})
+        given.append({"query_id": query, "moments": [{**found, "video_id": own}]})
+    paths = folder / "qrels.jsonl", tmp_path / "pool.jsonl", tmp_path / "given.jsonl"
+    written = {paths[0]: judged, paths[1]: pool, paths[2]: given, folder / "pools.jsonl": pools}
+    for path, lines in written.items():
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return paths
+
+
+def test_the_drop_is_told_as_a_table_and_a_picture(
+    bare: Cuepoint, pooled: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    truth, pool, given = pooled
+    asked = ("evaluate", "mvmr", "--truth", truth, "--run", pool, "--given", given)
+    table = bare(*asked, "--table")
+    assert table.code == 0, table.err
+    row = next(line for line in table.out.splitlines() if line.startswith("R@1,IoU=0.5"))
+    assert row.split()[1:] == ["100.00", "25.00", "75.00", "75.00"]
+    told = bare(*asked, "--run", given, "--given", given, "--figure", tmp_path / "drop.svg").json
+    assert [one["metrics"]["R@5,IoU=0.7"]["drop"] for one in told["systems"]] == [0.75, 0.0]
+    assert [Path(name).name for name in told["files"]] == ["drop.svg", "drop.png"]
+    assert all(Path(name).is_file() for name in told["files"])
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--figure", "x.svg"), "1 --run and 0 --given"),
+        (("--run", "GIVEN"), "2 --run and 0 --given"),
+        (("--given", "GIVEN", "--metric", "mIoU"), "--metric does not go with --given"),
+        (("--given", "GIVEN", "--per-query", "x.jsonl"), "--per-query does not go with --given"),
+        (("--given", "GIVEN", "--strict"), "--strict does not go with --given"),
+    ],
+)
+def test_a_drop_that_cannot_be_told_is_one_line(
+    bare: Cuepoint, pooled: tuple[Path, Path, Path], more: tuple[str, ...], problem: str
+) -> None:
+    truth, pool, given = pooled
+    given_or = [str(given) if one == "GIVEN" else one for one in more]
+    done = bare("evaluate", "mvmr", "--truth", truth, "--run", pool, *given_or)
+    assert done.code == 2
+    assert problem in done.err
+    assert len(done.err.strip().splitlines()) == 1

@@ -377,6 +377,23 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
         np.testing.assert_array_equal(result.values, released["hits_per_query"])
 
 
+def test_a_run_of_pools_comes_back_from_its_file_bit_by_bit(golden: Path, tmp_path: Path) -> None:
+    for file in pool_files(golden):
+        case, run, _, _ = subset(file)
+        written = tmp_path / f"{file.stem}.jsonl.gz"
+        formats.write_run(run, written, "jsonl")
+        (before,), (after,) = run.blocks(), formats.open_run(written).blocks()
+        assert before.query_ids == after.query_ids
+        np.testing.assert_array_equal(before.offsets, after.offsets)
+        for name in ("start", "end", "score"):
+            np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
+        names = [np.array(one.video_ids)[one.video].tolist() for one in (before, after)]
+        assert names[0] == names[1]
+        truth = pool_truth(case, frames_to_seconds=False)
+        told = [evaluate(truth, one, protocol="mvmr-as-released").means() for one in (run, written)]
+        assert told[0] == told[1]
+
+
 def test_suppression_and_recall_in_one_video_agree(golden: Path) -> None:
     for file in cases(golden / "mmn", "nms_and_recall*.npz"):
         released = np.load(file, allow_pickle=False)

@@ -63,6 +63,8 @@ def moments(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
     line: dict[str, Any] = {"query_id": draw(ids), "moments": draw(st.lists(moments(), max_size=3))}
+    if draw(st.integers(0, 3)) == 0:
+        line["confidence"] = draw(st.floats(0, 1) | st.integers(-1, 2) | odd)
     if draw(st.integers(0, 7)) == 0:
         line[draw(st.sampled_from(["query_id", "moments", "note"]))] = draw(odd)
     text = json.dumps(line, ensure_ascii=draw(st.booleans()))
@@ -80,6 +82,11 @@ def outcome(data: bytes) -> list[RunBlock] | str:
 
 def same(left: RunBlock, right: RunBlock) -> bool:
     columns = ("offsets", "video", "start", "end", "score")
+    sure = [one.confidence for one in (left, right)]
+    if (sure[0] is None) != (sure[1] is None):
+        return False
+    if sure[0] is not None and sure[1] is not None and not np.array_equal(sure[0], sure[1], equal_nan=True):
+        return False
     return (left.query_ids, left.video_ids) == (right.query_ids, right.video_ids) and all(
         np.array_equal(getattr(left, name), getattr(right, name), equal_nan=name != "video")
         for name in columns
@@ -122,6 +129,28 @@ def test_any_run_comes_back_as_it_was_written(
     assert same(again[0], expected[0])
 
 
+@settings(max_examples=30)
+@given(told=st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=6))
+def test_how_sure_first_answers_are_comes_back_with_them(
+    told: list[float | None], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    rows = [{"video_id": "v", "start": 1.0, "end": 2.0, "score": 0.5}, {"video_id": "u", "score": 0.5}]
+    lines = [{"query_id": f"q{at}", "confidence": one, "moments": rows} for at, one in enumerate(told)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (block,) = formats.open_run(folder / "a.jsonl").blocks()
+    if all(one is None for one in told):
+        assert block.confidence is None
+    else:
+        assert block.confidence is not None
+        assert [None if np.isnan(one) else one for one in block.confidence.tolist()] == told
+    formats.write_run(formats.open_run(folder / "a.jsonl"), folder / "b.jsonl", "jsonl")
+    (again,) = formats.open_run(folder / "b.jsonl").blocks()
+    assert same(again, block)
+    without = [line for line in (folder / "b.jsonl").read_text().splitlines() if "confidence" not in line]
+    assert len(without) == told.count(None)
+
+
 def test_a_run_is_read_in_blocks_and_no_query_is_split(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: Rows
 ) -> None:
@@ -151,6 +180,10 @@ def moment(**fields: Any) -> dict[str, Any]:
     return {"video_id": "v", "start": 1.0, "end": 2.0, "score": 0.5} | fields
 
 
+def sure(confidence: Any) -> dict[str, Any]:
+    return {"query_id": "a", "confidence": confidence, "moments": []}
+
+
 FAULTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("not JSON", '{"query_id": "a" "moments": []}', ("line 2", "not JSON", "column 18")),
     ("a list", "[1]", ("line 2", "is no object: [1]", "a JSON object a line")),
@@ -172,6 +205,9 @@ FAULTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("empty span", [moment(start=2.0)], ("moments[0].start: 2.0 is not before the end 2.0", "start < end")),
     ("reversed span", [moment(start=3)], ("moments[0].start: 3.0 is not before the end 2.0",)),
     ("start alone", [{"video_id": "v", "start": 1, "score": 3}], ("moments[0].end: is missing",)),
+    ("no share", sure(1.5), ("confidence: is no share: 1.5", "0 to 1")),
+    ("negative confidence", sure(-1), ("confidence: is too small: -1",)),
+    ("confidence a text", sure("high"), ("confidence: is no number",)),
     ("a query twice", {"query_id": "first", "moments": []}, ("line 2", "(first in line 1): 'first'")),
     ("lone surrogate", '{"query_id": "\\ud800", "moments": []}', ("query_id: is no valid Unicode",)),
     ("deep", '{"query_id": "a", "x": ' + "[" * 99_999 + "]" * 99_999 + "}", ("moments|nested",)),
