@@ -135,7 +135,7 @@ def test_how_sure_first_answers_are_comes_back_with_them(
     told: list[float | None], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    rows = [{"video_id": "v", "start": 1.0, "end": 2.0, "score": 0.5}, {"video_id": "u", "score": 0.5}]
+    rows = [{"video_id": "v", "start": 1.0, "end": 2.0, "score": 0.5}, {"video_id": "u", "score": 0.4}]
     lines = [{"query_id": f"q{at}", "confidence": one, "moments": rows} for at, one in enumerate(told)]
     (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (block,) = formats.open_run(folder / "a.jsonl").blocks()
