@@ -221,6 +221,7 @@ class _Split:
     queries = tuple(range(5))
     videos = tuple(range(3))
     known = (np.array([0, 1, 3, 4]), np.array([0, 1, 1, 2]))
+    inputs = Inputs(StreamInput(5), {"video": StreamInput(6)})
 
     def query_batch(self, rows: Any) -> QueryBatch:
         tokens = torch.randn(5, 4, 5, generator=torch.Generator().manual_seed(0))[torch.as_tensor(rows)]
@@ -236,8 +237,7 @@ def first_stage() -> Trained:
     torch.manual_seed(0)
     settings = {"streams": {"video": 6}, "query_width": 5, "hidden": 8, "pooling_counts": (7,)}
     config = config_of("mmn", {**settings, "map_layers": 2, "map_kernel": 3})
-    inputs = Inputs(StreamInput(5), {"video": StreamInput(6)})
-    return Trained("mmn", new_model("mmn", config), inputs, Decoding())
+    return Trained("mmn", new_model("mmn", config), _Split.inputs, Decoding())
 
 
 def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
@@ -300,13 +300,12 @@ def test_scores_that_are_no_shares_are_refused() -> None:
 def test_a_first_stage_is_opened_for_each_seed(tmp_path: Path) -> None:
     first = first_stage()
     first.save_pretrained(tmp_path / "seed-7")
-    again = open_first_stage(str(tmp_path / "seed-{seed}"), 7, first.inputs)
+    again = open_first_stage(str(tmp_path / "seed-{seed}"), 7)
     assert again.fingerprint == first.fingerprint
 
 
-def test_a_first_stage_that_was_trained_on_other_features_is_refused(tmp_path: Path) -> None:
-    first = first_stage()
-    first.save_pretrained(tmp_path / "run")
-    other = dataclasses.replace(first.inputs, max_clips=64)
-    with pytest.raises(UsageError, match="run: the first stage has max_clips = 100, this training 64"):
-        open_first_stage(str(tmp_path / "run"), 0, other)
+def test_a_first_stage_that_was_trained_on_other_features_is_refused() -> None:
+    split = _Split()
+    split.inputs = dataclasses.replace(split.inputs, max_clips=64)
+    with pytest.raises(UsageError, match="the first stage has max_clips = 100, this training 64"):
+        HardNegatives.open(first_stage(), split, NegativeSettings(), seed=0)

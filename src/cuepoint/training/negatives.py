@@ -140,8 +140,9 @@ class HardNegatives:
     ) -> HardNegatives:
         """Hard negatives of a split (`training.lessons.Lessons`), scored by a first system; takes a while.
 
-        Raises UsageError as `matching_scores` does.
+        Raises UsageError where the system was trained on other features, and as `matching_scores` does.
         """
+        _refuse_other_inputs(first_stage.inputs, lessons.inputs)
         scores = matching_scores(first_stage, lessons, device, progress)
         true = np.unique(_keys((lessons.query, lessons.video), scores.shape[1]))
         return cls(scores, lessons.known, (true // scores.shape[1], true % scores.shape[1]), settings, seed)
@@ -301,22 +302,23 @@ def _room(queries: int, videos: int) -> Scores:
         return np.memmap(file, np.float16, "w+", shape=(queries, videos))
 
 
-def open_first_stage(place: str, seed: int, inputs: Inputs) -> Trained:
+def open_first_stage(place: str, seed: int) -> Trained:
     """The system of a first stage's folder, in which "{seed}" stands for the seed of this training.
 
-    Raises UsageError where there is none, and where it was trained on other features or other ways to make
-    them ready than `inputs`; FormatError for a folder whose files are incomplete.
+    Raises UsageError where there is none, FormatError for a folder whose files are incomplete.
     """
-    name = place.replace("{seed}", str(seed))
-    first_stage = Trained.from_pretrained(name)
-    for one in dataclasses.fields(inputs):
-        theirs, ours = getattr(first_stage.inputs, one.name), getattr(inputs, one.name)
-        if theirs != ours:
+    return Trained.from_pretrained(place.replace("{seed}", str(seed)))
+
+
+def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
+    """Raise where a first stage was trained on other features, or on other ways to make them ready."""
+    for one in dataclasses.fields(ours):
+        before, now = getattr(theirs, one.name), getattr(ours, one.name)
+        if before != now:
             raise UsageError(
-                f"{name}: the first stage has {one.name} = {theirs!r}, this training {ours!r}; take the same "
+                f"the first stage has {one.name} = {before!r}, this training {now!r}; take the same "
                 "[features], or a first stage that was trained on these"
             )
-    return first_stage
 
 
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
