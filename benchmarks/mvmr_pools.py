@@ -237,7 +237,7 @@ def main() -> int:
         command = [sys.executable, *sys.argv, "--alone", part]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         result[part] = json.loads(done.stdout)
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -349,3 +349,26 @@ def test_blocks_do_not_change_what_the_query_check_finds(monkeypatch: pytest.Mon
     parts = query_distance(GivenSimilarity(matrix), described, 28, Thresholds())
     for name in ("far", "starts", "column", "similarity"):
         assert (getattr(whole, name) == getattr(parts, name)).all(), name
+
+
+def test_equality_passes_in_the_paper_and_not_as_released() -> None:
+    values = np.array([0.9, 0.5, 0.7, np.nan], np.float32)
+    paper, released = Thresholds(), Thresholds(strict=True)
+    assert paper.reached(values).tolist() == [True, False, False, False]
+    assert paper.avoided(values).tolist() == [False, True, False, False]
+    assert not released.reached(values).any() and not released.avoided(values).any()
+    # What rounding takes from a cosine of 1 does not count.
+    assert Thresholds(positive=1.0).reached(np.array([0.9999999], np.float32)).all()
+
+
+def test_as_released_only_twenty_candidates_are_looked_at_the_own_video_among_them() -> None:
+    crowd = household(120)
+    wanted = {"size": 60, "most_positives": 40}
+    assert {sum(thing_of(p, v) == thing_of(p, pool.videos[0]) for v in pool.videos)
+            for p in [built(crowd, **wanted)] for pool in p.pools} == {30}  # fmt: skip
+    released = built(crowd, **wanted, as_released=True)
+    found = {
+        sum(thing_of(released, v) == thing_of(released, pool.videos[0]) for v in pool.videos)
+        for pool in released.pools
+    }
+    assert found == {20, 21}
