@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cuepoint import Corpus, trained_search
+from cuepoint.confidence import Thresholds
 from cuepoint.formats.opened import FormatError
 from cuepoint.index.even_grid import videos_on_grid
 from cuepoint.index.keys import Keys, known_systems, remove_keys
@@ -24,11 +25,13 @@ from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.models.trained import Trained
+from cuepoint.ranking.calibrators import Temperature
+from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.search import SearchResult
 from cuepoint.trained_search import nearest_videos
 from cuepoint.types import UsageError
 
-from .small_systems import WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
+from .small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
 
@@ -403,3 +406,114 @@ def test_encoding_tells_how_far_it_is_and_what_there_is(corpus: Corpus, run: Pat
     told.clear()
     assert corpus.encode(run, progress=lambda done, of: told.append((done, of))) == 9
     assert not told  # nothing was new
+
+
+# How sure an answer is ----------------------------------------------------------------------------
+
+UNRELATED = tuple(f"the {one} {deed}" for one in ("kettle", "mirror", "tunnel") for deed in DEEDS)
+
+
+def calibrate(run: Path, **changes: object) -> TrainedConfidence:
+    """A calibration beside a checkpoint: confidence is one half two spreads above chance."""
+    told: dict[str, Any] = {
+        "fingerprint": Trained.from_pretrained(run).fingerprint,
+        "system": "xml",
+        "definition": "margin",
+        "calibrator": Temperature(2.0, 1.0),
+        "iou": 0.5,
+        "unrelated": UNRELATED,
+        "thresholds": Thresholds(0.6, 0.1),
+        "about": {"split": "validation"},
+        **changes,
+    }
+    kept = TrainedConfidence(**told)
+    kept.save(run)
+    return kept
+
+
+def test_a_calibrated_system_says_how_sure_its_moments_are(corpus: Corpus, run: Path) -> None:
+    plain = corpus.search(QUERY, 6, model=run)
+    best = [corpus.search(text, 1, model=run).moments[0].score for text in UNRELATED]
+    low, median, high = np.quantile(best, [0.25, 0.5, 0.75])
+    kept = calibrate(run)
+    found = corpus.search(QUERY, 6, model=run)
+    assert spans_of(found) == spans_of(plain)
+    expected = kept.calibrator([(one.score - median) / (high - low) for one in plain.moments])
+    assert [one.confidence for one in found.moments] == pytest.approx(expected.tolist(), abs=1e-9)
+    assert "confidence was measured on validation, not on this corpus" in found.notes
+
+
+def test_moments_that_are_less_sure_are_left_out(corpus: Corpus, run: Path) -> None:
+    calibrate(run)
+    found = corpus.search(QUERY, 6, model=run)
+    sure = [one.confidence or 0.0 for one in found.moments]
+    least = (sure[1] + sure[2]) / 2
+    some = corpus.search(QUERY, 6, model=run, min_confidence=least)
+    assert spans_of(some) == spans_of(found)[:2]
+    none = corpus.search(QUERY, 6, model=run, min_confidence=1.0)
+    assert (none.moments, none.answer) == ((), "no_match")
+    assert not any("uncalibrated" in note for note in none.notes)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "answer"),
+    [((0.0, 0.0), "match"), ((1.0, 0.0), "unsure"), ((1.0, 1.0), "no_match")],
+)
+def test_the_answer_is_parted_by_the_thresholds_of_the_calibration(
+    corpus: Corpus, run: Path, thresholds: tuple[float, float], answer: str
+) -> None:
+    calibrate(run, thresholds=Thresholds(*thresholds), calibrator=Temperature(0.0, 1e9))
+    found = corpus.search(QUERY, 3, model=run)
+    assert found.answer == answer
+    assert bool(found.doubt) == (answer == "unsure")
+    assert "has not been measured" not in found.doubt
+
+
+def test_what_chance_scores_is_kept_with_the_corpus_until_its_videos_change(
+    corpus: Corpus, folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate(run)
+    asked: list[str] = []
+    whole = trained_search.TrainedSearch.asked
+
+    def noted(self: trained_search.TrainedSearch, text: str) -> QueryEncoding:
+        asked.append(text)
+        return whole(self, text)
+
+    monkeypatch.setattr(trained_search.TrainedSearch, "asked", noted)
+    first = corpus.search(QUERY, 3, model=run)
+    assert asked == [QUERY, *UNRELATED]
+    asked.clear()
+    again = Corpus(tmp_path / "my.corpus", encoders=[Letters()]).search(QUERY, 3, model=run)
+    assert asked == [QUERY]
+    assert [one.confidence for one in again.moments] == [one.confidence for one in first.moments]
+    write_talk(folder, 20)
+    corpus.add(folder, text=Letters(), processes=1)
+    asked.clear()
+    corpus.search(QUERY, 3, model=run)
+    assert asked == [QUERY, *UNRELATED]
+    calibrate(run, unrelated=UNRELATED[:9])
+    asked.clear()
+    corpus.search(QUERY, 3, model=run)
+    assert asked == [QUERY, *UNRELATED[:9]]
+
+
+def test_the_top_score_alone_asks_nothing_else(corpus: Corpus, run: Path) -> None:
+    kept = calibrate(run, definition="top", unrelated=())
+    found = corpus.search(QUERY, 3, model=run)
+    expected = kept.calibrator([one.score for one in found.moments])
+    assert [one.confidence for one in found.moments] == pytest.approx(expected.tolist())
+
+
+def test_too_few_sentences_tell_no_confidence_and_say_so(corpus: Corpus, run: Path) -> None:
+    calibrate(run, unrelated=UNRELATED[:3])
+    found = corpus.search(QUERY, 3, model=run)
+    assert {one.confidence for one in found.moments} == {None}
+    assert any(note.startswith("no confidence: 3 unrelated queries") for note in found.notes)
+    assert found.answer == "unsure"
+
+
+def test_the_calibration_of_another_checkpoint_is_refused_and_named(corpus: Corpus, run: Path) -> None:
+    calibrate(run, fingerprint="0123456789abcdef")
+    with pytest.raises(UsageError, match=r"calibration\.json: is the calibration of another checkpoint"):
+        corpus.search(QUERY, 3, model=run)
