@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuepoint.models._parts.projection import unit
+from cuepoint.models._parts.sparse_convolution import Area, convolved
 
 Counts = tuple[int, ...]
 
@@ -161,34 +162,8 @@ def _order_of_diagonals(counts: Counts, clips: int) -> Tensor:
     return torch.tensor(sorted(range(len(places)), key=places.__getitem__))
 
 
-@dataclass(frozen=True, eq=False)
-class _Area:
-    """Places of the plane that a layer has: a box of `size` x `size`, and the rows' places in it (C,)."""
-
-    size: int
-    margin: int
-    places: Tensor
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every place of the box is a row, in order."""
-        return len(self.places) == self.size**2
-
-    def boxed(self, rows: Tensor) -> Tensor:
-        """(V, C, D) to (V, D, size, size), zero where there is no row; memory runs along D."""
-        if not self.is_whole:
-            empty = rows.new_zeros((len(rows), self.size**2, rows.shape[2]))
-            rows = empty.index_copy(1, self.places.to(rows.device), rows)
-        return rows.reshape(len(rows), self.size, self.size, -1).permute(0, 3, 1, 2)
-
-    def rows(self, box: Tensor) -> Tensor:
-        """(V, D, size, size) to (V, C, D)."""
-        flat = box.permute(0, 2, 3, 1).reshape(len(box), self.size**2, -1)
-        return flat if self.is_whole else flat.index_select(1, self.places.to(box.device))
-
-
 @lru_cache(maxsize=64)
-def _areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool) -> tuple[_Area, ...]:
+def _areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool) -> tuple[Area, ...]:
     """What each layer has to compute, the map itself first and last.
 
     After layer i a place is computed that is within i * reach of a cell (else there is nothing to see) and
@@ -199,7 +174,7 @@ def _areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool) -> 
     around = reach * layers
     image = torch.zeros(1, 1, clips + 2 * around, clips + 2 * around)
     image[0, 0, cells.first + around, cells.last + around] = 1
-    areas = [_Area(clips, 0, cells.first * clips + cells.last)]
+    areas = [Area(clips, 0, cells.first * clips + cells.last)]
     for layer in range(1, layers):
         margin = reach * (layers - layer if whole else min(layer, layers - layer))
         size = clips + 2 * margin
@@ -207,8 +182,8 @@ def _areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool) -> 
         low = around - margin
         box = near[0, 0, low : low + size, low : low + size].flatten()
         places = torch.arange(size**2) if whole else box.nonzero()[:, 0]
-        areas.append(_Area(size, margin, places))
-    last = _Area(clips, 0, torch.arange(clips**2)) if whole else areas[0]
+        areas.append(Area(size, margin, places))
+    last = Area(clips, 0, torch.arange(clips**2)) if whole else areas[0]
     return (*areas, last)
 
 
@@ -262,9 +237,8 @@ class ProposalConvolution(nn.Module):
             weight = _weights(present, before, after, self.kernel)
             if not full and not whole:
                 weight = weight * _depended_on(there, areas[0], after, reach * (len(layers) - number))
-            padding = reach + after.margin - before.margin
-            box = functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding)
-            rows = _normalised(norm, after.rows(box), weight > 0, whole).relu() * weight[..., None]
+            rows = convolved(rows, conv, before, after)
+            rows = _normalised(norm, rows, weight > 0, whole).relu() * weight[..., None]
             present = weight > 0
         if whole:
             cells = cells_of(self.counts, clips)
@@ -272,7 +246,7 @@ class ProposalConvolution(nn.Module):
         return rows * there[..., None]
 
 
-def _weights(present: Tensor, before: _Area, after: _Area, kernel: int) -> Tensor:
+def _weights(present: Tensor, before: Area, after: Area, kernel: int) -> Tensor:
     """(V, C) one over the number of real places under the kernel; 0 where there are none."""
     seen = before.boxed(present[..., None].float())
     ones = seen.new_ones((1, 1, kernel, kernel))
@@ -282,7 +256,7 @@ def _weights(present: Tensor, before: _Area, after: _Area, kernel: int) -> Tenso
     return torch.where(count > 0, 1 / count.clamp(min=1), 0.0)
 
 
-def _depended_on(there: Tensor, cells: _Area, after: _Area, reach: int) -> Tensor:
+def _depended_on(there: Tensor, cells: Area, after: Area, reach: int) -> Tensor:
     """(V, C) whether a place is within reach of a real cell of its own video; others see padding's share."""
     around = functional.pad(cells.boxed(there[..., None].float()), [after.margin] * 4)
     return after.rows(_dilated(around, reach))[..., 0]
