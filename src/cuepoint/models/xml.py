@@ -120,6 +120,9 @@ class Config:
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
+    confidence_from: Literal["zero", "lowest"] = "zero"
+    """From where a score counts that a confidence multiplies: from 0, as printed, or from the lowest that
+    there is: a cosine of -1. See `_parts/relevant_pairs.py`."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
@@ -151,6 +154,7 @@ _CHOICES = {
     "span_start": ("edges", "random"),
     "ranking": ("hinge", "lse"),
     "moment_scores": ("log", "logits"),
+    "confidence_from": ("zero", "lowest"),
 }
 
 
@@ -311,7 +315,8 @@ class Model(nn.Module):
         allowed[pairs.query, pairs.moment if config.as_released else own[pairs.moment]] = False
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
         levels = self._levels(batch, (candidates, allowed), (square, apart))
-        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
+        lambdas = (config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
+        rule = Rule(config.margin, config.ranking, *lambdas, lowest=self._lowest(1.0))
         sides = (config.weight_negative_videos, config.weight_negative_queries)
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
 
@@ -334,7 +339,8 @@ class Model(nn.Module):
         allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
         allowed[pairs.query, pairs.moment] = False
         levels = self._levels(batch, (relevance, allowed), (relevance, pairs))
-        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
+        lambdas = (config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
+        rule = Rule(config.margin, config.ranking, *lambdas, lowest=self._lowest(config.alpha))
         return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
 
     def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
@@ -381,6 +387,10 @@ class Model(nn.Module):
             of_queries=draw_negatives(scores, allowed, pool),
             of_moments=draw_negatives(square.T, among.T, pool),
         )
+
+    def _lowest(self, weight: float) -> float:
+        """From where a score counts in which a cosine counts `weight` times."""
+        return -weight if self.config.confidence_from == "lowest" else 0.0
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None if self.config.as_released else batch.weight

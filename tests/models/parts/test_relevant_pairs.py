@@ -65,6 +65,21 @@ def test_equation_12_has_no_margin() -> None:
     assert torch.equal(positive_over_relevant(_levels(), wide), positive_over_relevant(_levels(), RULE))
 
 
+def test_a_confidence_may_count_from_the_lowest_score() -> None:
+    rule = Rule(margin=0.1, lowest=-1.0)
+    # C (0.6 + 1) - 1 is -0.2; of the positives -0.1 and -0.4
+    assert float(relevant_over_negative(_levels(), rule)) == pytest.approx(0.7 + 0.6)
+    assert float(positive_over_relevant(_levels(), rule)) == pytest.approx(0.7 + 1.0)
+
+
+@pytest.mark.parametrize("score", [-0.9, -0.2, 0.3])
+def test_less_confidence_is_a_lower_score_where_it_counts_from_the_lowest(score: float) -> None:
+    rule = Rule(lowest=-1.0)
+    lowered = rule.lowered(torch.full((3,), score), torch.tensor([0.5, 0.8, 1.0]))
+    assert lowered.tolist() == sorted(lowered.tolist())
+    assert float(lowered[2]) == pytest.approx(score)
+
+
 def test_equation_13_is_the_weighted_sum() -> None:
     rule = Rule(margin=0.1, relevant_over_negative=2.0, positive_over_relevant=3.0)
     terms = video_ranking_loss(_levels(), rule, sides=(0.5, 4.0))

@@ -16,8 +16,10 @@ Readings of what the paper leaves open:
   moment it is a relevant pair like others (15, 17), and never a negative.
 - The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
   this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
-- R of equation 14 may be negative (a logit at the bound contributes -13.8). Then C R is larger than R and the
-  sense of C turns round. That is kept as printed.
+- R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
+  than R, the sense of C turns round, and a training finds that out: it moves all cosines below 0, where
+  equations 11 and 12 ask for nothing (docs/results.md). As printed, C multiplies R; `Rule.lowest` lets it
+  multiply what R lies above its lowest possible value, so that less confidence always means a lower score.
 """
 
 from __future__ import annotations
@@ -67,12 +69,20 @@ class Levels:
 
 @dataclass(frozen=True)
 class Rule:
-    """The margin and kind of a ranking loss, and the weights of its terms (lambda)."""
+    """The margin and kind of a ranking loss, and the weights of its terms (lambda).
+
+    `lowest` is the value of R from which on a confidence counts; as printed 0.
+    """
 
     margin: float = 0.1
     kind: Kind = "hinge"
     relevant_over_negative: float = 0.0
     positive_over_relevant: float = 0.0
+    lowest: float = 0.0
+
+    def lowered(self, scores: Tensor, confidence: Tensor) -> Tensor:
+        """C R of equations 11 and 12: scores as far as they are believed."""
+        return self.lowest + confidence * (scores - self.lowest)
 
 
 def pairs_of(confidence: Tensor, *, confidence_is_one: bool = False) -> Pairs:
@@ -102,7 +112,7 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
 def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
     """Equation 11: a relevant pair, as far as it is relevant, beats a negative of its query and moment."""
     pairs = levels.pairs
-    lowered = pairs.confidence * levels.relevant
+    lowered = rule.lowered(levels.relevant, pairs.confidence)
     return _per_pair(
         against_negatives(lowered, _taken(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
         + against_negatives(
@@ -114,9 +124,12 @@ def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
 def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
     """Equation 12: the positives of its query and of its moment score no less than a relevant pair."""
     pairs = levels.pairs
+    of_query, of_moment = (
+        rule.lowered(levels.positive[rows], pairs.confidence) for rows in (pairs.query, pairs.moment)
+    )
     return _per_pair(
-        shortfall(pairs.confidence * levels.positive[pairs.query], levels.relevant, kind=rule.kind)
-        + shortfall(pairs.confidence * levels.positive[pairs.moment], levels.relevant, kind=rule.kind)
+        shortfall(of_query, levels.relevant, kind=rule.kind)
+        + shortfall(of_moment, levels.relevant, kind=rule.kind)
     )
 
 

@@ -1,0 +1,89 @@
+"""What training with potentially relevant pairs does to scores: where positives, pairs and negatives end up.
+
+    python -m benchmarks.relevant_pairs FEATURES RUN [RUN ...]
+
+RUNs are folders that `benchmarks.simulated_charades` trained. Each encodes the same 20 batches of 128
+training queries with the pairs of `xml_pr.toml`. Told in Markdown: the mean cosine of a query with its own
+video, with those of relevant pairs and with all others; how often equation 12 holds (a relevant pair stays
+below C times its positive) and equation 11 (C times a relevant pair lies a margin above the mean negative);
+and in how many pairs the video of the relevant caption outranks the query's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cuepoint.models.protocol import Batch
+from cuepoint.models.trained import Trained
+from cuepoint.ranking.corpus import evaluating
+from cuepoint.training.experiment import load_experiment
+from cuepoint.training.material import Material
+
+EXPERIMENT = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades" / "xml_pr.toml"
+BATCHES, MARGIN = 20, 0.1
+COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevant above own")
+
+
+def batches(folder: Path) -> Iterator[Batch]:
+    """The same batches for every system."""
+    experiment = load_experiment(EXPERIMENT)
+    with Material.open(experiment.data, experiment.features, folder, splits=("train",)) as material:
+        made = material.split("train").batches(size=128, seed=1)
+        for _, batch in zip(range(BATCHES), made, strict=False):
+            yield batch
+
+
+def measured(trained: Trained, batch: Batch) -> Tensor:
+    """The numbers of `COLUMNS` for one batch."""
+    with evaluating(trained.model):
+        queries = trained.model.encode_queries(batch.queries)
+        videos = trained.model.encode_videos(batch.videos)
+        scores = trained.model.score_videos(queries, videos)
+    own, confidence = batch.video_of, batch.confidence
+    assert confidence is not None
+    square = scores[:, own]
+    positive = square.diagonal()
+    apart = ~batch.positives[:, own]
+    query, moment = ((confidence > 0) & apart).nonzero().unbind(1)
+    relevant, sure = square[query, moment], confidence[query, moment]
+    others = apart & (confidence == 0)
+    negative = (square * others).sum(1) / others.sum(1).clamp(min=1)
+    return torch.stack(
+        [
+            positive.mean(),
+            relevant.mean(),
+            square[others].mean(),
+            (relevant <= sure * positive[query]).float().mean(),
+            (sure * relevant >= negative[query] + MARGIN).float().mean(),
+            (relevant > positive[query]).float().mean(),
+        ]
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("features", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    options = parser.parse_args()
+    systems = {run.name: Trained.from_pretrained(run) for run in options.runs}
+    found: dict[str, list[Tensor]] = {name: [] for name in systems}
+    for batch in batches(options.features):
+        for name, trained in systems.items():
+            found[name].append(measured(trained, batch))
+    print(f"| run | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
+    for name, numbers in found.items():
+        means = torch.stack(numbers).mean(0).tolist()
+        cells = [f"{value:.3f}" for value in means[:3]] + [f"{100 * value:.0f} %" for value in means[3:]]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
