@@ -7,8 +7,8 @@ FEATURES is what `simulate_features.py` wrote (docs/results.md has the command).
 `cuepoint train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done again,
 and what was cut short goes on. Then each checkpoint answers all test queries under several decodings, and the
 means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a graded truth
-(`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer under that as
-well. `--table` prints both as Markdown.
+(`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer under that
+as well. `--table` prints both as Markdown.
 """
 
 from __future__ import annotations
