@@ -96,7 +96,11 @@ def test_what_videos_score_is_not_asked_where_it_changes_nothing(toy: Callable[.
     assert answers(one, one.corpus(), ("VCMR",), pools=POOLS, decoding=HOW)["VCMR"] == expected
 
 
-def test_the_best_moment_of_every_video_is_that_of_plain_loops(toy: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("numbers", [1 << 24, 60])
+def test_the_best_moment_of_every_video_is_that_of_plain_loops(
+    toy: Callable[..., Any], numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_NUMBERS", numbers)
     one = toy()
     corpus = one.corpus()
     queries = one.model.eval().encode_queries(one.queries(np.arange(9)))

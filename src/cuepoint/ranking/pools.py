@@ -184,24 +184,42 @@ class BestOfVideos:
 def best_of_videos(scorer: PoolScorer, queries: QueryEncoding, candidates: Candidates) -> BestOfVideos:
     """What each candidate video has to offer by itself: its best moment; equal scores by first, last clip."""
     sought = candidates.in_order()
-    size = scorer.together(sought.rows.shape[1])
-    parts = []
-    for low in range(0, len(queries), size):
-        some = torch.arange(low, min(low + size, len(queries)), device=sought.rows.device)
-        part = Candidates(sought.rows[some], sought.scores[some])
-        scores = scorer.scores(queries.take(some), part).cpu().numpy()
-        at = scores.argmax(2)
-        best = np.take_along_axis(scores, at[..., None], 2)[..., 0]
-        rows = part.rows.cpu().numpy()
-        first, last = (one.numpy()[at] for one in (scorer.spans.first, scorer.spans.last))
-        corpus = scorer.corpus
-        start, end = seconds_of(
-            first, last, corpus.clip_seconds[rows], corpus.durations[rows], scorer.decoding
-        )
-        parts.append(BestOfVideos(rows, start, end, best))
-    return BestOfVideos(
-        *(np.concatenate([getattr(one, name) for one in parts]) for name in BestOfVideos.__annotations__)
+    places = sought.rows.shape[1]
+    wide = max(1, min(places, _NUMBERS // len(scorer.spans)))
+    size = scorer.together(wide)
+    return _joined(
+        [
+            _joined(
+                [
+                    _best_of_block(scorer, queries, sought, slice(low, low + size), slice(left, left + wide))
+                    for left in range(0, places, wide)
+                ],
+                axis=1,
+            )
+            for low in range(0, len(queries), size)
+        ],
+        axis=0,
     )
+
+
+def _joined(parts: Sequence[BestOfVideos], axis: int) -> BestOfVideos:
+    names = BestOfVideos.__annotations__
+    return BestOfVideos(*(np.concatenate([getattr(one, name) for one in parts], axis) for name in names))
+
+
+def _best_of_block(
+    scorer: PoolScorer, queries: QueryEncoding, sought: Candidates, some: slice, places: slice
+) -> BestOfVideos:
+    """The best moments of some queries in some of their candidates."""
+    part = Candidates(sought.rows[some, places], sought.scores[some, places])
+    asked = torch.arange(len(queries), device=part.rows.device)[some]
+    scores = scorer.scores(queries.take(asked), part).cpu().numpy()
+    at = scores.argmax(2)
+    best = np.take_along_axis(scores, at[..., None], 2)[..., 0]
+    rows, corpus = part.rows.cpu().numpy(), scorer.corpus
+    first, last = (one.numpy()[at] for one in (scorer.spans.first, scorer.spans.last))
+    clips, ends = corpus.clip_seconds[rows], corpus.durations[rows]
+    return BestOfVideos(rows, *seconds_of(first, last, clips, ends, scorer.decoding), best)
 
 
 def pool_candidates(

@@ -184,8 +184,9 @@ class Unrelated:
         corpus = scorer.corpus
         best = asked(scorer, split, numbers, [corpus.video_ids] * len(numbers)).score
         ids = tuple(split.queries[number].id for number in numbers.tolist())
+        here = frozenset(corpus.video_ids)
         for row, name in enumerate(ids):
-            known = [video for video in judged[name] if video in set(corpus.video_ids)]
+            known = sorted(judged[name] & here)
             best[row, corpus.rows_of(known)] = -np.inf
         return cls(tuple(split.queries[n].text for n in numbers.tolist()), ids, best, words)
 
