@@ -57,7 +57,8 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
     kernel = conv.kernel_size[0]
     if rows.device.type == "cpu" and rows.shape[2] >= GATHERED_FROM and not torch.is_autocast_enabled("cpu"):
         near = neighbours(before, after, kernel)
-        made: Tensor = _Gathered.apply(rows, conv.weight, conv.bias, near)  # type: ignore[no-untyped-call]
+        arguments = (rows, conv.weight, conv.bias, near)
+        made: Tensor = _Gathered.apply(*arguments)  # type: ignore[no-untyped-call]
         return made
     padding = kernel // 2 + after.margin - before.margin
     return after.rows(functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding))
@@ -65,7 +66,7 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """For each place of a kernel the rows `after` that it makes of which rows `before`; `count` rows after."""
+    """For each place of a kernel the rows after, and the rows before that they see; `count` rows after."""
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
     count: int
