@@ -33,7 +33,7 @@ from cuepoint.models.protocol import (
 )
 from cuepoint.types import UsageError
 
-SMALL: Mapping[str, Any] = {"hidden": 32, "heads": 4, "max_clips": 24, "max_tokens": 12}
+SMALL: Mapping[str, Any] = {"hidden": 32, "heads": 4, "max_clips": 24, "max_tokens": 12, "map_layers": 2}
 """Sizes that a tiny system has, by the name of the setting; a system takes those that it knows."""
 
 LEFT_UNUSED: Mapping[str, frozenset[str]] = {}
