@@ -93,3 +93,20 @@ def test_a_system_from_its_folder_answers_the_same(corpus: Corpus, trained: Trai
     place = trained.save_pretrained(tmp_path / "run")
     one, other = (corpus.search(QUERY, 3, model=which) for which in (trained, place))
     assert [found.moment for found in one.moments] == [found.moment for found in other.moments]
+
+
+def test_a_system_with_a_text_encoder_of_its_own_reads_the_query_itself(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *QUERY.split(), "beetle", "sleeps"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    sizes = {"vocab_size": len(words), "dim": 8, "n_heads": 2, "n_layers": 1, "hidden_dim": 12}
+    settings = {"streams": {"subtitle": WIDTH}, "hidden": 16, "map_layers": 2, "text_encoder": str(tmp_path)}
+    torch.manual_seed(0)
+    model = new_model("mmn", config_of("mmn", {**settings, "text": sizes})).eval()
+    told = inputs(long_videos="even", max_clips=8, tokenizer=str(tmp_path))
+    trained = Trained("mmn", model, told, Decoding(nms=0.5))
+    penguin, beetle = (corpus.search(text, 3, model=trained) for text in (QUERY, "the beetle sleeps"))
+    assert len(penguin.moments) == len(beetle.moments) == 3
+    assert [one.score for one in penguin.moments] != [one.score for one in beetle.moments]
