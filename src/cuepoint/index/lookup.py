@@ -46,9 +46,10 @@ class Effort:
 
 
 CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
-KEYS_EFFORT = Effort(0.5, 800, None)
+KEYS_EFFORT = Effort(0.4, 800, None)
 """Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
-in three times as long (1 M keys of XML)."""
+in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
+0.2 found 99.5 %, 0.12 found 99.1 %."""
 
 
 @dataclass(frozen=True, slots=True)
