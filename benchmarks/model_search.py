@@ -6,8 +6,8 @@
 Generated corpus: videos of 50 clips of 3 seconds and 256 dimensions, strung together from the simulated clip
 features of Charades-STA that the system was trained on, each clip with noise of its own, so that no two are
 alike. Queries are test captions, asked twice: videos that were read are remembered. The time of a query is
-that of `TrainedSearch.find`, without the encoder of its words. Exact answers come from the same system in full
-precision, over every video. A corpus that is in `folder` already is used as it is.
+that of `TrainedSearch.find`, without the encoder of its words. Exact answers come from the same system in
+full precision, over every video. A corpus that is in `folder` already is used as it is.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import cuepoint
 from cuepoint.cli import (
+    build,
     calibrate,
     compare,
     convert,
@@ -58,6 +59,7 @@ _VERBS = (
     datasets,
     features,
     relevance,
+    build,
     import_checkpoint,
 )
 
