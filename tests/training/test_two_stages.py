@@ -143,14 +143,26 @@ def test_a_second_stage_that_was_broken_off_goes_on_to_the_same_numbers(crocs: A
     assert all(torch.equal(one, theirs[name]) for name, one in ours.items())
 
 
-def test_a_second_stage_without_a_first_is_refused(crocs: Any, tmp_path: Path) -> None:
+def test_a_second_stage_without_a_first_is_refused_before_anything_is_written(
+    crocs: Any, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"\[data\] first_stage"):
         begun(crocs, tmp_path / "two", *SECOND)
+    assert not (tmp_path / "two" / "experiment.toml").exists()
 
 
-def test_a_first_stage_that_is_not_there_is_refused(crocs: Any, tmp_path: Path) -> None:
+def test_a_first_stage_that_is_not_there_is_refused_before_anything_is_written(
+    crocs: Any, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="nowhere: no such folder"):
         begun(crocs, tmp_path / "two", *SECOND, f"data.first_stage={tmp_path / 'nowhere'}")
+    assert not (tmp_path / "two" / "experiment.toml").exists()
+
+
+def test_the_first_stage_of_a_seed_is_named_by_it(crocs: Any, tmp_path: Path) -> None:
+    begun(crocs, tmp_path / "seed-2018", *FIRST)
+    outcome = begun(crocs, tmp_path / "two", *SECOND, f"data.first_stage={tmp_path}/seed-{{seed}}")
+    assert outcome.reason == "all 2 epochs"
 
 
 def test_similar_videos_without_pairs_are_refused(crocs: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cuepoint.models.trained import Trained
 from cuepoint.training.experiment import Experiment, TrainingSettings
 from cuepoint.training.machine import Machine
 from cuepoint.training.material import Lessons, Material
-from cuepoint.training.negatives import HardNegatives, load_first_stage
+from cuepoint.training.negatives import HardNegatives, load_first_stage, open_first_stage
 from cuepoint.training.optimizer import freeze, new_optimizer
 from cuepoint.training.outcome import Outcome
 from cuepoint.training.progress import Clock, Progress, Show
@@ -30,7 +30,7 @@ from cuepoint.training.schedule import SCHEDULES, after_milestones
 from cuepoint.training.seeds import seed_step, seed_weights
 from cuepoint.training.state import State, read_state, restore
 from cuepoint.training.validation import Validation, validate
-from cuepoint.types import CuepointError
+from cuepoint.types import CuepointError, UsageError
 
 _SHOWN_QUERIES = 8
 
@@ -93,6 +93,7 @@ class _Training:
         return Outcome.of(self.experiment, self.state, self.folder.path)
 
     def _begin(self, resume: bool) -> None:
+        first_stage = self._first_stage()
         if resume:
             self.folder.check_same(self.experiment)
         elif self.machine.writes:
@@ -100,25 +101,31 @@ class _Training:
         if resume and self.folder.state_path.exists():
             self.state = read_state(self.folder.state_path)
             restore(self.folder.state_path, self.model, self.optimizer)
-        elif not self._begin_from_first_stage() and hasattr(self.model, "begin"):
+        elif first_stage is None and hasattr(self.model, "begin"):
             self.model.begin()
-        self._choose_negatives()
+        self._choose_negatives(first_stage)
         self.clock = Clock(self.state.seconds, self.state.step)
 
-    def _begin_from_first_stage(self) -> bool:
-        """Whether the training begins with the weights of another, which are then taken."""
+    def _first_stage(self) -> Trained | None:
+        """The training that this one goes on from, where there is one; its weights are then taken."""
         place = self.experiment.data.first_stage
-        if place:
-            load_first_stage(self.model, Trained.from_pretrained(place), place)
-        return bool(place)
+        if not place:
+            if getattr(self.model.config, "uses_negatives", False):
+                raise UsageError(
+                    f"{self.experiment.name} [data] first_stage is missing: the training that finds the hard "
+                    "negatives; name its folder with --set data.first_stage=RUN"
+                )
+            return None
+        first_stage = open_first_stage(place, self.settings.seed)
+        load_first_stage(self.model, first_stage, place)
+        return first_stage
 
-    def _choose_negatives(self) -> None:
+    def _choose_negatives(self, first_stage: Trained | None) -> None:
         """Have the first stage choose hard negatives, where there is one and some are asked for."""
-        data = self.experiment.data
-        if data.first_stage and (data.negatives.videos or data.negatives.queries):
-            first = Trained.from_pretrained(data.first_stage)
+        wanted = self.experiment.data.negatives
+        if first_stage is not None and (wanted.videos or wanted.queries):
             device, seed = self.machine.device, self.settings.seed
-            chosen = HardNegatives.open(first, self.lessons, data.negatives, seed, device)
+            chosen = HardNegatives.open(first_stage, self.lessons, wanted, seed, device)
             self.lessons.choose_negatives(chosen)
 
     def _epoch(self) -> None:
