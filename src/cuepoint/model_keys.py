@@ -214,10 +214,10 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
         start: dict[str, NDArray[np.float64]] = {}
         end: dict[str, NDArray[np.float64]] = {}
         for stream in keys:
-            low = np.flatnonzero(real[stream].numpy())
-            seconds = key_seconds(trained, len(real[stream]), rows, video.duration)
-            start[stream] = np.asarray(low * seconds, np.float64)
-            end[stream] = np.minimum(start[stream] + seconds, max(video.duration, seconds))
+            places = np.flatnonzero(real[stream].numpy())
+            start[stream], end[stream] = _times(
+                trained, (len(real[stream]), encoding.mask.shape[1]), places, video
+            )
         yield EncodedVideo(
             video.record.video_id,
             mark_of(video.record),
@@ -231,10 +231,25 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
         )
 
 
+def _times(
+    trained: Trained, counts: tuple[int, int], places: NDArray[np.int64], video: GridVideo
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds that keys at some places stand for; `counts` are how many keys and how many cells a video has.
+
+    Where there is not one key for each cell (proposals of many lengths) a key stands for the whole video.
+    """
+    keys, cells = counts
+    if keys != cells:
+        return np.zeros(len(places)), np.full(len(places), video.duration)
+    seconds = key_seconds(trained, cells, _rows_of(video), video.duration)
+    start = np.asarray(places * seconds, np.float64)
+    return start, np.minimum(start + seconds, max(video.duration, seconds))
+
+
 def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
-    """Seconds that one of a video's cells stands for: a clip, or an equal share of the video."""
-    if cells == trained.inputs.clips_of(rows):
-        return trained.inputs.clip_seconds_of(rows)
+    """Seconds that one of a video's cells stands for: as its inputs say, or an equal share of the video."""
+    if cells == trained.inputs.cells_of(rows):
+        return trained.inputs.clip_seconds_of(rows, duration)
     return duration / cells
 
 

@@ -89,6 +89,16 @@ def test_keys_are_the_cells_of_the_map(corpus: Corpus, trained: Trained) -> None
     assert encoding.keys["moments"].shape == (1, cells, 8)
 
 
+def test_a_key_of_many_lengths_stands_for_the_whole_video(corpus: Corpus, trained: Trained) -> None:
+    corpus.encode(trained)
+    finder = corpus._finder(trained)
+    assert finder._keys is not None
+    hits = finder._keys.nearest("moments", np.ones(8, np.float32), 5)
+    durations = {record.video_id: record.duration for record in corpus._store.videos()}
+    assert hits.start.tolist() == [0.0] * 5
+    assert hits.end.tolist() == [durations[name] for name in hits.video_ids]
+
+
 def test_a_system_from_its_folder_answers_the_same(corpus: Corpus, trained: Trained, tmp_path: Path) -> None:
     place = trained.save_pretrained(tmp_path / "run")
     one, other = (corpus.search(QUERY, 3, model=which) for which in (trained, place))
