@@ -153,7 +153,8 @@ def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[
 def measure(store: Store, world: World, trained: Trained, count: int, queries: int) -> dict[str, Any]:
     """Times of queries, and how many of the exact best ten moments they hold."""
     finder = TrainedSearch(store, load_model(trained), Words(world.tokens))
-    results, answers = {}, {}
+    results: dict[str, Any] = {}
+    answers: dict[int, list[list[Any]]] = {}
     default = trained_search.CANDIDATE_VIDEOS
     for candidates in CANDIDATES:
         trained_search.CANDIDATE_VIDEOS = candidates

@@ -108,7 +108,7 @@ def measure(options: argparse.Namespace, system: str, seed: str) -> Iterator[dic
     trained = Trained.from_pretrained(run)
     experiment = load_experiment(run / "experiment.toml")
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    told = {"system": system, "seed": seed}
+    told: dict[str, Any] = {"system": system, "seed": seed}
     told |= {"epochs": experiment.training.epochs, "steps": facts["steps"], "seconds": facts["seconds"]}
     for truth, protocol in ((SINGLE, None), (GRADED, "rvmr")):
         if not (options.features / truth).exists():

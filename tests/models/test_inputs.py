@@ -182,6 +182,8 @@ def test_inputs_come_back_from_json() -> None:
         ({"max_tokens": True}, "max_tokens is True"),
         ({"long_videos": "drop"}, "long_videos is 'drop'"),
         ({"streams": []}, r"streams are \[\]"),
+        ({"tef": "no"}, "tef is 'no'; accepted: a bool"),
+        ({"tokenizer": ["a"]}, r"tokenizer is \['a'\]; accepted: a str"),
     ],
 )
 def test_settings_that_cannot_be_are_named(change: dict[str, Any], problem: str) -> None:

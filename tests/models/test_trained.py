@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,18 @@ def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path
     assert "cuepoint run --checkpoint THIS-FOLDER --features FEATURES --split test" in card
     assert "| patience | none |" in card
     assert "| hidden | 8 |" in card
+
+
+def test_the_card_leaves_out_what_is_empty(trained: Trained, tmp_path: Path) -> None:
+    replace(trained, about={"rates": {}, "seed": 3}).save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "rates" not in card
+    assert "| seed | 3 |" in card
+
+
+def test_a_system_too_large_for_the_machine_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError, match="xml: a system of these settings cannot be made here"):
+        new_model("xml", config_of("xml", {"hidden": 4_000_000_000}))
 
 
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,3 +168,11 @@ def test_losses_of_relevant_pairs_need_a_file_of_pairs(tmp_path: Path) -> None:
         experiment.config(inputs)
     with_pairs = replace(experiment, data=replace(experiment.data, pairs="a.safetensors"))
     assert with_pairs.config(inputs).uses_pairs
+
+
+@pytest.mark.parametrize("change", [{"clips_per_cell": 2}, {"tokenizer": "words"}])
+def test_what_a_system_knows_nothing_of_is_refused(change: dict[str, Any]) -> None:
+    experiment = load_experiment(ROOT / "experiments" / "simulated_charades" / "xml.toml")
+    inputs = Inputs(StreamInput(8), {"vision": StreamInput(8)}, **change)
+    with pytest.raises(UsageError, match="xml knows no such thing"):
+        experiment.config(inputs)

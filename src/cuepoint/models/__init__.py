@@ -39,8 +39,15 @@ def config_of(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def new_model(name: str, config: Any) -> Any:
-    """A system with fresh weights (drawn from PyTorch's generator)."""
-    return _module(name).Model(config)
+    """A system with fresh weights (drawn from PyTorch's generator).
+
+    Raises UsageError where its settings ask for more memory than there is.
+    """
+    try:
+        return _module(name).Model(config)
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{name}: a system of these settings cannot be made here ({told})") from error
 
 
 def _is_system(path: Path) -> bool:

@@ -77,6 +77,9 @@ class Inputs:
     tokenizer: str = ""
 
     def __post_init__(self) -> None:
+        for name, kind in (("tef", bool), ("tokenizer", str)):
+            if not isinstance(getattr(self, name), kind):
+                raise UsageError(f"{name} is {getattr(self, name)!r}; accepted: a {kind.__name__}")
         if not 0 < self.clip_seconds < float("inf"):
             raise UsageError(f"clip_seconds is {self.clip_seconds!r}; accepted: seconds above 0")
         for name in ("max_clips", "max_tokens", "clips_per_cell"):

@@ -51,7 +51,8 @@ def model_card(trained: Trained) -> str:
 
 
 def _table(title: str, rows: dict[str, Any]) -> str:
-    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+    told = {name: value for name, value in rows.items() if value not in ({}, [], ())}
+    lines = [f"| {name} | {_cell(value)} |" for name, value in told.items()]
     return "\n".join([f"## {title}", "", "| | |", "| --- | --- |", *lines, ""])
 
 

@@ -67,7 +67,7 @@ def epoch_batches(
     if groups is not None:
         return _group_batches(lengths, groups, lambda units: epoch_batches(units, size, seed, epoch, order))
     if size < 2:
-        raise UsageError(f"a batch of {size} has no negatives; accepted: 2 or more")
+        raise UsageError(f"training.batch_size is {size}: one has no negatives; accepted: 2 or more")
     random = np.random.default_rng([epoch, seed])
     lessons = random.permutation(len(lengths))
     if order == "by-length":

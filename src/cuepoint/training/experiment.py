@@ -119,8 +119,8 @@ class Experiment:
 
         What a system must know of its inputs it asks for by the names of `Config`'s fields: `streams`
         (stream -> width), `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (whose
-        tokenizer it is). Raises UsageError for what it refuses,
-        and where it `uses_pairs` and the experiment names none.
+        tokenizer it is). Raises UsageError for what it refuses, where it `uses_pairs` and the experiment
+        names none, and where it knows nothing of cells of several clips or of a tokenizer.
         """
         told = {
             "streams": inputs.widths,
@@ -132,6 +132,12 @@ class Experiment:
         }
         kind = _config_class(self.system, self.name)
         asked = {one.name for one in dataclasses.fields(kind)}
+        for name, usual in (("clips_per_cell", 1), ("text_encoder", "")):
+            if name not in asked and told[name] != usual:
+                raise UsageError(
+                    f"{self.name} [features] asks for {name} = {told[name]!r}; "
+                    f"{self.system} knows no such thing"
+                )
         given = {name: value for name, value in told.items() if name in asked}
         made = made_of(kind, {**given, **self.model}, f"{self.name} [model]")
         if getattr(made, "uses_pairs", False) and not self.data.pairs:

@@ -173,7 +173,7 @@ class Lessons:
 
     def batch_count(self, size: int) -> int:
         """How many batches an epoch has."""
-        return len(self._epoch(size, 0, 0))
+        return len(self.plan(size, 0, 0))
 
     def batches(
         self, *, size: int, epoch: int = 0, seed: int = 0, epochs: int = 1, first: int = 0, ahead_by: int = 2
@@ -184,7 +184,7 @@ class Lessons:
         `ahead_by` batches are made by a thread while the step runs; 0 for none. Close the iterator where it
         is not read to its end (a `for` that ends by an exception does).
         """
-        plan = self._epoch(size, seed, epoch)
+        plan = self.plan(size, seed, epoch)
         made = (
             self.batch(plan[at], epoch, (epoch + at / len(plan)) / max(epochs, 1))
             for at in range(first, len(plan))
@@ -244,7 +244,8 @@ class Lessons:
         found = {name: one.rows(row) for name, one in self._streams.items()}
         return {name: rows[:count] for name, rows in found.items() if rows is not None}
 
-    def _epoch(self, size: int, seed: int, epoch: int) -> list[Indices]:
+    def plan(self, size: int, seed: int, epoch: int) -> list[Indices]:
+        """The numbers of the lessons in each batch of an epoch."""
         if not len(self):
             raise UsageError(f"{self.name}: has no lesson; expected judgements with a moment in their video")
         groups = self.video if self._rules.batch_of == "videos" else None

@@ -267,7 +267,7 @@ class _Training:
         self._keep()
         wrong = [name for name, value in losses.items() if not math.isfinite(value)]
         names = [f"{name} = {losses[name]}" for name in wrong if name != "total" or len(wrong) == 1]
-        rows = self.lessons._epoch(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
+        rows = self.lessons.plan(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
         queries = list(
             dict.fromkeys(self.lessons.queries[row].id for row in self.lessons.query[rows].tolist())
         )

@@ -76,8 +76,9 @@ def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
                 machine.step(opcode.name, argument)
         return machine.value()
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        told = str(error).splitlines() or [type(error).__name__]
-        raise PickleRefused(f"is damaged or no pickle ({told[0][:120]})") from None
+        told = (str(error).splitlines() or [""])[0][:120]
+        named = f"it asks for entry {told}, which is not there" if isinstance(error, KeyError) else told
+        raise PickleRefused(f"is damaged or no pickle ({named or type(error).__name__})") from None
 
 
 class _Bounded:
