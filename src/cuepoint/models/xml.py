@@ -120,9 +120,9 @@ class Config:
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
-    confidence_from: Literal["zero", "lowest"] = "zero"
-    """From where a score counts that a confidence multiplies: from 0, as printed, or from the lowest that
-    there is: a cosine of -1. See `_parts/relevant_pairs.py`."""
+    confidence_from: Literal["zero", "negatives"] = "zero"
+    """From where a score counts that a confidence multiplies: from 0, as printed, or from the mean of the
+    negatives. See `_parts/relevant_pairs.py`."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ _CHOICES = {
     "span_start": ("edges", "random"),
     "ranking": ("hinge", "lse"),
     "moment_scores": ("log", "logits"),
-    "confidence_from": ("zero", "lowest"),
+    "confidence_from": ("zero", "negatives"),
 }
 
 
@@ -315,8 +315,7 @@ class Model(nn.Module):
         allowed[pairs.query, pairs.moment if config.as_released else own[pairs.moment]] = False
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
         levels = self._levels(batch, (candidates, allowed), (square, apart))
-        lambdas = (config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
-        rule = Rule(config.margin, config.ranking, *lambdas, lowest=self._lowest(1.0))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
         sides = (config.weight_negative_videos, config.weight_negative_queries)
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
 
@@ -339,8 +338,7 @@ class Model(nn.Module):
         allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
         allowed[pairs.query, pairs.moment] = False
         levels = self._levels(batch, (relevance, allowed), (relevance, pairs))
-        lambdas = (config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
-        rule = Rule(config.margin, config.ranking, *lambdas, lowest=self._lowest(config.alpha))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
         return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
 
     def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
@@ -386,11 +384,10 @@ class Model(nn.Module):
             pairs=pairs,
             of_queries=draw_negatives(scores, allowed, pool),
             of_moments=draw_negatives(square.T, among.T, pool),
+            floors=(_mean(scores, allowed), _mean(square.T, among.T))
+            if config.confidence_from == "negatives"
+            else None,
         )
-
-    def _lowest(self, weight: float) -> float:
-        """From where a score counts in which a cosine counts `weight` times."""
-        return -weight if self.config.confidence_from == "lowest" else 0.0
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None if self.config.as_released else batch.weight
@@ -457,6 +454,11 @@ def _groups(config: Config) -> Mapping[str, list[str]]:
     """Predictors of borders by name, with the streams each serves."""
     names = list(config.streams)
     return {"merged": names} if config.merge and len(names) == 2 else {name: [name] for name in names}
+
+
+def _mean(scores: Tensor, allowed: Tensor) -> Tensor:
+    """(Q,) the mean of each row where it is allowed, 0 where nothing is; without a gradient."""
+    return (scores.detach() * allowed).sum(1) / allowed.sum(1).clamp(min=1)
 
 
 def _others(batch: Batch) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -65,19 +66,30 @@ def test_equation_12_has_no_margin() -> None:
     assert torch.equal(positive_over_relevant(_levels(), wide), positive_over_relevant(_levels(), RULE))
 
 
-def test_a_confidence_may_count_from_the_lowest_score() -> None:
-    rule = Rule(margin=0.1, lowest=-1.0)
-    # C (0.6 + 1) - 1 is -0.2; of the positives -0.1 and -0.4
-    assert float(relevant_over_negative(_levels(), rule)) == pytest.approx(0.7 + 0.6)
-    assert float(positive_over_relevant(_levels(), rule)) == pytest.approx(0.7 + 1.0)
+def _floored(shift: float = 0.0) -> Levels:
+    """The same levels, all `shift` higher, with a confidence that counts from the negatives."""
+    levels, there = _levels(), torch.tensor([True, True])
+    return replace(
+        levels,
+        positive=levels.positive + shift,
+        relevant=levels.relevant + shift,
+        of_queries=Negatives(levels.of_queries.score + shift, there),
+        of_moments=Negatives(levels.of_moments.score + shift, there),
+        floors=(torch.tensor([0.2, 9.0]) + shift, torch.tensor([9.0, 0.0]) + shift),
+    )
 
 
-@pytest.mark.parametrize("score", [-0.9, -0.2, 0.3])
-def test_less_confidence_is_a_lower_score_where_it_counts_from_the_lowest(score: float) -> None:
-    rule = Rule(lowest=-1.0)
-    lowered = rule.lowered(torch.full((3,), score), torch.tensor([0.5, 0.8, 1.0]))
-    assert lowered.tolist() == sorted(lowered.tolist())
-    assert float(lowered[2]) == pytest.approx(score)
+def test_a_confidence_may_count_from_the_negatives() -> None:
+    # of query 0 0.2 + 0.5 (0.6 - 0.2) = 0.4, of moment 1 0.3: 0.1 + 0.4 - 0.4 and 0.1 + 0.3 - 0.3
+    assert float(relevant_over_negative(_floored(), RULE)) == pytest.approx(0.1 + 0.1)
+    # the positives: 0.2 + 0.5 (0.8 - 0.2) = 0.5, and 0.5 * 0.2 = 0.1
+    assert float(positive_over_relevant(_floored(), RULE)) == pytest.approx(0.1 + 0.5)
+
+
+@pytest.mark.parametrize("shift", [-2.0, 0.7])
+def test_where_scores_lie_does_not_matter_if_a_confidence_counts_from_the_negatives(shift: float) -> None:
+    for term in (relevant_over_negative, positive_over_relevant):
+        assert float(term(_floored(shift), RULE)) == pytest.approx(float(term(_floored(), RULE)), abs=1e-5)
 
 
 def test_equation_13_is_the_weighted_sum() -> None:

@@ -18,8 +18,9 @@ Readings of what the paper leaves open:
   this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
   than R, the sense of C turns round, and a training finds that out: it moves all cosines below 0, where
-  equations 11 and 12 ask for nothing (docs/results.md). As printed, C multiplies R; `Rule.lowest` lets it
-  multiply what R lies above its lowest possible value, so that less confidence always means a lower score.
+  equations 11 and 12 ask for nothing (docs/results.md). As printed, C multiplies R; with `Levels.floors` it
+  multiplies what R lies above the mean of the negatives, so that C is a share of the way from a negative to a
+  positive, wherever the scores lie.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Levels:
     """The scores R that the multi-level ranking loss holds against each other.
 
     `positive` (Q,) is R(i, i), `relevant` (P,) that of the `pairs`; each query has one negative moment or
-    video, each moment one negative query.
+    video, each moment one negative query. `floors` are (Q,) for queries and (Q,) for moments: from where on a
+    score counts that a confidence multiplies; None: from 0, as printed.
     """
 
     positive: Tensor
@@ -65,24 +67,25 @@ class Levels:
     pairs: Pairs
     of_queries: Negatives
     of_moments: Negatives
+    floors: tuple[Tensor, Tensor] | None = None
+
+    def lowered(self, scores: Tensor, side: int) -> Tensor:
+        """(P,) C R of equations 11 and 12, scores as far as they are believed; `side`: 0 queries, 1 moments."""
+        if self.floors is None:
+            return self.pairs.confidence * scores
+        rows = self.pairs.moment if side else self.pairs.query
+        floor = self.floors[side][rows]
+        return floor + self.pairs.confidence * (scores - floor)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The margin and kind of a ranking loss, and the weights of its terms (lambda).
-
-    `lowest` is the value of R from which on a confidence counts; as printed 0.
-    """
+    """The margin and kind of a ranking loss, and the weights of its terms (lambda)."""
 
     margin: float = 0.1
     kind: Kind = "hinge"
     relevant_over_negative: float = 0.0
     positive_over_relevant: float = 0.0
-    lowest: float = 0.0
-
-    def lowered(self, scores: Tensor, confidence: Tensor) -> Tensor:
-        """C R of equations 11 and 12: scores as far as they are believed."""
-        return self.lowest + confidence * (scores - self.lowest)
 
 
 def pairs_of(confidence: Tensor, *, confidence_is_one: bool = False) -> Pairs:
@@ -112,25 +115,24 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
 def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
     """Equation 11: a relevant pair, as far as it is relevant, beats a negative of its query and moment."""
     pairs = levels.pairs
-    lowered = rule.lowered(levels.relevant, pairs.confidence)
-    return _per_pair(
-        against_negatives(lowered, _taken(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
-        + against_negatives(
-            lowered, _taken(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
+    sides = ((levels.of_queries, pairs.query), (levels.of_moments, pairs.moment))
+    terms = [
+        against_negatives(
+            levels.lowered(levels.relevant, side), _taken(negatives, rows), margin=rule.margin, kind=rule.kind
         )
-    )
+        for side, (negatives, rows) in enumerate(sides)
+    ]
+    return _per_pair(terms[0] + terms[1])
 
 
 def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
     """Equation 12: the positives of its query and of its moment score no less than a relevant pair."""
     pairs = levels.pairs
-    of_query, of_moment = (
-        rule.lowered(levels.positive[rows], pairs.confidence) for rows in (pairs.query, pairs.moment)
-    )
-    return _per_pair(
-        shortfall(of_query, levels.relevant, kind=rule.kind)
-        + shortfall(of_moment, levels.relevant, kind=rule.kind)
-    )
+    terms = [
+        shortfall(levels.lowered(levels.positive[rows], side), levels.relevant, kind=rule.kind)
+        for side, rows in enumerate((pairs.query, pairs.moment))
+    ]
+    return _per_pair(terms[0] + terms[1])
 
 
 def video_ranking_loss(
