@@ -70,7 +70,7 @@ class Levels:
     floors: tuple[Tensor, Tensor] | None = None
 
     def lowered(self, scores: Tensor, side: int) -> Tensor:
-        """(P,) C R of equations 11 and 12, scores as far as they are believed; `side`: 0 queries, 1 moments."""
+        """(P,) C R of equations 11 and 12: scores as far as they are believed; side 0 queries, 1 moments."""
         if self.floors is None:
             return self.pairs.confidence * scores
         rows = self.pairs.moment if side else self.pairs.query
