@@ -1,0 +1,325 @@
+"""MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
+
+A query belongs to a video of which it describes a part. Two branches look at the video: its frames averaged
+to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the best
+proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of the key
+clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip, and so on
+the query: that is more than keys can tell, so candidates are found by the proposals and ordered by
+`score_videos`. There are no spans.
+
+The paper reads pictures alone; where there are several streams, their features lie side by side.
+
+What differs from the released program by default:
+
+- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds another;
+- queries of the same video, or of a video that is known to answer, are no negatives. In the program's frame
+  branch all other queries are, those of the same video too, and the own pair stands twice in the denominator.
+
+`as_released` restores these. Its program passes an argument (`cross`) that its own functions refuse, and stops
+at a batch of one query or one video; both are left out. As there, a hard negative of a video is its single
+hardest query, that of a query one of the `pool` hardest videos.
+
+Shapes as in `protocol`; F frames, C clips, K proposals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from cuepoint.models._parts.attention import AttentionBlock
+from cuepoint.models._parts.evenly import averaged
+from cuepoint.models._parts.packing import Packing
+from cuepoint.models._parts.partial_relevance import (
+    Hardness,
+    contrast,
+    square_contrast,
+    square_triplets,
+    triplets,
+)
+from cuepoint.models._parts.pooling import ModularPooling, Pooled
+from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from cuepoint.models._parts.proposals import means_of_stretches
+from cuepoint.models._parts.settings import faults
+from cuepoint.models._parts.sharing import by_rows
+from cuepoint.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+)
+from cuepoint.types import UsageError
+
+__all__ = ["Config", "Model", "released_names"]
+
+KEYS = "proposals"
+_ADDED = 1e-5
+"""Added to the length of an averaged row before it is divided by it, as in `inputs`."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of MS-SL; defaults are the released ones for TVR."""
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    frames: int = 128
+    """Longer videos are averaged to so many frames."""
+    clips: int = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: int = 30
+    input_dropout: float = 0.2
+    dropout: float = 0.2
+    initializer_range: float = 0.02
+    clip_share: float = 0.7
+    """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
+    frame_share: float = 0.3
+    """How much that of the attended frames counts (Charades-STA: 0.5)."""
+    margin: float = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: float = 0.02
+    weight_frame_contrast: float = 0.04
+    pool: int | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 20
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"ms_sl: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if not self.streams:
+            yield "streams = {}: one stream at least is expected"
+        for name in ("frames", "clips"):
+            if (size := getattr(self, name)) < 1:
+                yield f"{name} = {size}: at least 1 is expected"
+        for name in ("clip_share", "frame_share", "margin", "weight_clip_contrast", "weight_frame_contrast"):
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} = {value}: at least 0 is expected"
+
+
+@dataclass(frozen=True)
+class Videos:
+    """V videos through both branches: `clips` (V, C, D); frames (V, F, D) as the key clip sees them, `asked`,
+    and what it takes from them, `taken`; `mask` (V, F)."""
+
+    clips: Tensor
+    asked: Tensor
+    taken: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with what each
+    query's key clip takes from its own video (Q, Q)."""
+
+    clip_products: Tensor
+    clip_cosines: Tensor
+    frame_products: Tensor
+    frame_cosines: Tensor
+
+
+class Branch(nn.Module):
+    """Projection, places and one attention block, for queries, clips or frames."""
+
+    def __init__(self, width: int, places: int, noun: str, config: Config) -> None:
+        super().__init__()
+        self.projection = InputProjection(width, config.hidden, config.input_dropout)
+        self.positions = PositionEmbedding(places, config.hidden, config.input_dropout, noun)
+        self.encoder = AttentionBlock(config.hidden, config.heads, config.dropout)
+
+    def forward(self, padded: Tensor, packing: Packing) -> Tensor:
+        """Packed rows (N, hidden) of features (B, T, width)."""
+        rows = self.positions(self.projection(packing.pack(padded)), packing)
+        encoded: Tensor = self.encoder(rows, packing)
+        return encoded
+
+
+class Model(nn.Module):
+    """MS-SL with fresh weights: a retriever (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = sum(config.streams.values()), config.hidden
+        self.query = Branch(config.query_width, config.max_tokens, "tokens", config)
+        self.clip = Branch(width, config.clips, "clips", config)
+        self.frame = Branch(width, config.frames, "frames", config)
+        self.pooling = ModularPooling(hidden, 1)
+        self.asked = nn.Linear(hidden, hidden, bias=False)
+        self.taken = nn.Linear(hidden, hidden, bias=False)
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), `asked` and `taken`.
+
+        The mask (V, F) is that of the frames, which are fewer than the clips of a long video.
+        """
+        seen = self._videos(videos)
+        keys = means_of_stretches(seen.clips)
+        return VideoEncoding(
+            mask=seen.mask,
+            keys={KEYS: unit(keys)},
+            key_masks={KEYS: torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)},
+            parts={
+                "lengths": torch.linalg.vector_norm(keys, dim=-1),
+                "asked": seen.asked,
+                "taken": seen.taken,
+            },
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the key clip's cosine and that of the frames it attends to, each with its share."""
+        vectors, keys = queries.search[KEYS], videos.keys[KEYS]
+        best, at = (keys.flatten(0, 1) @ vectors.T).view(*keys.shape[:2], -1).max(1)
+        rows = torch.arange(len(keys), device=keys.device)[:, None]
+        chosen = keys[rows, at] * videos.parts["lengths"].gather(1, at)[..., None]
+        attended = key_clip_attention(chosen, videos.parts["asked"], videos.parts["taken"], videos.mask)
+        seen = (unit(attended) * vectors).sum(-1)
+        return (self.config.clip_share * best + self.config.frame_share * seen).T
+
+    def loss(self, batch: Batch) -> Losses:
+        """Contrast (weighted) and triplets of both branches; contrast is over dot products, not cosines."""
+        config, own = self.config, batch.video_of
+        sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
+        scores = self._scores(sentences, videos, own)
+        known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
+        same = itself if config.as_released else known[:, own] | (own[:, None] == own)
+        hard = batch.epoch >= config.pool_from_epoch
+        pool = config.pool if hard else None
+        return {
+            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, known),
+            "clip_triplets": triplets(
+                scores.clip_cosines, own, known, config.margin, Hardness(pool, 1 if hard else None)
+            ),
+            "frame_contrast": config.weight_frame_contrast
+            * square_contrast(scores.frame_products, same, as_released=config.as_released),
+            "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
+        }
+
+    def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
+        """What the loss compares, of sentences (Q, D) with V videos."""
+        keys = means_of_stretches(videos.clips)
+        products = (keys.flatten(0, 1) @ sentences.T).view(*keys.shape[:2], -1).float()
+        lengths = torch.linalg.vector_norm(keys.float(), dim=-1, keepdim=True)
+        best, at = (products / lengths.clamp(min=1e-12)).max(1)
+        chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
+        attended = key_clip_attention(
+            chosen[:, None], videos.asked[own], videos.taken[own], videos.mask[own]
+        )[:, 0].float()
+        vectors = sentences.float()
+        return _Scores(
+            products.amax(1).T,
+            best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),
+            vectors @ attended.T,
+            unit(vectors) @ unit(attended).T,
+        )
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        packing = Packing.of(queries.mask)
+        return cast("Pooled", self.pooling(self.query(queries.tokens, packing), packing))
+
+    @by_rows
+    def _videos(self, videos: ClipBatch) -> Videos:
+        """Both branches, of V videos."""
+        frames, mask = self._frames(videos)
+        packing = Packing.of(mask)
+        rows = self.frame(frames, packing)
+        clips, every = self._averaged(videos, torch.full_like(videos.mask.sum(1), self.config.clips))
+        return Videos(
+            self.clip(clips, Packing.of(every)).view(*every.shape, -1),
+            packing.unpack(self.asked(rows)),
+            packing.unpack(self.taken(rows)),
+            mask,
+        )
+
+    def _frames(self, videos: ClipBatch) -> tuple[Tensor, Tensor]:
+        """(V, F, W) and (V, F): rows as they are, or averaged where a video has too many."""
+        if videos.mask.shape[1] <= self.config.frames:
+            return self._side_by_side(videos.streams), videos.mask
+        return self._averaged(videos, videos.mask.sum(1).clamp(max=self.config.frames))
+
+    def _averaged(self, videos: ClipBatch, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(V, M, W) rows averaged to `counts` (V,), and their mask (V, M)."""
+        made = {
+            name: averaged(rows, videos.mask, counts, as_released=self.config.as_released)
+            for name, rows in videos.streams.items()
+        }
+        return self._side_by_side(made), torch.arange(int(counts.max()), device=counts.device) < counts[
+            :, None
+        ]
+
+    def _side_by_side(self, streams: Named) -> Tensor:
+        """(V, M, W): rows of all streams, each of unit length."""
+        rows = [streams[name] for name in self.config.streams]
+        return torch.cat(
+            [one / (torch.linalg.vector_norm(one, dim=-1, keepdim=True) + _ADDED) for one in rows], -1
+        )
+
+
+def key_clip_attention(keys: Tensor, asked: Tensor, taken: Tensor, mask: Tensor) -> Tensor:
+    """(V, N, D): what N key clips (V, N, D) take from the real frames (V, F, D) of their video."""
+    scores = torch.bmm(keys, asked.transpose(1, 2)).masked_fill(~mask[:, None], -torch.inf)
+    return torch.bmm(scores.softmax(-1).to(taken.dtype), taken)
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released program's.
+
+    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
+    """
+    parts = {
+        ours: _renamed_branch(f"{theirs}_input_proj", f"{theirs}_pos_embed", f"{theirs}_encoder")
+        for ours, theirs in (("query", "query"), ("clip", "clip"), ("frame", "frame"))
+    }
+    return {
+        **{f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()},
+        "pooling.linear.weight": "modular_vector_mapping.weight",
+        "asked.weight": "mapping_linear.0.weight",
+        "taken.weight": "mapping_linear.1.weight",
+    }
+
+
+def _renamed_branch(projection: str, places: str, encoder: str) -> dict[str, str]:
+    return {
+        **_both("projection.norm", f"{projection}.LayerNorm"),
+        **_both("projection.linear", f"{projection}.net.1"),
+        "positions.table.weight": f"{places}.position_embeddings.weight",
+        **_both("positions.norm", f"{places}.LayerNorm"),
+        **_both("encoder.attention.query", f"{encoder}.self.query"),
+        **_both("encoder.attention.key", f"{encoder}.self.key"),
+        **_both("encoder.attention.value", f"{encoder}.self.value"),
+        **_both("encoder.output", f"{encoder}.output.dense"),
+        **_both("encoder.norm", f"{encoder}.output.LayerNorm"),
+    }
+
+
+def _both(ours: str, theirs: str) -> dict[str, str]:
+    """Weight and bias of a layer."""
+    return {f"{ours}.{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}

@@ -1,0 +1,219 @@
+"""MS-SL as released, against what the authors' program computes, for every case of the golden folder.
+
+The whole way is compared, from raw frames on: what the program averages beforehand the system averages itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cuepoint.models._parts import partial_relevance
+from cuepoint.models._parts.proposals import means_of_stretches
+from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
+from cuepoint.models.ms_sl import KEYS, Config, Model, released_names
+from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+
+TERMS = {
+    "clip_contrast": "clip_nce_loss",
+    "clip_triplets": "clip_trip_loss",
+    "frame_contrast": "frame_nce_loss",
+    "frame_triplets": "frame_trip_loss",
+}
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One case: arrays by name, what its json tells, and the model with its weights."""
+
+    arrays: dict[str, Tensor]
+    told: dict[str, Any]
+    config: Config
+    batch: Batch
+
+    def model(self, **settings: Any) -> Model:
+        made = Model(replace(self.config, **settings)).eval()
+        weights = {
+            ours: self.arrays[f"sd.{theirs}"][: len(made.state_dict()[ours])]
+            for ours, theirs in released_names(made.config).items()
+        }
+        made.load_state_dict(weights)
+        return made
+
+    def near(self, name: str, value: Tensor, *, atol: float = 1e-4, rtol: float = 1e-5) -> None:
+        torch.testing.assert_close(value, self.arrays[name], atol=atol, rtol=rtol)
+
+
+def _folder() -> Path:
+    """As the fixture `golden`, which cannot be asked while tests are collected."""
+    root = Path(__file__).resolve().parents[2]
+    beside = root.parent / "shared" / "golden"
+    return Path(
+        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
+    )
+
+
+CASES = sorted((_folder() / "ms_sl").glob("*.npz"))
+
+
+@pytest.fixture(params=CASES, ids=lambda path: path.stem)
+def case(request: pytest.FixtureRequest) -> Golden:
+    return _opened(request.param)
+
+
+@cache
+def _opened(path: Path) -> Golden:
+    told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    with np.load(path) as stored:
+        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    return Golden(arrays, told, _config(told["config"]), _batch(arrays, told["batch_video_order"]))
+
+
+def _config(told: dict[str, Any]) -> Config:
+    return Config(
+        streams={"video": told["visual_input_size"]},
+        query_width=told["query_input_size"],
+        hidden=told["hidden_size"],
+        heads=told["n_heads"],
+        frames=told["max_ctx_l"],
+        clips=told["map_size"],
+        max_tokens=told["max_desc_l"],
+        margin=told["margin"],
+        as_released=True,
+    )
+
+
+def _batch(arrays: dict[str, Tensor], order: list[int]) -> Batch:
+    """The batch from raw frames, in the program's order of videos."""
+    frames = [arrays[f"raw.frames.{number}"] for number in order]
+    mask = torch.arange(max(map(len, frames))) < torch.tensor([len(one) for one in frames])[:, None]
+    own = arrays["batch.text_labels"]
+    return Batch(
+        QueryBatch(arrays["batch.text_feat"], arrays["batch.text_mask"].bool()),
+        ClipBatch({"video": torch.nn.utils.rnn.pad_sequence(frames, batch_first=True)}, mask),
+        own,
+        torch.zeros(len(own), 2, dtype=torch.int64),
+        own[:, None] == torch.arange(len(frames)),
+    )
+
+
+def test_there_are_cases() -> None:
+    assert CASES, f"no case of MS-SL in {_folder()}; CUEPOINT_GOLDEN names another folder"
+
+
+def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
+    names = released_names(case.config)
+    released = {name.removeprefix("sd.") for name in case.arrays if name.startswith("sd.")}
+    assert set(names.values()) == released
+    assert set(names) == set(case.model().state_dict())
+
+
+def test_raw_frames_become_the_released_clips_and_frames(case: Golden) -> None:
+    model, videos = case.model(), case.batch.videos
+    clips, _ = model._averaged(videos, torch.full((len(videos),), case.config.clips))
+    case.near("batch.clip_video_features", clips, atol=1e-6)
+    frames, mask = model._frames(videos)
+    assert torch.equal(mask, case.arrays["batch.videos_mask"].bool())
+    case.near("batch.frame_video_features", frames * mask[..., None], atol=1e-6)
+
+
+def test_queries_and_videos_become_the_released_vectors(case: Golden) -> None:
+    model, batch = case.model(), case.batch
+    case.near("out.video_query", model._sentences(batch.queries).vectors[:, 0])
+    videos = model._videos(batch.videos)
+    case.near("out.encoded_clip", videos.clips)
+    case.near("out.proposal_map", means_of_stretches(videos.clips))
+    real = videos.mask
+    expected = case.arrays["out.encoded_frame"][real]
+    torch.testing.assert_close(videos.taken[real], model.taken(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(videos.asked[real], model.asked(expected), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.5, 0.5)])
+def test_videos_score_and_rank_as_released(case: Golden, shares: tuple[float, float]) -> None:
+    model, batch = case.model(clip_share=shares[0], frame_share=shares[1]), case.batch
+    queries, videos = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
+    scores = model.score_videos(queries, videos)
+    case.near(f"out.infer.score_sum_{shares[0]}_{shares[1]}", scores, atol=1e-5)
+    if shares == (0.7, 0.3):
+        assert torch.equal(scores.argsort(1, descending=True), case.arrays["out.infer.rank_order"])
+
+
+@pytest.mark.parametrize(("shares", "name"), [((1.0, 0.0), "clip"), ((0.0, 1.0), "frame")])
+def test_each_branch_scores_as_released(case: Golden, shares: tuple[float, float], name: str) -> None:
+    model, batch = case.model(clip_share=shares[0], frame_share=shares[1]), case.batch
+    queries, videos = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
+    case.near(f"out.infer.{name}_scale_scores", model.score_videos(queries, videos), atol=1e-5)
+    keys = videos.keys[KEYS] @ queries.search[KEYS].T
+    assert torch.equal(keys.argmax(1).T, case.arrays["out.key_clip_index"])
+
+
+def test_training_compares_the_released_scores(case: Golden) -> None:
+    model, batch = case.model(), case.batch
+    sentences = model._sentences(batch.queries).vectors[:, 0]
+    scores = model._scores(sentences, model._videos(batch.videos), batch.video_of)
+    case.near("out.train.clip_scale_scores", scores.clip_cosines, atol=1e-5)
+    case.near("out.train.frame_scale_scores", scores.frame_cosines, atol=1e-5)
+    case.near("out.train.clip_scale_scores_unnorm", scores.clip_products)
+    case.near("out.train.frame_scale_scores_unnorm", scores.frame_products)
+
+
+@pytest.fixture()
+def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The loss of a case with the negatives that its program drew; ends when all are used."""
+    left: list[Tensor] = []
+
+    def drawn(scores: Tensor, allowed: Tensor, pool: int | None = None, **_: Any) -> Negatives:
+        if pool == 1 and len(scores) < len(case.batch):  # a video's hardest query is not drawn
+            return draw_negatives(scores, allowed, 1)
+        ranks = left.pop(0)
+        limit = allowed.sum(1) if pool is None else allowed.sum(1).clamp(max=pool)
+        assert (ranks < limit).all(), "the program drew from another pool"
+        return draw_negatives(scores, allowed, ranks=ranks)
+
+    def losses(model: Model, name: str) -> dict[str, Tensor]:
+        left[:] = _ranks(case.told[f"loss.{name}.randint_calls"], len(case.batch.videos))
+        epoch = 0 if name == "random_neg" else 99
+        found = dict(model.loss(replace(case.batch, epoch=epoch)))
+        assert not left, "the program drew more often"
+        return found
+
+    monkeypatch.setattr(partial_relevance, "draw_negatives", drawn)
+    yield losses
+
+
+def _ranks(calls: list[dict[str, Any]], videos: int) -> list[Tensor]:
+    """Ranks among the negatives, 0 the hardest: of videos (one call each, where drawn), then of queries."""
+    told = [torch.tensor(call["draw"]) - call["low"] for call in calls]
+    alone = told[:videos] if len(told) > 3 else []
+    return [*([torch.cat(alone)] if alone else []), *told[len(alone) :]]
+
+
+def _pool(name: str, told: dict[str, Any]) -> int | None:
+    return {"hard_pool1": 1, "hard_pool": told["config"]["hard_pool_size"]}.get(name, 20)
+
+
+@pytest.mark.parametrize("name", ["hard_pool1", "hard_pool", "random_neg"])
+def test_losses_and_gradients_are_the_released_ones(case: Golden, draws: Any, name: str) -> None:
+    model = case.model(pool=_pool(name, case.told))
+    found = draws(model, name)
+    for ours, theirs in TERMS.items():
+        case.near(f"loss.{name}.{theirs}", found[ours].detach(), rtol=1e-5, atol=1e-6)
+    total = torch.stack(list(found.values())).sum()
+    case.near(f"loss.{name}.total", total.detach(), rtol=1e-5, atol=1e-6)
+    total.backward()  # type: ignore[no-untyped-call]
+    expected = case.told[f"loss.{name}.grad_l2"]
+    for ours, theirs in released_names(case.config).items():
+        gradient = model.get_parameter(ours).grad
+        assert gradient is not None
+        assert gradient.norm().item() == pytest.approx(expected[theirs], rel=1e-3, abs=1e-5), theirs
