@@ -1,6 +1,6 @@
 """MS-SL as released, against what the authors' program computes, for every case of the golden folder.
 
-The whole way is compared, from raw frames on: what the program averages beforehand the system averages itself.
+The whole way is compared, from raw frames on: what the program averages beforehand the system averages.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def _ranks(calls: list[dict[str, Any]], videos: int) -> list[Tensor]:
     return [*([torch.cat(alone)] if alone else []), *told[len(alone) :]]
 
 
-def _pool(name: str, told: dict[str, Any]) -> int | None:
-    return {"hard_pool1": 1, "hard_pool": told["config"]["hard_pool_size"]}.get(name, 20)
+def _pool(name: str, told: dict[str, Any]) -> int:
+    return int({"hard_pool1": 1, "hard_pool": told["config"]["hard_pool_size"]}.get(name, 20))
 
 
 @pytest.mark.parametrize("name", ["hard_pool1", "hard_pool", "random_neg"])

@@ -1,23 +1,27 @@
 """MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
 
-A query belongs to a video of which it describes a part. Two branches look at the video: its frames averaged
-to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the best
-proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of the key
-clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip, and so on
-the query: that is more than keys can tell, so candidates are found by the proposals and ordered by
+A query belongs to a video of which it describes a part. Two branches look at the video: its frames
+averaged to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the
+best proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of
+the key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip,
+and so on the query: that is more than keys can tell, so candidates are found by the proposals and ordered by
 `score_videos`. There are no spans.
 
-The paper reads pictures alone; where there are several streams, their features lie side by side.
+The paper reads pictures alone; where there are several streams, their features lie side by side. What a
+video is averaged to is made here, from all rows that are read: let [features] max_clips be larger than any
+video, so that nothing is averaged twice.
 
 What differs from the released program by default:
 
-- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds another;
+- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds
+  another;
 - queries of the same video, or of a video that is known to answer, are no negatives. In the program's frame
-  branch all other queries are, those of the same video too, and the own pair stands twice in the denominator.
+  branch all other queries are, those of the same video too, and the own pair stands twice in the
+  denominator.
 
-`as_released` restores these. Its program passes an argument (`cross`) that its own functions refuse, and stops
-at a batch of one query or one video; both are left out. As there, a hard negative of a video is its single
-hardest query, that of a query one of the `pool` hardest videos.
+`as_released` restores these. The program passes an argument (`cross`) that its own functions refuse, and
+stops at a batch of one query or one video; neither was kept. As there, a hard negative of a video is its
+single hardest query, that of a query one of the `pool` hardest videos.
 
 Shapes as in `protocol`; F frames, C clips, K proposals.
 """

@@ -68,7 +68,7 @@ def square_contrast(scores: Tensor, known: Tensor, *, as_released: bool = False)
 
 
 def square_triplets(scores: Tensor, known: Tensor, margin: float, pool: int | None) -> Tensor:
-    """How far the diagonal of scores (Q, Q) fails to be `margin` above a negative of its row and its column."""
+    """How far the diagonal of scores (Q, Q) fails to be `margin` above a drawn one, by row and by column."""
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     allowed = ~(known | itself)
     sides = [
