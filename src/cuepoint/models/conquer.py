@@ -24,9 +24,10 @@ uniformly, each once; queries whose own video is not among the first 100 are lef
 negatives: it learns to tell them from the own video.
 
 What differs from the released program by default: nothing depends on padding. The program's pooling of words
-counts padded words, and its convolutions reach what was computed for padded clips, so that the last two clips
-of a video depend on how far it is padded; `as_released` pads every video to `max_clips` and every query to
-`max_tokens` as the program does, and restores both. Written from the paper and from what the program computes;
+counts padded words, its convolutions reach what was computed for padded clips, so that the last two clips of
+a video depend on how far it is padded, and a video's own score is the largest over padded clips, too.
+`as_released` pads every video to `max_clips` and every query to `max_tokens` as the program does, and restores
+all three; there a chosen negative that is known to answer the query counts as one, too. Written from the paper and from what the program computes;
 its source has no licence and was not used. Paper 004's weights multiply a query's losses.
 
 Shapes as in `protocol`; S streams, H the width inside.
@@ -206,8 +207,7 @@ class VideoScore(nn.Module):
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """(P,) from packed rows (N, 5 H)."""
-        features = packing.unpack(self.features(rows, packing))
-        pooled = packing.without_padding(features, -torch.inf).amax(1)
+        pooled = packing.unpack(self.features(rows, packing), fill=-torch.inf).amax(1)
         logits: Tensor = self.narrow(self.wide(pooled).relu())
         return logits[:, 0]
 
@@ -264,9 +264,7 @@ class Model(nn.Module):
         """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
         every = torch.arange(len(queries), device=videos.mask.device)
         size = max(1, _CLIPS // videos.mask.shape[1])
-        found = [
-            self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)
-        ]
+        found = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
         start, end = torch.cat([one.borders for one in found], dim=1).float()
         if self.config.measure == "disjoint":
             return SpanScores(start, end, videos.mask)
