@@ -2,33 +2,35 @@
 
 Clips of the streams (what is seen, what is said) go through one transformer together, the words of the query
 through another. The query says how much each stream counts (NetVLAD, a softmax over the streams), clips and
-words look at each other, and from what comes of it start and end are read: the end knows the start's features.
+words look at each other, and from what comes of it start and end are read; the end sees the start's features.
 Every pair of a query and a video is computed for itself; clips are kept, and there are no keys to search by.
 
 Three measures (`measure`), and how the protocol has them:
 
 - "general": r * P(start) * P(end), with r what the retriever says of the video. A moment scores
   log P(start) + log P(end) + `alpha` * s, with s the retriever's score: `alpha` is 1 where s is log r already
-  (a list of HERO's probabilities, its logarithm taken), 20 where s is HERO's or XML's cosine.
-- "disjoint": logit of start + logit of end; the retriever chooses videos and no more. What TVR-Ranking
-  (paper 004) took as its baseline.
+  (a list such as HERO's, the logarithm of its scores taken), 20 where s is HERO's or XML's cosine.
+- "disjoint": logit of start + logit of end; the retriever chooses videos and no more. TVR-Ranking (paper 004)
+  took this one as its baseline.
 - "exclusive": as "general", with r the softmax over the candidates of a video score of its own. That softmax
   takes the same number off every moment of a query, so the own score is added to `start` as it is, and the
   retriever's does not count.
 
-Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query, without those
-that are known to answer it. Start and end are then softmaxes over the clips of the own video and of these
-("shared normalisation"); without negatives over the own video alone. The released list is HERO's for the
-training queries: 2,000 videos deep, cut at the rank of the query's own video + 1,000, of which 3 are drawn
-uniformly, each once; queries whose own video is not among the first 100 are left out. "exclusive" needs
-negatives: it learns to tell them from the own video.
+Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; those that are
+known to answer it are left out here. Start and end are then softmaxes over the clips of the own video and of
+these ("shared normalisation"); without negatives, over the own video alone. The released list is HERO's for
+the training queries, 2,000 videos deep: of its first (rank of the query's own video + 1,000), the own one
+taken out, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
+are no lessons. "exclusive" needs negatives: it learns to tell them from the own video.
 
 What differs from the released program by default: nothing depends on padding. The program's pooling of words
-counts padded words, its convolutions reach what was computed for padded clips, so that the last two clips of
-a video depend on how far it is padded, and a video's own score is the largest over padded clips, too.
-`as_released` pads every video to `max_clips` and every query to `max_tokens` as the program does, and restores
-all three; there a chosen negative that is known to answer the query counts as one, too. Written from the paper and from what the program computes;
-its source has no licence and was not used. Paper 004's weights multiply a query's losses.
+counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of a
+video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
+`as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
+restores all three; a chosen negative that is known to answer the query then counts as one. Weights of lessons
+(paper 004) multiply both losses of a query.
+
+Written from the paper and from what the program computes; its source has no licence and was not used.
 
 Shapes as in `protocol`; S streams, H the width inside.
 """
@@ -81,7 +83,8 @@ class Config:
     query_width: int = 768
     hidden: int = 768
     heads: int = 12
-    feedforward: int = 3072
+    feedforward: int | None = None
+    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
     layers: int = 1
     """Layers of each of the encoders."""
     clusters: int = 32
@@ -115,6 +118,11 @@ class Config:
         """Whether there are weights of streams."""
         return self.weigh_streams and len(self.streams) > 1
 
+    @property
+    def inner(self) -> int:
+        """The width inside the feed-forward parts."""
+        return 4 * self.hidden if self.feedforward is None else self.feedforward
+
     def _faults(self) -> Iterator[str]:
         yield from faults(self)
         if len(self.streams) not in (1, 2):
@@ -123,7 +131,7 @@ class Config:
             if not name.isidentifier():
                 yield f"stream {name!r}: a name of letters, digits and _ is expected"
         for name in ("feedforward", "layers", "clusters", "span_hidden"):
-            if (size := getattr(self, name)) < 1:
+            if (size := getattr(self, name)) is not None and size < 1:
                 yield f"{name} = {size}: at least 1 is expected"
         if self.measure not in get_args(Measure):
             yield f"measure = {self.measure!r}: known are {', '.join(get_args(Measure))}"
@@ -342,12 +350,12 @@ def _candidates(batch: Batch, *, as_released: bool) -> tuple[Tensor, Tensor]:
 
 
 def _encoder(config: Config) -> BertEncoder:
-    return BertEncoder(config.layers, config.hidden, config.heads, config.feedforward, config.dropout)
+    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
 
 
 def _projected(features: int, config: Config) -> ProjectedEncoder:
     return ProjectedEncoder(
-        features, config.layers, config.hidden, config.heads, config.feedforward, config.dropout
+        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
     )
 
 

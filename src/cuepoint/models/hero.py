@@ -10,8 +10,8 @@ the sum over the streams), as HERO's encoder does with what it is given.
 Where the released program differs, and `as_released` restores it: it convolves what lies in the padding, so
 that the last frames' logits depend on it; a video's queries must stand next to each other and be equally
 many; and of the batch only a query's own video is spared as a negative. Here every pair that is known to be
-positive is spared, whatever the order. Like XML's, the borders' convolutions begin as edges here and at random
-there (`_parts/borders.py`).
+positive is spared, whatever the order. Like XML's, the borders' convolutions begin as edges here, and at
+random there (`_parts/borders.py`).
 
 HERO's program writes video scores as exp(20 * cosine). Here a video scores the cosine, and a moment the
 logarithm of that product: span + 20 * cosine.
