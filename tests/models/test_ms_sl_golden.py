@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cuepoint.models._parts import partial_relevance
+from cuepoint.models._parts.evenly import clips_of, frames_of
 from cuepoint.models._parts.proposals import means_of_stretches
 from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
 from cuepoint.models.ms_sl import KEYS, Config, Model, released_names
@@ -119,10 +120,10 @@ def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
 
 
 def test_raw_frames_become_the_released_clips_and_frames(case: Golden) -> None:
-    model, videos = case.model(), case.batch.videos
-    clips, _ = model._averaged(videos, torch.full((len(videos),), case.config.clips))
+    videos, config = case.batch.videos, case.config
+    clips = clips_of(videos, config.streams, config.clips, as_released=True)
     case.near("batch.clip_video_features", clips, atol=1e-6)
-    frames, mask = model._frames(videos)
+    frames, mask = frames_of(videos, config.streams, config.frames, as_released=True)
     assert torch.equal(mask, case.arrays["batch.videos_mask"].bool())
     case.near("batch.frame_video_features", frames * mask[..., None], atol=1e-6)
 

@@ -36,7 +36,8 @@ import torch
 from torch import Tensor, nn
 
 from cuepoint.models._parts.attention import AttentionBlock
-from cuepoint.models._parts.evenly import averaged
+from cuepoint.models._parts.branch import Branch, released_block, released_entry
+from cuepoint.models._parts.evenly import clips_of, frames_of
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.partial_relevance import (
     Hardness,
@@ -46,7 +47,7 @@ from cuepoint.models._parts.partial_relevance import (
     triplets,
 )
 from cuepoint.models._parts.pooling import ModularPooling, Pooled
-from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from cuepoint.models._parts.projection import initialise, unit
 from cuepoint.models._parts.proposals import means_of_stretches
 from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.sharing import by_rows
@@ -64,8 +65,6 @@ from cuepoint.types import UsageError
 __all__ = ["Config", "Model", "released_names"]
 
 KEYS = "proposals"
-_ADDED = 1e-5
-"""Added to the length of an averaged row before it is divided by it, as in `inputs`."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class Config:
     clips: int = 32
     """Every video is averaged to so many clips."""
     max_tokens: int = 30
-    input_dropout: float = 0.2
-    dropout: float = 0.2
+    input_dropout: float = 0.1
+    dropout: float = 0.1
     initializer_range: float = 0.02
     clip_share: float = 0.7
     """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
@@ -138,22 +137,6 @@ class _Scores:
     frame_cosines: Tensor
 
 
-class Branch(nn.Module):
-    """Projection, places and one attention block, for queries, clips or frames."""
-
-    def __init__(self, width: int, places: int, noun: str, config: Config) -> None:
-        super().__init__()
-        self.projection = InputProjection(width, config.hidden, config.input_dropout)
-        self.positions = PositionEmbedding(places, config.hidden, config.input_dropout, noun)
-        self.encoder = AttentionBlock(config.hidden, config.heads, config.dropout)
-
-    def forward(self, padded: Tensor, packing: Packing) -> Tensor:
-        """Packed rows (N, hidden) of features (B, T, width)."""
-        rows = self.positions(self.projection(packing.pack(padded)), packing)
-        encoded: Tensor = self.encoder(rows, packing)
-        return encoded
-
-
 class Model(nn.Module):
     """MS-SL with fresh weights: a retriever (see `protocol`)."""
 
@@ -161,9 +144,9 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         width, hidden = sum(config.streams.values()), config.hidden
-        self.query = Branch(config.query_width, config.max_tokens, "tokens", config)
-        self.clip = Branch(width, config.clips, "clips", config)
-        self.frame = Branch(width, config.frames, "frames", config)
+        self.query = _branch(config, config.query_width, config.max_tokens, "tokens")
+        self.clip = _branch(config, width, config.clips, "clips")
+        self.frame = _branch(config, width, config.frames, "frames")
         self.pooling = ModularPooling(hidden, 1)
         self.asked = nn.Linear(hidden, hidden, bias=False)
         self.taken = nn.Linear(hidden, hidden, bias=False)
@@ -252,39 +235,24 @@ class Model(nn.Module):
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
         """Both branches, of V videos."""
-        frames, mask = self._frames(videos)
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
+        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
         packing = Packing.of(mask)
         rows = self.frame(frames, packing)
-        clips, every = self._averaged(videos, torch.full_like(videos.mask.sum(1), self.config.clips))
+        every = Packing.of(torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device))
         return Videos(
-            self.clip(clips, Packing.of(every)).view(*every.shape, -1),
+            every.unpack(self.clip(clips, every)),
             packing.unpack(self.asked(rows)),
             packing.unpack(self.taken(rows)),
             mask,
         )
 
-    def _frames(self, videos: ClipBatch) -> tuple[Tensor, Tensor]:
-        """(V, F, W) and (V, F): rows as they are, or averaged where a video has too many."""
-        if videos.mask.shape[1] <= self.config.frames:
-            return self._side_by_side(videos.streams), videos.mask
-        return self._averaged(videos, videos.mask.sum(1).clamp(max=self.config.frames))
 
-    def _averaged(self, videos: ClipBatch, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(V, M, W) rows averaged to `counts` (V,), and their mask (V, M)."""
-        made = {
-            name: averaged(rows, videos.mask, counts, as_released=self.config.as_released)
-            for name, rows in videos.streams.items()
-        }
-        return self._side_by_side(made), torch.arange(int(counts.max()), device=counts.device) < counts[
-            :, None
-        ]
-
-    def _side_by_side(self, streams: Named) -> Tensor:
-        """(V, M, W): rows of all streams, each of unit length."""
-        rows = [streams[name] for name in self.config.streams]
-        return torch.cat(
-            [one / (torch.linalg.vector_norm(one, dim=-1, keepdim=True) + _ADDED) for one in rows], -1
-        )
+def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
+    """A branch with one attention block."""
+    block = AttentionBlock(config.hidden, config.heads, config.dropout)
+    return Branch((width, config.hidden), places, noun, config.input_dropout, block)
 
 
 def key_clip_attention(keys: Tensor, asked: Tensor, taken: Tensor, mask: Tensor) -> Tensor:
@@ -299,8 +267,8 @@ def released_names(config: Config) -> dict[str, str]:
     Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
     """
     parts = {
-        ours: _renamed_branch(f"{theirs}_input_proj", f"{theirs}_pos_embed", f"{theirs}_encoder")
-        for ours, theirs in (("query", "query"), ("clip", "clip"), ("frame", "frame"))
+        part: {**released_entry(part), **released_block("encoder", f"{part}_encoder")}
+        for part in ("query", "clip", "frame")
     }
     return {
         **{f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()},
@@ -308,22 +276,3 @@ def released_names(config: Config) -> dict[str, str]:
         "asked.weight": "mapping_linear.0.weight",
         "taken.weight": "mapping_linear.1.weight",
     }
-
-
-def _renamed_branch(projection: str, places: str, encoder: str) -> dict[str, str]:
-    return {
-        **_both("projection.norm", f"{projection}.LayerNorm"),
-        **_both("projection.linear", f"{projection}.net.1"),
-        "positions.table.weight": f"{places}.position_embeddings.weight",
-        **_both("positions.norm", f"{places}.LayerNorm"),
-        **_both("encoder.attention.query", f"{encoder}.self.query"),
-        **_both("encoder.attention.key", f"{encoder}.self.key"),
-        **_both("encoder.attention.value", f"{encoder}.self.value"),
-        **_both("encoder.output", f"{encoder}.output.dense"),
-        **_both("encoder.norm", f"{encoder}.output.LayerNorm"),
-    }
-
-
-def _both(ours: str, theirs: str) -> dict[str, str]:
-    """Weight and bias of a layer."""
-    return {f"{ours}.{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
