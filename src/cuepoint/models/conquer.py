@@ -24,8 +24,8 @@ taken out, 3 are drawn uniformly and without replacement; queries whose own vide
 are no lessons. "exclusive" needs negatives: it learns to tell them from the own video.
 
 What differs from the released program by default: nothing depends on padding. The program's pooling of words
-counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of a
-video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
+counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
+a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
 `as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
 restores all three; a chosen negative that is known to answer the query then counts as one. Weights of lessons
 (paper 004) multiply both losses of a query.
