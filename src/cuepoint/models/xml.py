@@ -120,9 +120,6 @@ class Config:
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
-    confidence_from: Literal["zero", "negatives"] = "zero"
-    """From where a score counts that a confidence multiplies: from 0, as printed, or from the mean of the
-    negatives. See `_parts/relevant_pairs.py`."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +151,6 @@ _CHOICES = {
     "span_start": ("edges", "random"),
     "ranking": ("hinge", "lse"),
     "moment_scores": ("log", "logits"),
-    "confidence_from": ("zero", "negatives"),
 }
 
 
@@ -384,9 +380,6 @@ class Model(nn.Module):
             pairs=pairs,
             of_queries=draw_negatives(scores, allowed, pool),
             of_moments=draw_negatives(square.T, among.T, pool),
-            floors=(_mean(scores, allowed), _mean(square.T, among.T))
-            if config.confidence_from == "negatives"
-            else None,
         )
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
@@ -454,11 +447,6 @@ def _groups(config: Config) -> Mapping[str, list[str]]:
     """Predictors of borders by name, with the streams each serves."""
     names = list(config.streams)
     return {"merged": names} if config.merge and len(names) == 2 else {name: [name] for name in names}
-
-
-def _mean(scores: Tensor, allowed: Tensor) -> Tensor:
-    """(Q,) the mean of each row where it is allowed, 0 where nothing is; without a gradient."""
-    return (scores.detach() * allowed).sum(1) / allowed.sum(1).clamp(min=1)
 
 
 def _others(batch: Batch) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -64,32 +63,6 @@ def test_equation_12_by_hand() -> None:
 def test_equation_12_has_no_margin() -> None:
     wide = Rule(margin=5.0)
     assert torch.equal(positive_over_relevant(_levels(), wide), positive_over_relevant(_levels(), RULE))
-
-
-def _floored(shift: float = 0.0) -> Levels:
-    """The same levels, all `shift` higher, with a confidence that counts from the negatives."""
-    levels, there = _levels(), torch.tensor([True, True])
-    return replace(
-        levels,
-        positive=levels.positive + shift,
-        relevant=levels.relevant + shift,
-        of_queries=Negatives(levels.of_queries.score + shift, there),
-        of_moments=Negatives(levels.of_moments.score + shift, there),
-        floors=(torch.tensor([0.2, 9.0]) + shift, torch.tensor([9.0, 0.0]) + shift),
-    )
-
-
-def test_a_confidence_may_count_from_the_negatives() -> None:
-    # of query 0 0.2 + 0.5 (0.6 - 0.2) = 0.4, of moment 1 0.3: 0.1 + 0.4 - 0.4 and 0.1 + 0.3 - 0.3
-    assert float(relevant_over_negative(_floored(), RULE)) == pytest.approx(0.1 + 0.1)
-    # the positives: 0.2 + 0.5 (0.8 - 0.2) = 0.5, and 0.5 * 0.2 = 0.1
-    assert float(positive_over_relevant(_floored(), RULE)) == pytest.approx(0.1 + 0.5)
-
-
-@pytest.mark.parametrize("shift", [-2.0, 0.7])
-def test_where_scores_lie_does_not_matter_if_a_confidence_counts_from_the_negatives(shift: float) -> None:
-    for term in (relevant_over_negative, positive_over_relevant):
-        assert float(term(_floored(shift), RULE)) == pytest.approx(float(term(_floored(), RULE)), abs=1e-5)
 
 
 def test_equation_13_is_the_weighted_sum() -> None:

@@ -17,10 +17,8 @@ Readings of what the paper leaves open:
 - The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
   this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
-  than R, the sense of C turns round, and a training finds that out: it moves all cosines below 0, where
-  equations 11 and 12 ask for nothing (docs/results.md). As printed, C multiplies R; with `Levels.floors` it
-  multiplies what R lies above the mean of the negatives, so that C is a share of the way from a negative to a
-  positive, wherever the scores lie.
+  than R, the sense of C turns round, and a training finds that out (docs/results.md has what becomes of
+  scores). That is kept as printed.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ class Levels:
     """The scores R that the multi-level ranking loss holds against each other.
 
     `positive` (Q,) is R(i, i), `relevant` (P,) that of the `pairs`; each query has one negative moment or
-    video, each moment one negative query. `floors` are (Q,) for queries and (Q,) for moments: from where on a
-    score counts that a confidence multiplies; None: from 0, as printed.
+    video, each moment one negative query.
     """
 
     positive: Tensor
@@ -67,15 +64,6 @@ class Levels:
     pairs: Pairs
     of_queries: Negatives
     of_moments: Negatives
-    floors: tuple[Tensor, Tensor] | None = None
-
-    def lowered(self, scores: Tensor, side: int) -> Tensor:
-        """(P,) C R of equations 11 and 12: scores as far as they are believed; side 0 queries, 1 moments."""
-        if self.floors is None:
-            return self.pairs.confidence * scores
-        rows = self.pairs.moment if side else self.pairs.query
-        floor = self.floors[side][rows]
-        return floor + self.pairs.confidence * (scores - floor)
 
 
 @dataclass(frozen=True)
@@ -115,24 +103,22 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
 def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
     """Equation 11: a relevant pair, as far as it is relevant, beats a negative of its query and moment."""
     pairs = levels.pairs
-    sides = ((levels.of_queries, pairs.query), (levels.of_moments, pairs.moment))
-    terms = [
-        against_negatives(
-            levels.lowered(levels.relevant, side), _taken(negatives, rows), margin=rule.margin, kind=rule.kind
+    lowered = pairs.confidence * levels.relevant
+    return _per_pair(
+        against_negatives(lowered, _taken(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
+        + against_negatives(
+            lowered, _taken(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
         )
-        for side, (negatives, rows) in enumerate(sides)
-    ]
-    return _per_pair(terms[0] + terms[1])
+    )
 
 
 def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
     """Equation 12: the positives of its query and of its moment score no less than a relevant pair."""
     pairs = levels.pairs
-    terms = [
-        shortfall(levels.lowered(levels.positive[rows], side), levels.relevant, kind=rule.kind)
-        for side, rows in enumerate((pairs.query, pairs.moment))
-    ]
-    return _per_pair(terms[0] + terms[1])
+    return _per_pair(
+        shortfall(pairs.confidence * levels.positive[pairs.query], levels.relevant, kind=rule.kind)
+        + shortfall(pairs.confidence * levels.positive[pairs.moment], levels.relevant, kind=rule.kind)
+    )
 
 
 def video_ranking_loss(
