@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from cuepoint.models._parts.projection import unit
 from cuepoint.models._parts.ranking_loss import against_negatives, draw_negatives
 
 
@@ -76,6 +78,17 @@ def square_triplets(scores: Tensor, known: Tensor, margin: float, pool: int | No
         for side, there in ((scores, allowed), (scores.T, allowed.T))
     ]
     return sides[0] + sides[1]
+
+
+def query_diversity(vectors: Tensor, own: Tensor, margin: float, scale: float) -> Tensor:
+    """How alike queries (Q, D) of the same video are: GMMFormer's "query diverse loss".
+
+    The mean over queries of log(1 + sum of exp(scale * (cosine + margin))) over the others of its video.
+    """
+    vectors = unit(vectors)
+    others = (own[:, None] == own) & ~torch.eye(len(own), dtype=torch.bool, device=own.device)
+    alike = (scale * (vectors @ vectors.T + margin)).masked_fill(~others, -torch.inf)
+    return functional.pad(alike, (0, 1)).logsumexp(1).mean()
 
 
 def _own_pairs(scores: Tensor, own: Tensor) -> Tensor:
