@@ -1,0 +1,296 @@
+"""CONQUER as released, against what the authors' program computes: every case file of the golden folder.
+
+Tolerances are those of the folder's README or tighter. Video 0 of each query is its own, in both parts of a
+case; behind it stand its negatives (training) or the candidates of the retriever (evaluation).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cuepoint.models.conquer import Config, Model, PairLogits, released_names
+from cuepoint.models.decoding import BestSpans, Decoding, best_over_videos
+from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
+from cuepoint.overlap import suppress
+
+RELEASED = {"video": "visual", "sub": "sub"}
+PARTS = ["train", "eval"]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One case: what is told of it, arrays by name, the model with the case's weights."""
+
+    told: dict[str, Any]
+    arrays: dict[str, Tensor]
+    model: Model
+
+    def near(self, name: str, value: Tensor, *, atol: float = 2e-5, rtol: float = 1e-5) -> None:
+        torch.testing.assert_close(value.detach(), self.arrays[name], atol=atol, rtol=rtol)
+
+    def inputs(self, part: str) -> tuple[QueryBatch, ClipBatch]:
+        """Queries (Q) and their videos (Q * V, those of a query one after the other)."""
+        held = {name: self.arrays[f"{part}.in.{RELEASED[name]}.feat"] for name in self.model.config.streams}
+        mask = self.arrays[f"{part}.in.visual.feat_mask"].bool()
+        return (
+            QueryBatch(
+                self.arrays[f"{part}.in.query.feat"], self.arrays[f"{part}.in.query.feat_mask"].bool()
+            ),
+            ClipBatch({name: one.flatten(0, 1) for name, one in held.items()}, mask.flatten(0, 1)),
+        )
+
+    def pairs(self, part: str) -> tuple[QueryEncoding, VideoEncoding]:
+        """Each query once for each of its videos."""
+        queries, videos = self.inputs(part)
+        each = len(videos) // len(queries)
+        asked = torch.arange(len(queries)).repeat_interleave(each)
+        return self.model.encode_queries(queries).take(asked), self.model.encode_videos(videos)
+
+    def logits(self, part: str) -> PairLogits:
+        """`borders` (2, Q, V, T), `video` (Q, V) or None."""
+        found = self.model.pair_logits(*self.pairs(part))
+        shape = self.arrays[f"{part}.out.begin_score"].shape
+        video = None if found.video is None else found.video.view(shape[:2])
+        return PairLogits(found.borders.view(2, *shape), video)
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(
+            min_clips=self.told["min_pred_l"], max_clips=self.told["max_pred_l"], ends="as-released"
+        )
+
+
+def _folder() -> Path:
+    """As the fixture `golden`, which cannot be asked while tests are collected."""
+    root = Path(__file__).resolve().parents[2]
+    beside = root.parent / "shared" / "golden"
+    return Path(
+        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
+    )
+
+
+CASES = sorted((_folder() / "conquer").glob("*.npz"))
+
+
+@pytest.fixture(params=CASES, ids=lambda path: path.stem)
+def case(request: pytest.FixtureRequest) -> Golden:
+    return _opened(request.param)
+
+
+@cache
+def _opened(path: Path) -> Golden:
+    with np.load(path) as stored:
+        told = json.loads(str(stored["meta_json"]))
+        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    inside, convolution = told["model_config"], told["model_config"]["moment_localization_config"]
+    widths = {"video": told["visual_dim"], "sub": told["text_dim"]}
+    config = Config(
+        streams={name: widths[name] for name in widths if RELEASED[name] in told["ctx_mode"].split("_")},
+        query_width=told["query_dim"],
+        hidden=told["hidden_dim"],
+        heads=inside["bert_config"]["num_attention_heads"],
+        feedforward=inside["bert_config"]["intermediate_size"],
+        layers=inside["bert_config"]["num_hidden_layers"],
+        clusters=inside["netvlad_config"]["text_cluster"],
+        span_hidden=convolution["conv_cfg_1"]["out_channels"],
+        span_kernel=convolution["conv_cfg_1"]["kernel_size"],
+        max_clips=told["max_ctx_len"],
+        max_tokens=told["max_desc_len"],
+        measure=told["measure"],
+        weigh_streams=not told["no_output_moe_weight"],
+        lambda_tl=told["lw_st_ed"],
+        lambda_video=told["lw_video_ce"],
+        as_released=True,
+    )
+    model = Model(config).eval()
+    model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in released_names(config).items()})
+    return Golden(told, arrays, model)
+
+
+def test_there_are_cases() -> None:
+    assert CASES, f"no case of CONQUER in {_folder()}; CUEPOINT_GOLDEN names another folder"
+
+
+def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
+    released = {name.removeprefix("sd.") for name in case.arrays if name.startswith("sd.")}
+    names = released_names(case.model.config)
+    assert set(names.values()) == released
+    assert set(names) == set(case.model.state_dict())
+    assert len(set(names.values())) == len(names)
+
+
+@torch.no_grad()
+def test_words_and_clips_become_the_released_vectors(case: Golden) -> None:
+    queries, videos = case.inputs("train")
+    encoded = case.model.encode_queries(queries)
+    case.near("train.out.query_feature", encoded.parts["tokens"])
+    kept = case.model.encode_videos(videos)
+    for name in case.model.config.streams:
+        case.near(f"train.out.video_feature.{RELEASED[name]}", kept.parts[f"clips/{name}"])
+    each = len(videos) // len(queries)
+    if case.model.stream_weights is None:
+        assert "train.out.netvlad" not in case.arrays
+        return
+    everything = torch.ones_like(queries.mask)
+    pooled = case.model.stream_weights.clusters(encoded.parts["tokens"], everything)
+    case.near("train.out.netvlad", pooled.repeat_interleave(each, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@torch.no_grad()
+def test_pairs_get_the_released_weights_of_streams(case: Golden, part: str) -> None:
+    model, (queries, videos) = case.model, case.pairs(part)
+    if model.stream_weights is not None:
+        for at, name in enumerate(model.config.streams):
+            weight = queries.parts["stream_weights"][:, at]
+            case.near(f"{part}.out.moe_weight.{RELEASED[name]}", weight, atol=1e-6)
+    case.near(f"{part}.out.QDF_feature", model._fused(queries, videos))
+
+
+@torch.no_grad()
+def test_clips_and_words_look_at_each_other_as_released(case: Golden) -> None:
+    model, (queries, videos) = case.model, case.pairs("train")
+    fused = model._fused(queries, videos)
+    aware = model.attention(fused, queries.parts["tokens"], videos.mask, queries.parts["mask"])
+    case.near("train.out.QAL_feature", aware)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@torch.no_grad()
+def test_pairs_get_the_released_logits(case: Golden, part: str) -> None:
+    found = case.logits(part)
+    for at, border in enumerate(("begin", "end")):
+        case.near(f"{part}.out.{border}_score", found.borders[at].clamp(min=-1e4))
+    if found.video is not None:
+        case.near(f"{part}.out.video_similarity_score", found.video)
+    assert (found.video is None) == (case.told["measure"] != "exclusive")
+
+
+def _batch(case: Golden) -> Batch:
+    queries, videos = case.inputs("train")
+    each = len(videos) // len(queries)
+    own = torch.arange(len(queries)) * each
+    return Batch(
+        queries,
+        videos,
+        own,
+        case.arrays["train.in.st_ed_indices"],
+        functional.one_hot(own, len(videos)).bool(),
+        negatives=own[:, None] + torch.arange(1, each) if each > 1 else None,
+    )
+
+
+def test_losses_and_gradients_are_the_released_ones(case: Golden) -> None:
+    case.model.zero_grad()
+    losses = case.model.loss(_batch(case))
+    assert ("videos" in losses) == (case.told["measure"] == "exclusive")
+    for ours, theirs in (("spans", "moment_ce_loss"), ("videos", "video_ce_loss")):
+        value = losses.get(ours, torch.zeros(())).double()
+        case.near(f"train.out.loss.{theirs}", value, atol=0.0)
+    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+    names, lengths = released_names(case.model.config), case.told["train_grad_l2_norms"]
+    assert set(lengths) == set(names.values())
+    for ours, parameter in case.model.named_parameters():
+        assert parameter.grad is not None, ours
+        assert parameter.grad.norm().item() == pytest.approx(lengths[names[ours]], rel=1e-3, abs=1e-8), ours
+
+
+def _candidates(case: Golden) -> tuple[SpanScores, Tensor, Tensor]:
+    """Scores (Q, N, T) of the candidates' spans, what the retriever adds (Q, N), and their numbers (Q, N)."""
+    queries, videos = case.pairs("eval")
+    spans = case.model.score_spans(queries, videos)
+    shape = case.arrays["eval.out.begin_score"].shape
+    start, end, mask = (one.view(shape)[:, 1:] for one in (spans.start, spans.end, spans.mask))
+    retrieved = case.arrays["eval.in.inference_vr_scores"].log()
+    numbers = [[case.told["video2idx"][name] for name in row] for row in case.told["eval_video_lists"]]
+    return SpanScores(start, end, mask), retrieved * case.model.video_weight, torch.tensor(numbers)
+
+
+def _released_scores(case: Golden, found: Tensor) -> Tensor:
+    """What the program writes for our scores of moments (Q, k): products, where ours are logarithms."""
+    measure = case.told["measure"]
+    if measure == "disjoint":
+        return found
+    own = case.logits("eval").video
+    # The softmax over the candidates, which takes the same off every moment of a query.
+    return found.exp() if own is None else (found - own[:, 1:].logsumexp(1, keepdim=True)).exp()
+
+
+@torch.no_grad()
+def test_moments_of_the_candidates_are_the_released_ones(case: Golden) -> None:
+    spans, video, numbers = _candidates(case)
+    stored = case.arrays["eval.out.VCMR"]
+    found = best_over_videos(spans, video, case.decoding, stored.shape[1])
+    clip = case.told["clip_length"]
+    _same_moments(found, numbers.gather(1, found.place), stored, clip)
+    scores = _released_scores(case, found.score).double()
+    torch.testing.assert_close(scores, stored[..., 3], atol=1e-4, rtol=1e-4)
+    rows = zip(found.first.numpy(), found.last.numpy(), found.place.numpy(), found.score.numpy(), strict=True)
+    for query, (first, last, place, score) in enumerate(rows):
+        start, end = first * clip, (last + 1) * clip
+        kept = suppress(place, start, end, score.astype(np.float64), case.told["nms_thd"])
+        told = np.array(case.told["VCMR_after_nms"][query])
+        names = numbers[query].numpy()[place[kept]]
+        assert np.array_equal(np.stack([names, start[kept], end[kept]], 1)[: len(told)], told[:, :3])
+
+
+def _same_moments(found: BestSpans, videos: Tensor, stored: Tensor, clip: float) -> None:
+    mine = torch.stack([videos.double(), found.first * clip, (found.last + 1) * clip], dim=2)
+    assert torch.equal(mine.double(), stored[..., :3])
+
+
+@torch.no_grad()
+def test_moments_of_the_own_video_are_the_released_ones_as_far_as_none_are_equal(case: Golden) -> None:
+    queries, videos = case.pairs("eval")
+    shape = case.arrays["eval.out.begin_score"].shape
+    own = torch.arange(shape[0]) * shape[1]
+    spans = case.model.score_spans(queries.take(own), videos.take(own))
+    stored = case.arrays["eval.out.SVMR"]
+    nothing = torch.zeros(len(own), 1)
+    found = best_over_videos(
+        SpanScores(spans.start[:, None], spans.end[:, None], spans.mask[:, None]),
+        nothing,
+        case.decoding,
+        stored.shape[1],
+    )
+    least = 1e-9 if case.told["measure"] != "disjoint" else -1e3
+    compared = 0
+    for query in range(len(own)):
+        real = int((stored[query, :, 3] > least).sum())
+        mine = torch.stack([found.first[query], found.last[query] + 1], 1)[:real] * case.told["clip_length"]
+        assert torch.equal(mine.double(), stored[query, :real, 1:3])
+        compared += real
+    assert compared > shape[0]
+
+
+@torch.no_grad()
+def test_videos_are_ordered_as_released(case: Golden) -> None:
+    """By the retriever; with a video score of its own by that; by the best moment where it is "disjoint"."""
+    spans, _, numbers = _candidates(case)
+    stored, measure = case.arrays["eval.out.VR"], case.told["measure"]
+    own = case.logits("eval").video
+    values = case.arrays["eval.in.inference_vr_scores"]
+    if measure == "disjoint":
+        rows, videos, clips = spans.start.shape
+        flat = SpanScores(
+            *(one.reshape(rows * videos, 1, clips) for one in (spans.start, spans.end, spans.mask))
+        )
+        values = best_over_videos(flat, torch.zeros(rows * videos, 1), case.decoding, 1).score.view(
+            rows, videos
+        )
+    elif own is not None:
+        values = own[:, 1:].softmax(1)
+    scores, order = values.sort(dim=1, descending=True)
+    assert torch.equal(numbers.gather(1, order).double(), stored[..., 0])
+    torch.testing.assert_close(scores.double(), stored[..., 3], atol=1e-5, rtol=1e-5)
