@@ -95,6 +95,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
+        object.__setattr__(self, "windows", tuple(self.windows))
         for fault in self._faults():
             raise UsageError(f"gmmformer: {fault}")
 
