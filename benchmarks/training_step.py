@@ -43,6 +43,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cuepoint.models import config_of, new_model
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from cuepoint.training.machine import use_large_pages
 from cuepoint.training.optimizer import new_optimizer
 
 BATCH, SIDE = 128, 1536
@@ -301,6 +302,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", default=[], help="only these, by name")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training_step.json"))
     options = parser.parse_args()
+    use_large_pages()  # as `cuepoint train` does; the plain versions have them too
     cases = [papers_cases(options.case)]
     if options.charades:
         cases.append(charades_cases(options.charades, options.case))

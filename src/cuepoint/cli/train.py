@@ -68,9 +68,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
-    from cuepoint.training.machine import open_machine
+    from cuepoint.training.machine import open_machine, use_large_pages
     from cuepoint.training.start import start, start_seeds
 
+    use_large_pages()
     experiment, seeds = _experiment(options), _seeds(options)
     machine = open_machine(options.device, options.processes, experiment.training.precision)
     with _Display(machine.writes) as display:

@@ -34,7 +34,7 @@ from cuepoint.models._parts.convolution import ConvolutionBlock
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.pooling import MaxPooling, ModularPooling
 from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from cuepoint.models._parts.ranking_loss import draw_negatives
+from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
 from cuepoint.models._parts.relevant_pairs import (
     Levels,
     Pairs,
@@ -120,6 +120,8 @@ class Config:
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
+    relevant_as_negatives: bool = False
+    """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
@@ -307,10 +309,9 @@ class Model(nn.Module):
         config, own = self.config, batch.video_of
         square = scores[:, own]
         candidates, allowed = (square, _others(batch)) if config.as_released else (scores, ~batch.positives)
-        allowed = allowed.clone()
-        allowed[pairs.query, pairs.moment if config.as_released else own[pairs.moment]] = False
+        places = (pairs.query, pairs.moment if config.as_released else own[pairs.moment])
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
-        levels = self._levels(batch, (candidates, allowed), (square, apart))
+        levels = self._levels(batch, (candidates, allowed, places), (square, apart))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
         sides = (config.weight_negative_videos, config.weight_negative_queries)
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
@@ -332,8 +333,8 @@ class Model(nn.Module):
             as_printed=config.moment_scores == "log",
         )
         allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
-        allowed[pairs.query, pairs.moment] = False
-        levels = self._levels(batch, (relevance, allowed), (relevance, pairs))
+        places = (pairs.query, pairs.moment)
+        levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
         return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
 
@@ -366,20 +367,32 @@ class Model(nn.Module):
                 [clips.last[name] for name in names],
             )
 
-    def _levels(self, batch: Batch, candidates: tuple[Tensor, Tensor], known: tuple[Tensor, Pairs]) -> Levels:
+    def _levels(
+        self,
+        batch: Batch,
+        candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
+        known: tuple[Tensor, Pairs],
+    ) -> Levels:
         """What ranking compares: negatives drawn among candidates (Q, C) and from the columns of R (Q, Q).
 
-        `candidates` are scores and which are allowed; `known` are R and the relevant pairs.
+        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not; `known`
+        are R and the relevant pairs.
         """
-        config, (scores, allowed), (square, pairs) = self.config, candidates, known
+        config, (scores, every, places), (square, pairs) = self.config, candidates, known
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
-        among = allowed if scores is square else allowed[:, batch.video_of]
+
+        def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
+            among = allowed if scores is square else allowed[:, batch.video_of]
+            return draw_negatives(scores, allowed, pool), draw_negatives(square.T, among.T, pool)
+
+        of_queries, of_moments = drawn(every.index_put(places, torch.zeros_like(every[0, 0])))
         return Levels(
             positive=square.diagonal(),
             relevant=square[pairs.query, pairs.moment],
             pairs=pairs,
-            of_queries=draw_negatives(scores, allowed, pool),
-            of_moments=draw_negatives(square.T, among.T, pool),
+            of_queries=of_queries,
+            of_moments=of_moments,
+            of_all=drawn(every) if config.relevant_as_negatives and len(places[0]) else None,
         )
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:

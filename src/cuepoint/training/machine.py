@@ -9,6 +9,7 @@ How they share a step, so that contrast is over the whole batch, says `sharing`.
 from __future__ import annotations
 
 import contextlib
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,14 @@ from torch import Tensor, distributed
 from cuepoint.types import UsageError
 
 Precision = Literal["fp32", "bf16"]
+
+
+def use_large_pages() -> None:
+    """Have PyTorch ask Linux for large pages, unless the environment says otherwise; before its first tensor.
+
+    A step at the papers' sizes makes hundreds of megabytes anew, page by page: 6 % of its time.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 @dataclass(frozen=True)

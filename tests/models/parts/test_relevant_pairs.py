@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,6 +44,15 @@ def test_equation_10_by_hand() -> None:
     videos, queries = positive_over_negative(_levels(), RULE)
     assert float(videos) == pytest.approx((0.0 + 0.4) / 2)  # 0.1 + 0.4 - 0.8 < 0; 0.1 + 0.5 - 0.2
     assert float(queries) == pytest.approx((0.0 + 0.2) / 2)  # 0.1 + 0.3 - 0.2
+
+
+def test_equation_10_may_have_negatives_of_its_own() -> None:
+    there = torch.tensor([True, True])
+    all_others = (Negatives(torch.tensor([0.9, 0.5]), there), Negatives(torch.tensor([0.8, 0.3]), there))
+    videos, queries = positive_over_negative(replace(_levels(), of_all=all_others), RULE)
+    assert float(videos) == pytest.approx((0.2 + 0.4) / 2)
+    assert float(queries) == pytest.approx((0.1 + 0.2) / 2)
+    assert float(relevant_over_negative(replace(_levels(), of_all=all_others), RULE)) == pytest.approx(0.3)
 
 
 def test_equation_10_takes_the_weight_of_queries() -> None:

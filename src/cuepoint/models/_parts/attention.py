@@ -70,7 +70,7 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.attention = Attention(width, heads, dropout)
         self.output = nn.Linear(width, width)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, inplace=True)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:

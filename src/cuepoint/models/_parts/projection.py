@@ -16,7 +16,7 @@ class InputProjection(nn.Module):
     def __init__(self, features: int, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, inplace=True)
         self.linear = nn.Linear(features, width)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(places, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, inplace=True)
         self.noun = noun
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:

@@ -10,6 +10,8 @@ Readings of what the paper leaves open:
   equation 10 as well as in 11; where nothing is left the term is 0 and still counts in the mean.
 - The negative of equations 10 and 11 is drawn once in a step for each query and for each moment, and shared
   by all terms, since both equations write the same accented R.
+- The other reading of both, that equation 10 is XML's and takes relevant pairs for negatives as XML does, is
+  `Levels.of_all`: negatives of equation 10 alone.
 - N_pairs counts ordered pairs (i, i+); each stands once in both sums of equations 11 and 12, once seen from
   its query and once from its moment.
 - Two moments of one video: as a video the pair is the positive itself, so it has no part in equation 13; as a
@@ -64,6 +66,7 @@ class Levels:
     pairs: Pairs
     of_queries: Negatives
     of_moments: Negatives
+    of_all: tuple[Negatives, Negatives] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
     """
     sides = [
         against_negatives(levels.positive, negatives, margin=rule.margin, kind=rule.kind)
-        for negatives in (levels.of_queries, levels.of_moments)
+        for negatives in levels.of_all or (levels.of_queries, levels.of_moments)
     ]
     first, second = (side.mean() if weight is None else (side * weight).mean() for side in sides)
     return first, second
