@@ -275,7 +275,7 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--split", "train"), "names none of train"),
+        (("--split", "train"), "names no judgements for train; there are those of validation, test"),
         (("--max-clips", "many"), "--max-clips 'many': accepted: a number, or none"),
         (("--min-clips", "0"), "min_clips is 0"),
         (("--device", "cuda:99"), "device 'cuda:99' is not here"),

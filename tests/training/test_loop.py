@@ -360,7 +360,23 @@ def test_features_that_are_no_numbers_are_found_before_the_first_step(tiny: Any,
     tiny.replace_rows("vision.h5", "v1", np.full((7, 8), np.nan, np.float32))
     with pytest.raises(Exception, match="v1"):
         begun(tiny, tmp_path / "run")
-    assert not (tmp_path / "run" / "experiment.toml").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_refused_before_a_state_is_kept_leaves_no_folder(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'nosuch'"):
+        begun(tiny, tmp_path / "run", "training.rates={nosuch=3.0}")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match=r"names? .*training\.metric"):
+        begun(tiny, tmp_path / "run", "training.metric=mAP,length=long")
+    assert not (tmp_path / "run").exists()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError):
+        begun(tiny, mine, "training.rates={nosuch=3.0}")
+    assert {one.name for one in mine.iterdir()} == {"notes.txt", ".lock"}
+    begun(tiny, mine)
 
 
 def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
@@ -389,3 +405,6 @@ def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) 
     assert_same(tmp_path / "alone", tmp_path / "runs" / "seed-3")
     with pytest.raises(UsageError, match="one comes twice"):
         start_seeds(experiment, [1, 1], tiny.folder, tmp_path / "more", machine)
+    with pytest.raises(UsageError, match="seed is -1"):
+        start_seeds(experiment, [1, -1], tiny.folder, tmp_path / "more", machine)
+    assert not (tmp_path / "more").exists()

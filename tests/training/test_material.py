@@ -509,7 +509,7 @@ def test_folders_and_files_that_are_not_there_are_named(place: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: is no folder"):
         Material.open(DATA, FEATURES, place / "nowhere")
     refused(place, r"missing.jsonl.*No such file", CuepointError, data=DataSettings(train="missing.jsonl"))
-    refused(place, r"\[data\] names none of train, validation, test", data=DataSettings())
+    refused(place, r"\[data\] names no judgements for train or validation or test", data=DataSettings())
 
 
 def test_closing_gives_back_the_files(place: Path) -> None:

@@ -116,6 +116,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
     also while it is read.
     """
+    if "\0" in str(path):
+        raise FormatError(path, "cannot be read: a name that holds the character NUL")
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _GZIP

@@ -176,7 +176,7 @@ def refuse_short_clips(paths: Iterable[Path], rows: NDArray[np.int64], expected:
     if share > _MOST_CLIPS_A_ROW:
         raise UsageError(
             f"{', '.join(map(str, paths))}: the middle one of {len(rows):,} videos has 1 row for {share:.2g} "
-            "clips of its duration; expected about 1: is clip_seconds right?"
+            "clips of its duration; expected about 1 row a clip: is clip_seconds right?"
         )
 
 

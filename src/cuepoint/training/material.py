@@ -278,7 +278,11 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
     """Annotations by split, of those that the experiment names."""
     named = {split: getattr(data, split) for split in splits if getattr(data, split)}
     if not named:
-        raise UsageError(f"[data] names none of {', '.join(splits)}; accepted: files of judgements")
+        others = [split for split in ("train", "validation", "test") if getattr(data, split)]
+        raise UsageError(
+            f"[data] names no judgements for {' or '.join(splits)}; there are those of "
+            f"{', '.join(others) or 'no split'}: name another split, or the file that is missing"
+        )
     if data.dataset:
         dataset = open_dataset(data.dataset, _beside(data, folder, ""))
         return {split: dataset.annotations(name) for split, name in named.items()}

@@ -26,7 +26,7 @@ from cuepoint.formats.columns import MemoryRun
 from cuepoint.formats.opened import written
 from cuepoint.models.trained import CONFIG, WEIGHTS
 from cuepoint.training.settings import read_toml
-from cuepoint.types import UsageError
+from cuepoint.types import CuepointError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,8 @@ class RunFolder:
         """Hold the folder for one training.
 
         Raises UsageError where another training writes to it, where it is used and `resume` is not asked
-        for, and where there is nothing to resume, or the state that goes with the curves is gone.
+        for, and where there is nothing to resume, or the state that goes with the curves is gone. What is
+        refused before a state is kept leaves the folder as it was.
         """
         used = [name for name in (STATE, EXPERIMENT, WEIGHTS, CONFIG) if (self.path / name).exists()]
         if used and not resume:
@@ -67,6 +68,7 @@ class RunFolder:
                 f"{self.path}: its {STATE} is gone, so that this training cannot go on; restore it, or name "
                 "another folder with --out and train without --resume"
             )
+        is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -78,9 +80,22 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UsageError(f"{self.path}: another training is writing here") from None
-            yield
+            try:
+                yield
+            except CuepointError:
+                if not resume and not self.state_path.exists():
+                    self._leave(is_new)
+                raise
         finally:
             os.close(handle)
+
+    def _leave(self, is_new: bool) -> None:
+        """Take away what a refused training wrote down of itself, and the folder if it made it."""
+        for name in (EXPERIMENT, ABOUT):
+            (self.path / name).unlink(missing_ok=True)
+        if is_new and [one.name for one in self.path.iterdir()] == [".lock"]:
+            (self.path / ".lock").unlink()
+            self.path.rmdir()
 
     @contextmanager
     def shared(self) -> Iterator[None]:

@@ -85,15 +85,14 @@ def start_seeds(
     """
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
+    experiments = [experiment.with_seed(seed) for seed in seeds]  # a wrong one is refused before any begins
     outcomes, summary = [], tell
-    for seed in seeds:
+    for seed, seeded in zip(seeds, experiments, strict=True):
         place = Path(out) / f"seed-{seed}"
         begun = resume and (place / EXPERIMENT).exists()
         if tell and machine.writes:
             tell(f"seed {seed}")
-        outcomes.append(
-            start(experiment.with_seed(seed), features, place, machine, resume=begun, show=show, tell=summary)
-        )
+        outcomes.append(start(seeded, features, place, machine, resume=begun, show=show, tell=summary))
         summary = None
     if machine.writes:
         _write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
