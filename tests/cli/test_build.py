@@ -213,3 +213,42 @@ def test_tasks_do_not_overwrite_the_pools(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="would be overwritten"):
         run("tasks", "--pools", out, "--out", out)
     assert out.read_bytes() == before
+
+
+def test_what_is_read_is_not_overwritten(folder: Path, tmp_path: Path) -> None:
+    judgements = tmp_path / "pools"
+    assert run(*source(folder), "--no-visual", "--judgements", judgements, "--json") == 0
+    files = [*judgements.iterdir(), *folder.rglob("*.json")]
+    before = {file: file.read_bytes() for file in files}
+    again = ("mvmr", "--annotations", judgements, "--no-visual")
+    for command in (
+        (*again, "--judgements", judgements),
+        (*again, "--out", judgements / "queries.jsonl"),
+        (*source(folder), "--no-visual", "--out", next(folder.rglob("*.json"))),
+        ("tasks", "--pools", judgements, "--out", judgements / "pools.jsonl"),
+    ):
+        with pytest.raises(FormatError, match="would be overwritten"):
+            run(*command)
+    assert {file: file.read_bytes() for file in files} == before
+
+
+def test_tasks_and_their_interface_have_two_names(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pools.json"
+    assert run(*source(folder), "--no-visual", "--out", out, "--json") == 0
+    with pytest.raises(UsageError, match=r"ends in \.json"):
+        run("tasks", "--pools", out, "--out", tmp_path / "tasks.xml")
+    assert not (tmp_path / "tasks.xml").exists()
+
+
+@pytest.mark.parametrize("option", ["--judgements", "--report"])
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_written(
+    folder: Path, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    command = (*source(folder), "--no-visual", "--out", tmp_path / "p.json", option, tmp_path / "taken")
+    with pytest.raises(UsageError, match="cannot be written"):
+        run(*command)
+    (tmp_path / "sts.tsv").write_text("5\ta\tb\n")
+    with pytest.raises(UsageError, match="cannot be written"):
+        run("thresholds", "--pairs", tmp_path / "sts.tsv", "--report", tmp_path / "taken")
+    assert not (tmp_path / "p.json").exists()

@@ -408,3 +408,11 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch:
     path.write_bytes(b'{"query_id": "a", "moments": []}\n{"query_id": "' + b"a" * (2 << 20))
     with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):
         list(formats.open_run(path).blocks())
+
+
+def test_a_folder_stands_for_the_judgements_in_it(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"is a folder without qrels\.jsonl"):
+        formats.read_annotations(tmp_path)
+    (tmp_path / "qrels.jsonl").write_text('{"query_id": "q", "video_id": "v", "start": 1, "end": 2}\n')
+    (tmp_path / "pools.jsonl").write_text('{"query_id": "q", "video_ids": ["v", "w"]}\n')
+    assert formats.read_annotations(tmp_path).pools == {"q": ("v", "w")}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cuepoint.formats.columns import Annotations
 from cuepoint.formats.opened import FormatError
 from cuepoint.relevance.pool_files import write_judgements, write_released
 from cuepoint.relevance.pool_report import (
+    about_lines,
     count_pools,
     examples,
     report_lines,
@@ -147,6 +149,19 @@ def test_the_report_is_written_whole_and_again_the_same(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in files}
     write_report(pools, similarity, tmp_path, target="Person reads a book")
     assert {file: file.read_bytes() for file in files} == before
+
+
+def test_how_pools_were_made_is_told_in_words() -> None:
+    about = {"check": {"from": 0.9, "up to": 0.5}, "left out": {}, "as released": False}
+    assert list(about_lines(about)) == ["check: from 0.9, up to 0.5", "left out: none", "as released: no"]
+
+
+def test_a_sentence_with_line_breaks_stays_in_its_block(tmp_path: Path) -> None:
+    pools, similarity = made()
+    query = replace(pools.source.queries[0], text="a\n```\n# b \x1b[31m")
+    pools = replace(pools, source=replace(pools.source, queries=(query,) * len(pools.source.queries)))
+    lines = "\n".join(report_lines(pools, similarity, [], True)).splitlines()
+    assert r"a\n```\n# b \x1b[31m" in "\n".join(lines) and "# b" not in [line[:3] for line in lines]
 
 
 def test_without_scikit_learn_the_map_is_left_out_and_the_report_says_what_to_install(

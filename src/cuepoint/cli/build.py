@@ -216,6 +216,9 @@ def run_mvmr(options: argparse.Namespace) -> int:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
     if options.report:
         target_query(pools, options.target)  # a wrong name is told before anything is written
+        _make_folder(Path(options.report))
+    if options.judgements:
+        _make_folder(Path(options.judgements))
     files = []
     if options.out:
         write_released(pools, Path(options.out))
@@ -230,13 +233,25 @@ def run_mvmr(options: argparse.Namespace) -> int:
     return 0
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder to write into, before what takes long. Raises UsageError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error
+
+
 def _check_outputs(options: argparse.Namespace) -> None:
+    from cuepoint.datasets import open_dataset
+    from cuepoint.formats.jsonl import FILES, files_of
     from cuepoint.formats.opened import refuse_overwriting
 
     if not (options.out or options.judgements):
         raise UsageError("what is to be written? Give --out FILE.json, --judgements DIR, or both")
-    if options.out and options.annotations:
-        refuse_overwriting(Path(options.out), options.annotations)
+    source = options.annotations or open_dataset(options.dataset, options.data).file(options.split).path
+    targets = [Path(options.judgements) / name for name in FILES] if options.judgements else []
+    for target in [*targets, *([Path(options.out)] if options.out else [])]:
+        refuse_overwriting(target, *files_of(Path(source)))
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
@@ -277,7 +292,7 @@ def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any,
 def _show_pools(
     options: argparse.Namespace, pools: Pools, similarity: VectorSimilarity, files: list[str]
 ) -> None:
-    from cuepoint.relevance.pool_report import count_pools, examples, table_lines
+    from cuepoint.relevance.pool_report import about_lines, count_pools, examples, table_lines
 
     counts = count_pools(pools.annotations)
     if wants_json(options):
@@ -285,7 +300,7 @@ def _show_pools(
         return
     lines = [f"written: {file}" for file in files]
     lines += table_lines([count_pools(pools.source), counts])
-    lines += [f"{name}: {value}" for name, value in pools.about().items()]
+    lines += about_lines(pools.about())
     for example in examples(pools, similarity, 2):
         lines += ["", *example.lines()]
     print_lines(lines)
@@ -297,12 +312,13 @@ def run_thresholds(options: argparse.Namespace) -> int:
     from cuepoint.relevance.threshold_study import draw_study, read_rated_pairs, study_thresholds
 
     pairs = read_rated_pairs(Path(options.pairs))
+    if options.report:
+        _make_folder(Path(options.report))
     study, cosines = study_thresholds(pairs, open_text_encoder(options.encoder))
     files = []
     if options.report:
-        folder = Path(options.report)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [str(file) for file in draw_study(pairs, cosines, (0.9, 0.5), folder / "thresholds")]
+        stem = Path(options.report) / "thresholds"
+        files = [str(file) for file in draw_study(pairs, cosines, (0.9, 0.5), stem)]
     if wants_json(options):
         print_json({"files": files, **study.to_json()})
     else:
@@ -313,15 +329,21 @@ def run_thresholds(options: argparse.Namespace) -> int:
 def run_tasks(options: argparse.Namespace) -> int:
     """Write tasks and the labelling interface."""
     from cuepoint.formats import read_annotations
+    from cuepoint.formats.jsonl import files_of
     from cuepoint.formats.opened import refuse_overwriting, written
     from cuepoint.relevance.people import LABELLING, VIDEO_URL, write_tasks
 
     out = Path(options.out)
-    refuse_overwriting(out, options.pools)
-    annotations = read_annotations(_judgements(options))
+    interface = out.with_suffix(".xml")
+    if interface == out:
+        raise UsageError(
+            f"--out {out}: the labelling interface is written there; give a name that ends in .json"
+        )
+    for target in (out, interface):
+        refuse_overwriting(target, *files_of(Path(options.pools)))
+    annotations = read_annotations(options.pools)
     url = options.video_url or VIDEO_URL
     count = write_tasks(annotations, out, queries=options.queries, url=url, seed=options.seed)
-    interface = out.with_suffix(".xml")
     with written(interface) as stream:
         stream.write(LABELLING.encode())
     if wants_json(options):
@@ -336,18 +358,12 @@ def run_answers(options: argparse.Namespace) -> int:
     from cuepoint.formats import read_annotations
     from cuepoint.relevance.people import judge_answers, read_answers
 
-    verdict = judge_answers(read_annotations(_judgements(options)), read_answers(Path(options.answers)))
+    verdict = judge_answers(read_annotations(options.pools), read_answers(Path(options.answers)))
     if wants_json(options):
         print_json(verdict.to_json())
     else:
         print_lines(verdict.lines())
     return 0
-
-
-def _judgements(options: argparse.Namespace) -> Path:
-    """The file that --pools means: of a folder, its qrels.jsonl, with which pools.jsonl is read."""
-    path = Path(options.pools)
-    return path / "qrels.jsonl" if path.is_dir() else path
 
 
 class _Progress:

@@ -90,6 +90,7 @@ def _summaries() -> str:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
     from cuepoint.evaluation.evaluate import evaluate_files
+    from cuepoint.formats.jsonl import files_of
     from cuepoint.formats.opened import refuse_overwriting
 
     truth_format, run_format = file_formats(options)
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         return _run_drop(options, truth_format, run_format)
     (answers,) = options.answers
     if options.per_query:
-        refuse_overwriting(Path(options.per_query), options.truth, answers)
+        refuse_overwriting(Path(options.per_query), *files_of(Path(options.truth)), answers)
     result = evaluate_files(
         options.truth,
         answers,

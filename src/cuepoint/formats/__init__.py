@@ -16,6 +16,7 @@ from typing import Any
 
 from cuepoint.formats._keeping import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from cuepoint.formats.columns import Annotations, RunSource
+from cuepoint.formats.jsonl import judgements_in
 from cuepoint.formats.opened import FormatError, Opening, json_fault, look_into, read_json
 from cuepoint.types import UsageError
 
@@ -49,16 +50,17 @@ def format_names(way: str) -> tuple[str, ...]:
 def read_annotations(
     path: str | Path, format: str | None = None, *, as_released: bool = False
 ) -> Annotations:
-    """Videos, queries and judgements of a file, in any known format.
+    """Videos, queries and judgements of a file, in any known format, or of a folder with qrels.jsonl.
 
     With `as_released` a format whose released reader has a fault reads as that one does (such a format
     has a function `read_annotations_as_released`); the others read as ever.
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
+    path = judgements_in(Path(path))
     module = _module_for(path, "read_annotations", format)
     read = getattr(module, "read_annotations_as_released", None) if as_released else None
-    annotations: Annotations = (read or module.read_annotations)(Path(path))
+    annotations: Annotations = (read or module.read_annotations)(path)
     return annotations
 
 

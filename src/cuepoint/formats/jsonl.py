@@ -76,11 +76,21 @@ def recognises(opening: Opening) -> bool:
     return holds(opening) is not None
 
 
+def judgements_in(path: Path) -> Path:
+    """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
+    if not path.is_dir():
+        return path
+    found = beside(path / FILES[0], FILES[0])
+    if found is None:
+        raise FormatError(
+            path, f"is a folder without {FILES[0]}", accepted="a file, or a folder that has one"
+        )
+    return found
+
+
 def files_of(path: Path) -> tuple[Path, ...]:
     """The files from which judgements of a path are read: itself, and what lies beside a qrels.jsonl."""
-    if path.is_dir():
-        path /= FILES[0]
-        path = beside(path, path.name) or path
+    path = judgements_in(path)
     if path.name.removesuffix(".gz") != FILES[0]:
         return (path,)
     siblings = (beside(path, name) for name in FILES[1:])

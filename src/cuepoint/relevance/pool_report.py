@@ -262,10 +262,10 @@ def report_lines(
     yield ""
     yield from table_lines([count_pools(pools.source), count_pools(pools.annotations)])
     yield ""
-    for name, value in pools.about().items():
-        yield f"- {name}: {value}"
+    yield from (f"- {line}" for line in about_lines(pools.about()))
     counts = count_pools(pools.annotations)
-    yield f"- moments per query: {dict(counts.moments)}"
+    told = ", ".join(f"{number} with {moments}" for moments, number in counts.moments.items())
+    yield f"- queries by how many moments answer them: {told}"
     yield (
         f"- pools that a video is in: {counts.appearances[0]} to {counts.appearances[2]}, median "
         f"{counts.appearances[1]:g}; negatives described by the query's own words: "
@@ -280,8 +280,27 @@ def report_lines(
     yield "`+` a positive, `-` some of the negatives, each with its nearest sentence and the similarity.\n"
     for example in examples(pools, similarity):
         yield "```"
-        yield from example.lines()
+        yield from map(_on_one_line, example.lines())
         yield "```"
+
+
+def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
+    """How pools were made, for people: a line for each thing told."""
+    for name, value in about.items():
+        yield f"{name}: {_in_words(value)}"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _on_one_line(text: str) -> str:
+    """Sentences come from anywhere: one that has line breaks or control characters must not end its block."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def table_lines(rows: list[PoolCounts]) -> Iterator[str]:
@@ -350,8 +369,14 @@ def _all_histogram(axes: Axes, pools: Pools) -> None:
 
 
 def _mark_thresholds(axes: Axes, pools: Pools) -> None:
-    for threshold, colour in ((pools.settings.positive, BLUE), (pools.settings.negative, ORANGE)):
-        axes.axvline(threshold, color=colour, linewidth=0.8, linestyle=(0, (2, 2)))
+    for threshold, colour, name in (
+        (pools.settings.negative, ORANGE, "negative up to"),
+        (pools.settings.positive, BLUE, "positive from"),
+    ):
+        label = f"{name} {threshold:g}"
+        axes.axvline(threshold, color=colour, linewidth=0.8, linestyle=(0, (2, 2)), label=label)
+    axes.margins(y=0.25)  # room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
 
 
 def _draw_emscore(pools: Pools, stem: Path) -> list[Path]:
