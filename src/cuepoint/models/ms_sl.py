@@ -212,7 +212,9 @@ class Model(nn.Module):
     def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
         """What the loss compares, of sentences (Q, D) with V videos."""
         keys = means_of_stretches(videos.clips)
-        products = (keys.flatten(0, 1) @ sentences.T).view(*keys.shape[:2], -1).float()
+        # The product with a mean is the mean of the products: 32 products a video and query instead of 528.
+        clips = (videos.clips.flatten(0, 1) @ sentences.T).view(*videos.clips.shape[:2], -1)
+        products = means_of_stretches(clips).float()
         lengths = torch.linalg.vector_norm(keys.float(), dim=-1, keepdim=True)
         best, at = (products / lengths.clamp(min=1e-12)).max(1)
         chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
