@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -419,6 +420,8 @@ def test_the_judgements_choose_the_protocol() -> None:
     plain_truth = judged()
     assert protocol_for(plain_truth.annotations()).name == "vcmr"
     assert protocol_for(judged(full=["v"]).annotations()).name == "mvmr"
+    unjudged = replace(plain_truth.annotations(), pools={"not judged": ("v",)})
+    assert protocol_for(unjudged).name == "vcmr"
     graded = Annotations.from_qrels({"q": [Judgement(Moment("v", 0, 1), g) for g in (1.0, 3.0)]})
     assert protocol_for(graded).name == "rvmr"
     typed = Collector("tvr")

@@ -89,7 +89,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_each_program_has_cases() -> None:
-    assert set(program_names()) == {*OUTPUTS, "mmn"}  # of which the cases are in test_mmn_importing.py
+    assert set(program_names()) == {*OUTPUTS, "mmn", "conquer"}  # those two have tests of their own
     missing = set(OUTPUTS) - {name for name, _ in CASES}
     if missing:
         pytest.skip(f"{_folder()} has no cases of {', '.join(sorted(missing))}")
@@ -451,8 +451,8 @@ def test_a_checkpoint_of_another_program_is_told_by_its_parameters(small: Path) 
     torch.save({"model": {"layer.weight": torch.zeros(2, 2)}}, small)
     with pytest.raises(FormatError, match=r"lacks parameter 'query_input_proj.net.1.weight'.*this program"):
         import_checkpoint("xml", small)
-    with pytest.raises(UsageError, match="'conquer': no such program; known: mmn, reloclnet, xml"):
-        import_checkpoint("conquer", small)
+    with pytest.raises(UsageError, match="'moment': no such program; known: conquer, mmn, reloclnet, xml"):
+        import_checkpoint("moment", small)
 
 
 def test_settings_come_from_the_tensors_and_the_file_and_what_nobody_tells_is_said(small: Path) -> None:

@@ -197,9 +197,11 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
 def protocol_for(annotations: Annotations) -> Protocol:
     """The protocol that such judgements ask for, where none is named.
 
-    Pools: mvmr. Grades: rvmr. Saliency: qvh. Kinds of queries (v, t, vt): tvr. Else vcmr.
+    Pools of judged queries: mvmr (one that is not judged may have a given video). Grades: rvmr. Saliency:
+    qvh. Kinds of queries (v, t, vt): tvr. Else vcmr.
     """
-    if annotations.pools:
+    judged = {annotations.queries[number].id for number in set(annotations.query.tolist())}
+    if not judged.isdisjoint(annotations.pools):
         return PROTOCOLS["mvmr"]
     if len(set(annotations.relevance.tolist())) > 1:
         return PROTOCOLS["rvmr"]
