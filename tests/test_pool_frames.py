@@ -89,6 +89,14 @@ def test_features_of_another_clip_are_refused_by_fingerprint_weights_or_width(
         feature_scorer(seen(SEEN), tmp_path / "silent", str(wide), 8)
 
 
+def test_frames_that_are_no_numbers_are_named(clip: Path, tmp_path: Path) -> None:
+    rows = np.ones((3, 16), np.float32)
+    rows[1, 4] = np.nan
+    write_store(tmp_path / "odd", [(name, rows) for name in SEEN], Fingerprint())
+    with pytest.raises(UsageError, match=r"odd: flower\.webm: row 1 holds a value that is no number"):
+        feature_scorer(seen(SEEN), tmp_path / "odd", str(clip), 8)
+
+
 def test_a_video_without_features_is_named(clip: Path, tmp_path: Path) -> None:
     write_store(tmp_path / "few", [(SEEN[0], np.ones((3, 16), np.float32))], Fingerprint())
     with pytest.raises(UsageError, match=r"few: has no frames of 2 of 3 videos of seen, such as 'frog.webm'"):

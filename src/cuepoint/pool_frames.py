@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.features import FeatureSource, open_features
@@ -36,9 +37,17 @@ def feature_scorer(
         made_by = _made_by(source, path, clip)
         _require_width(str(path), source.width, clip)
         _require_all(annotations, set(source.ids()), str(path))
-        rows = (source.get(video.id) for video in annotations.videos)
+        rows = (_finite(source.get(video.id), video.id, path) for video in annotations.videos)
         frames = Frames.of(rows, most, made_by, as_released=as_released)
     return _scorer(annotations, clip, frames), made_by or f"unknown, {source.width} wide"
+
+
+def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
+    """The rows of a video, if all are numbers; else UsageError."""
+    if not np.isfinite(rows).all():
+        first = int(np.argmin(np.isfinite(rows).all(1)))
+        raise UsageError(f"{path}: {video_id}: row {first} holds a value that is no number; make it again")
+    return rows
 
 
 def _made_by(source: FeatureSource, path: Path, clip: ClipWords) -> str:

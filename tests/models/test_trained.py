@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,18 @@ def test_the_fingerprint_changes_with_a_weight_and_a_setting(trained: Trained) -
     assert trained.fingerprint != kept
     other = Trained("xml", trained.model, trained.inputs, Decoding(), "as-released")
     assert other.fingerprint != trained.fingerprint
+
+
+def test_a_setting_that_a_later_version_adds_leaves_the_fingerprint(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, config = trained.fingerprint, trained.model.config
+    later = make_dataclass("Config", [("colour", str, "red")], bases=(type(config),), frozen=True)
+    settings = {one.name: getattr(config, one.name) for one in fields(config)}
+    monkeypatch.setattr(trained.model, "config", later(**settings))
+    assert trained.fingerprint == before
+    monkeypatch.setattr(trained.model, "config", later(**settings, colour="blue"))
+    assert trained.fingerprint != before
 
 
 def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path) -> None:

@@ -93,12 +93,12 @@ def _run_checkpoint(options: argparse.Namespace) -> int:
     """Calibrate a trained system on a split, keep it with the checkpoint, show it."""
     _check(options)
     report = _calibrated(options)
-    kept = report.confidence.save(options.checkpoint)
-    files = [kept]
+    files: list[Path] = []
     if options.out:
         from cuepoint.confidence_figures import write_report
 
-        files += write_report(report, Path(options.out))
+        files = list(write_report(report, Path(options.out)))
+    files = [report.confidence.save(options.checkpoint), *files]
     if wants_json(options):
         print_json({**report.to_json(), "files": [str(path) for path in files]})
     else:

@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,8 +118,13 @@ class Trained:
 
     @property
     def fingerprint(self) -> str:
-        """What changes when a weight, a setting or the way features are made ready changes (16 digits)."""
-        digest = hashlib.sha256(json.dumps(self._config(), sort_keys=True).encode())
+        """What changes when a weight, a setting or the way features are made ready changes (16 digits).
+
+        Settings that have their default do not count: a setting that a later version adds changes nothing
+        for the systems there are.
+        """
+        told = {**self._config(), "model": _unusual(self.model.config)}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         for name, tensor in sorted(self._weights().items()):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
@@ -144,6 +149,15 @@ class Trained:
         import cuepoint
 
         return {**self._config(), "about": dict(self.about), "cuepoint": cuepoint.__version__}
+
+
+def _unusual(config: Any) -> dict[str, Any]:
+    """The settings that do not have their default."""
+    usual = {
+        one.name: one.default_factory() if one.default_factory is not MISSING else one.default
+        for one in fields(config)
+    }
+    return {name: value for name, value in asdict(config).items() if value != usual[name]}
 
 
 def _folder_of(name: str | Path, revision: str | None) -> Path:
