@@ -17,6 +17,11 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Workers side by side have a core each: with more threads small products of matrices take ten times
+# as long. PyTorch reads this when it is first imported, here and in every program that is started.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -84,7 +84,11 @@ def build(
                 meter.take(message)
     except KeyboardInterrupt:
         summary.interrupted = True
-    desk.write()
+    try:
+        with uninterrupted():
+            desk.write()
+    except KeyboardInterrupt:
+        summary.interrupted = True
     summary.seconds = time.monotonic() - started
     return summary
 
