@@ -47,3 +47,19 @@ class MaxPooling(nn.Module):
         return Pooled(
             values[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
         )
+
+
+class MeanPooling(nn.Module):
+    """The mean of the words, the same for every stream."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, rows: Tensor, packing: Packing) -> Pooled:
+        """From the packed words (N, D) of Q queries; every word counts the same."""
+        weights = packing.mask / packing.mask.sum(1, keepdim=True).clamp(min=1)
+        vectors = torch.einsum("ql,qld->qd", weights.to(rows.dtype), packing.unpack(rows))
+        return Pooled(
+            vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
+        )

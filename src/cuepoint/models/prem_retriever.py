@@ -1,0 +1,205 @@
+"""PREM's retriever (Hou et al., paper 003, section 3.3): videos of which a part answers, in one of the streams.
+
+The first of PREM's two stages; `prem_localizer` is the second. The words of a query go through one transformer
+layer and are pooled once for each stream (equation 5), so that words on what is seen count for the pictures
+and words on what is said for the subtitles. The clips of all streams of a video go through one transformer
+layer together. A video scores the mean over its streams of the best clip's cosine (6).
+
+Training draws a query to what answers it, and not to the whole of its video: the best clip of each stream
+*inside* the moment is the strong positive, the best one *outside* it the weak positive, and the best ones of
+the other videos of the batch are the negatives of both (7). The loss is L++ + `lambda_weak` * L+ (8) and, for
+the query among the other queries of the batch, L^q with the strong positive.
+
+What the paper leaves open, and how it is read here:
+
+- *Clips without words.* The paper gives them a vector of zeros as feature, and takes the maximum of (6) over
+  all clips. They go through the transformer, as there (a pause tells something of its neighbours), but they
+  are no keys: a place where nothing is said answers nothing. So a clip whose feature in a stream is zero
+  throughout is no key of that stream; this holds for every stream. (With temporal endpoint features no clip
+  is zero; then all are keys.)
+- *Videos without words.* The mean is over the streams in which a video has a key: half a score for a missing
+  stream would bury a silent film, whatever it shows, and the lowest cosine even more so. Both means are of
+  cosines between the same bounds, and in-batch negatives include such videos, so that training puts both on
+  one scale. XML takes every clip of such a video for a key. A video with nothing in any stream scores -1, the
+  lowest cosine there is. The same mean is taken inside and outside the moment, over the streams that have a key
+  there; a query without a key on one side (a moment as long as its video; subtitles alone, and nothing said
+  in it) has no such positive and loses nothing by that term.
+- *Equation 6* is a cosine: search vectors and keys are unit vectors, and a nearest-neighbour index serves them.
+- *The negatives of (7)* are all videos of the batch that are not known to answer the query (`positives`), those
+  chosen as hard negatives (`negatives`) among them: they are rows of the batch like all others.
+- *L^q* is not printed. It is (7) with the roles exchanged: the strong positive of a query and its video against
+  the scores (6) of that video for the other queries of the batch that it is not known to answer.
+- *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
+- *Ablations.* `strong` off is the last row of table 2: the positive is the best clip of the whole video.
+  "Mean" and "max" of table 3 make one vector, which is compared with every stream.
+- *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go through
+  LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer.
+  Dropout is not told; it is theirs.
+
+There is no released program, and so no `as_released`.
+
+Shapes as in `protocol`; S streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from cuepoint.models._parts.joint_streams import JointStreams
+from cuepoint.models._parts.packing import Packing
+from cuepoint.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
+from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from cuepoint.models._parts.settings import faults
+from cuepoint.models._parts.transformer import TransformerEncoder
+from cuepoint.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    best_key,
+)
+from cuepoint.types import UsageError
+
+__all__ = ["Config", "Model"]
+
+Pooling = Literal["modality-specific", "mean", "max"]
+
+NOTHING = -1.0
+"""What a video scores that has nothing in any stream: the lowest cosine."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of PREM's retriever; the defaults are the published ones for TVR.
+
+    Table 2: one of the two `streams`; `lambda_weak` = 0 (no weak positives); this and `strong` off (neither).
+    Table 3: `pooling`.
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or of two: what is seen, then what is said."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    feedforward: int = 1536
+    layers: int = 1
+    """Layers of each of the two transformers."""
+    max_clips: int = 100
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    pooling: Pooling = "modality-specific"
+    temperature: float = 0.01
+    """t of equation 7."""
+    strong: bool = True
+    """The positive is the best of the moment; else the best of the whole video."""
+    lambda_weak: float = 0.5
+    """Lambda of equation 8: how much the best outside the moment counts."""
+    weight_negative_videos: float = 1.0
+    """How much L^v counts, of equation 8: a query among videos."""
+    weight_negative_queries: float = 1.0
+    """How much L^q counts: a video among queries. 0: one direction alone is learned."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"prem_retriever: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        for name in self.streams:
+            if not name.isidentifier():
+                yield f"stream {name!r}: a name of letters, digits and _ is expected"
+        if self.pooling not in get_args(Pooling):
+            yield f"pooling = {self.pooling!r}: known are {', '.join(get_args(Pooling))}"
+        if self.temperature <= 0:
+            yield f"temperature = {self.temperature}: a number above 0 is expected"
+        for name in ("lambda_weak", "weight_negative_videos", "weight_negative_queries"):
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} = {value}: 0 or more is expected"
+        if not self.weight_negative_videos and not self.weight_negative_queries:
+            yield "weight_negative_videos and weight_negative_queries are 0: nothing would be learned"
+
+
+class Model(nn.Module):
+    """PREM's retriever with fresh weights (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = _transformer(config)
+        self.pooling = _pooling(config)
+        self.video_encoder = JointStreams(
+            config.streams, hidden, config.max_clips, dropout, _transformer(config)
+        )
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector for each stream (equation 5); parts `words/<stream>` (Q, L): what each word counts."""
+        packing = Packing.of(queries.mask)
+        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
+        vectors, weights = self.pooling(self.query_encoder(rows, packing), packing)
+        names = list(self.config.streams)
+        return QueryEncoding(
+            {name: unit(vectors[:, at]) for at, name in enumerate(names)},
+            {f"words/{name}": weights[..., at] for at, name in enumerate(names)},
+        )
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector (figure 5); 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys by stream: clips as unit vectors (V, T, D). What is zero in a stream is no key of it."""
+        encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
+        return VideoEncoding(
+            videos.mask,
+            keys={name: unit(one) for name, one in encoded.items()},
+            key_masks={name: videos.mask & (videos.streams[name] != 0).any(2) for name in encoded},
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): equation 6, the mean of the best cosines over the streams that a video has."""
+        best = [
+            best_key(queries.search[name], keys, videos.key_masks[name]) for name, keys in videos.keys.items()
+        ]
+        scores, there = _mean_of_streams(torch.stack(best))
+        return torch.where(there, scores, NOTHING)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Terms `strong` and `weak` of equation 8, and `queries` (L^q); one whose weight is 0 is left out."""
+        raise UsageError("not yet")
+
+
+def _mean_of_streams(best: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean over streams of the best cosines (S, …), -inf where there is no key, and where there is one."""
+    there = best > -torch.inf
+    mean = torch.where(there, best, 0.0).sum(0) / there.sum(0).clamp(min=1)
+    return mean, there.any(0)
+
+
+def _transformer(config: Config) -> TransformerEncoder:
+    return TransformerEncoder(
+        config.layers, config.hidden, config.heads, config.feedforward, config.dropout, "after"
+    )
+
+
+def _pooling(config: Config) -> nn.Module:
+    count = len(config.streams)
+    if config.pooling == "modality-specific":
+        return ModularPooling(config.hidden, count)
+    return MeanPooling(count) if config.pooling == "mean" else MaxPooling(count)
