@@ -73,6 +73,20 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
         Gathered(source, list(ROWS), 1 << 20)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("<f4", 1e38), ("<f8", 1e300), (">f4", -1e17)])
+def test_a_value_too_large_for_its_square_is_named_with_file_item_and_row(
+    tmp_path: Path, dtype: str, value: float
+) -> None:
+    path = written(tmp_path / "a.h5", dtype)
+    with h5py.File(path, "r+") as file:
+        file["item3"][2, 1] = value
+    with open_features(path) as source, pytest.raises(FormatError) as error:
+        Gathered(source, list(ROWS), 1 << 20)
+    told = str(error.value)
+    assert "a.h5: item 'item3': row 2 of 4 holds a number as large as 1e+" in told
+    assert "accepted: numbers up to 1e+16, whose squares float32 can add" in told
+
+
 def test_mapped_rows_outlive_the_file_and_cannot_be_changed(tmp_path: Path) -> None:
     with open_features(written(tmp_path / "a.h5")) as source:
         rows = source.get("item2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,22 @@ def test_rows_that_are_not_finite_are_named() -> None:
     tokens = rows(2, 3)
     tokens[0, 0] = np.inf
     with pytest.raises(UsageError, match=r"query 'q': row 0 is not finite"):
+        inputs().queries([tokens], names=["q"])
+
+
+@pytest.mark.parametrize("value", [1e38, 1e300])
+@pytest.mark.parametrize("long_videos", ["pool", "even"])
+def test_numbers_too_large_for_float32_are_called_large_and_not_infinite(
+    value: float, long_videos: Any
+) -> None:
+    video: NDArray[Any] = rows(12).astype(np.float64 if value > 1e38 else np.float32)
+    video[2, 1] = -value
+    message = rf"video 'b', stream 'video': row \d+ holds a number as large as {re.escape(f'{value:g}')}; "
+    with pytest.raises(UsageError, match=message + r"expected numbers up to 1e\+16"):
+        inputs(long_videos=long_videos).clips([{"video": video}], names=["b"])
+    tokens = rows(2, 3).astype(video.dtype)
+    tokens[1, 0] = value
+    with pytest.raises(UsageError, match=r"query 'q': row 1 holds a number as large as 1e\+"):
         inputs().queries([tokens], names=["q"])
 
 

@@ -29,6 +29,9 @@ _BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
 }
 """By size of a float: the integer of that size, all bits but the sign, and infinity."""
 
+LARGEST = 1e16
+"""The largest value that a row may hold: the squares of a million such still add up in float32."""
+
 
 class Gathered:
     """Rows of N items of a feature file, by number.
@@ -72,6 +75,14 @@ class Gathered:
                     field=f"item {item!r}",
                     accepted="finite numbers",
                 )
+            if largest > _bits_of(LARGEST, rows):
+                row = int(np.argmax(np.abs(rows).max(axis=1)))
+                raise FormatError(
+                    self.source.path,
+                    f"row {row} of {len(rows)} holds a number as large as {np.abs(rows[row]).max():g}",
+                    field=f"item {item!r}",
+                    accepted=f"numbers up to {LARGEST:g}, whose squares float32 can add",
+                )
             self.lengths[number], self.is_zero[number] = len(rows), largest == 0
             yield number, rows
 
@@ -95,6 +106,12 @@ def largest_bits(rows: Rows) -> tuple[int, int]:
     integer, unsigned, infinity = _BITS[rows.dtype.itemsize]
     bits = np.ascontiguousarray(rows).view(integer)
     return int((bits & integer(unsigned)).max()), infinity
+
+
+def _bits_of(value: float, rows: Rows) -> int:
+    """A positive number as the bits that `largest_bits` compares; float16 holds none that is too large."""
+    integer, _, infinity = _BITS[rows.dtype.itemsize]
+    return infinity if rows.dtype.itemsize == 2 else int(np.array(value, rows.dtype).view(integer))
 
 
 def through_cache(source: FeatureSource, cache: Path) -> FeatureSource:

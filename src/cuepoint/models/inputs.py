@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuepoint.clips import ClipGrid
+from cuepoint.features.gathered import LARGEST
 from cuepoint.features.resample import average_to_length, unit_rows
 from cuepoint.models.protocol import ClipBatch, QueryBatch
 from cuepoint.types import UsageError
@@ -168,7 +169,7 @@ class Inputs:
             for at, video in enumerate(videos):
                 found = video.get(stream)
                 if found is not None:
-                    _check_width(found, told.width, f"{named[at]}, stream {stream!r}")
+                    _check_rows(found, told.width, f"{named[at]}, stream {stream!r}", self.is_even)
                     ready = self._fitted(found, int(rows[at]), told.normalise)
                     block[at, : len(ready), : told.width] = ready
             normalise = told.normalise and not self.is_even
@@ -188,7 +189,7 @@ class Inputs:
         mask = np.arange(counts.max(initial=1)) < counts[:, None]
         block = np.zeros((*mask.shape, self.query.width), np.float32)
         for at, rows in enumerate(tokens):
-            _check_width(rows, self.query.width, named[at])
+            _check_rows(rows, self.query.width, named[at])
             block[at, : counts[at]] = rows[: counts[at]]
         _bring_to_unit(block, self.query.normalise, named, "")
         return QueryBatch(torch.from_numpy(block), torch.from_numpy(mask))
@@ -269,12 +270,12 @@ def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDA
 def _bring_to_unit(block: NDArray[np.float32], normalise: bool, named: Sequence[str], where: str) -> None:
     """Each row x of (N, M, D) becomes x / (|x| + 1e-5) in place where `normalise`; zeros stay.
 
-    Raises UsageError for the first row that is not finite.
+    Raises UsageError for the first row that is not finite, or too large for its squares to be.
     """
     squares = np.einsum("nmd,nmd->nm", block, block)
     if not np.isfinite(squares).all():
-        at, row = np.argwhere(~np.isfinite(squares))[0]
-        raise UsageError(f"{named[at]}{where}: row {row} is not finite; expected finite numbers")
+        at, row = np.argwhere(~np.isfinite(squares))[0].tolist()
+        raise _not_usable(block[at, row], row, f"{named[at]}{where}")
     if normalise:
         block /= (np.sqrt(squares) + _ADDED)[..., None]
 
@@ -285,9 +286,24 @@ def _named(names: Sequence[str] | None, count: int, kind: str) -> list[str]:
     return [f"{kind} {name!r}" for name in names]
 
 
-def _check_width(rows: Rows, width: int, name: str) -> None:
+def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> None:
+    """Refuse another width; and values that float32 cannot hold, or that would be `averaged` unseen."""
     if rows.ndim != 2 or rows.shape[1] != width:
         raise UsageError(f"{name}: is of shape {rows.shape}; expected (rows, {width})")
+    if rows.dtype.itemsize > 4 or averaged:
+        largest = np.abs(rows).max(axis=1, initial=0)
+        if len(wrong := np.flatnonzero(largest > LARGEST)):
+            raise _not_usable(rows[wrong[0]], int(wrong[0]), name)
+
+
+def _not_usable(values: NDArray[Any], row: int, name: str) -> UsageError:
+    """The error for a row with values that are not finite, or too large."""
+    if not np.isfinite(values).all():
+        return UsageError(f"{name}: row {row} is not finite; expected finite numbers")
+    return UsageError(
+        f"{name}: row {row} holds a number as large as {np.abs(values).max():g}; expected numbers up to "
+        f"{LARGEST:g}, whose squares float32 can add"
+    )
 
 
 def _stream_of(name: str, told: Any) -> StreamInput:
