@@ -293,7 +293,7 @@ def test_as_released_pads_to_the_longest_that_there_may_be() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"streams": {}}, r"conquer: streams = {}: one stream or two"),
+        ({"streams": {}}, r"conquer: streams = {}: one stream at least"),
         ({"streams": {"a": 1, "b": 2, "c": 3}}, r"one stream or two are expected"),
         ({"streams": {"the video": 3}}, r"'the video': a name of letters"),
         ({"measure": "joint"}, r"measure = 'joint': known are general, disjoint, exclusive"),

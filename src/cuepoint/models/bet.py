@@ -92,11 +92,6 @@ class Config:
     def _faults(self) -> Iterator[str]:
         yield from faults(self)
         yield from strange_sizes(self.text)
-        if not self.streams:
-            yield "streams = {}: one stream at least is expected"
-        for name in ("layers", "feedforward"):
-            if (size := getattr(self, name)) < 1:
-                yield f"{name} = {size}: at least 1 is expected"
         if self.norm not in get_args(Norm):
             yield f"norm = {self.norm!r}: known are {', '.join(get_args(Norm))}"
         for name in ("scale", "label_power"):

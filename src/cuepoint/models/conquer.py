@@ -130,9 +130,6 @@ class Config:
         for name in self.streams:
             if not name.isidentifier():
                 yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        for name in ("feedforward", "layers", "clusters", "span_hidden"):
-            if (size := getattr(self, name)) is not None and size < 1:
-                yield f"{name} = {size}: at least 1 is expected"
         if self.measure not in get_args(Measure):
             yield f"measure = {self.measure!r}: known are {', '.join(get_args(Measure))}"
         if self.alpha < 0:

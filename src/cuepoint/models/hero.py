@@ -91,8 +91,6 @@ class Config:
 
     def _faults(self) -> Iterator[str]:
         yield from faults(self)
-        if not self.streams:
-            yield "streams = {}: one stream at least is expected"
         for name in self.streams:
             if not name.isidentifier():
                 yield f"stream {name!r}: a name of letters, digits and _ is expected"

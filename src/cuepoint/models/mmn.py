@@ -37,7 +37,8 @@ from cuepoint.models._parts.moment_map import (
     joint,
 )
 from cuepoint.models._parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
-from cuepoint.models._parts.text_encoder import SIZES, TextEncoder, read_pretrained
+from cuepoint.models._parts.text_encoder import TextEncoder, read_pretrained
+from cuepoint.models._parts.words import strange_sizes
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -137,8 +138,7 @@ def config_faults(config: Config) -> Iterator[str]:
     for name in ("temperature_moments", "temperature_sentences", "score_power"):
         if not 0 < getattr(config, name) < float("inf"):
             yield f"{name} = {getattr(config, name)!r}: a number above 0 is expected"
-    if unknown := sorted(set(config.text) - set(SIZES)):
-        yield f"text has no size {unknown[0]!r}; it has {', '.join(SIZES)}"
+    yield from strange_sizes(config.text)
 
 
 @dataclass(frozen=True)

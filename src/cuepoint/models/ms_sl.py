@@ -105,11 +105,6 @@ class Config:
 
     def _faults(self) -> Iterator[str]:
         yield from faults(self)
-        if not self.streams:
-            yield "streams = {}: one stream at least is expected"
-        for name in ("frames", "clips"):
-            if (size := getattr(self, name)) < 1:
-                yield f"{name} = {size}: at least 1 is expected"
         for name in ("clip_share", "frame_share", "margin", "weight_clip_contrast", "weight_frame_contrast"):
             if (value := getattr(self, name)) < 0:
                 yield f"{name} = {value}: at least 0 is expected"

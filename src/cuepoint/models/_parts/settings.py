@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", types.NoneType: "none"}
-_SIZES = ("query_width", "hidden", "heads", "max_clips", "max_tokens", "encoder_kernel", "span_kernel")
+_SIZES = (
+    *("query_width", "hidden", "heads", "max_clips", "max_tokens", "encoder_kernel", "span_kernel"),
+    *("layers", "feedforward", "blocks", "frames", "clips", "clusters", "span_hidden"),
+)
 _KERNELS = ("encoder_kernel", "span_kernel")
 _POOLS = ("first_pool", "pool")
 _SHARES = ("input_dropout", "dropout")
@@ -28,7 +31,7 @@ def faults(config: Any) -> Iterator[str]:
             yield f"{name} = {value!r}: {' or '.join(_NAMES[one] for one in accepted)} is expected"
     yield from _strange_streams(config.streams)
     for name in _SIZES:
-        if (size := getattr(config, name, 1)) < 1:
+        if (size := getattr(config, name, 1)) is not None and size < 1:
             yield f"{name} = {size}: at least 1 is expected"
     yield from _strange_numbers(config)
     for name in _SHARES:
@@ -53,6 +56,8 @@ def _strange_streams(streams: Any) -> Iterator[str]:
     if not isinstance(streams, Mapping):
         yield f"streams = {streams!r}: a width for each stream's name is expected"
         return
+    if not streams:
+        yield "streams = {}: one stream at least is expected"
     for name, width in streams.items():
         if not _is_a(width, int) or width < 1:
             yield f"stream {name!r} has a width of {width!r}: a whole number, at least 1, is expected"

@@ -52,18 +52,25 @@ class TextEncoder(nn.Module):
 
     def hidden(self, queries: QueryBatch) -> Tensor:
         """(Q, L, D) what stands for each word."""
-        tokens = queries.tokens
-        if (tokens.dim() == 2) != (self.bert is not None):
-            found = "ids" if tokens.dim() == 2 else "features"
-            raise UsageError(
-                f"words are {found}; this system has {'no' if self.bert is None else 'a'} text encoder: "
-                'ids need [features] query = "tokenizer:NAME", features a file'
-            )
-        if self.bert is None:
-            return tokens
-        ids = tokens.masked_fill(~queries.mask, 0)
-        made: Tensor = self.bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
-        return made
+        return features_of_words(self.bert, queries)
+
+
+def features_of_words(bert: nn.Module | None, queries: QueryBatch) -> Tensor:
+    """(Q, L, D): the features that came, or what a DistilBERT makes of ids.
+
+    Raises UsageError for ids where there is no DistilBERT, and for features where there is one.
+    """
+    if (queries.tokens.dim() == 2) != (bert is not None):
+        found = "ids" if queries.tokens.dim() == 2 else "features"
+        raise UsageError(
+            f"words are {found}; this system has {'no' if bert is None else 'a'} text encoder: "
+            'ids need [features] query = "tokenizer:NAME", features a file'
+        )
+    if bert is None:
+        return queries.tokens
+    ids = queries.tokens.masked_fill(~queries.mask, 0)
+    made: Tensor = bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
+    return made
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from cuepoint.models._parts.text_encoder import SIZES, new_bert, read_pretrained
+from cuepoint.models._parts.text_encoder import SIZES, features_of_words, new_bert, read_pretrained
 from cuepoint.models.protocol import QueryBatch
-from cuepoint.types import UsageError
 
 
 class Words(nn.Module):
@@ -25,17 +24,7 @@ class Words(nn.Module):
 
     def forward(self, queries: QueryBatch) -> Tensor:
         """(Q, L, width); UsageError for ids where features are expected, and the reverse."""
-        if (queries.tokens.dim() == 2) != (self.bert is not None):
-            found = "ids" if queries.tokens.dim() == 2 else "features"
-            raise UsageError(
-                f"words are {found}; this system has {'no' if self.bert is None else 'a'} text encoder: "
-                'ids need [features] query = "tokenizer:NAME", features a file'
-            )
-        if self.bert is None:
-            return queries.tokens
-        ids = queries.tokens.masked_fill(~queries.mask, 0)
-        made: Tensor = self.bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
-        return made
+        return features_of_words(self.bert, queries)
 
     def begin(self, name: str) -> None:
         """Read the weights of a pretrained DistilBERT (a folder, or a hub's repository) into ours, if any."""
