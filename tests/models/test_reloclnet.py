@@ -52,7 +52,7 @@ def _same(left: Tensor, right: Tensor) -> bool:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"streams": {}}, "one stream or two"),
+        ({"streams": {}}, "one stream at least"),
         ({"streams": {"a": 1, "b": 1, "c": 1}}, "one stream or two"),
         ({"heads": 7}, "hidden = 384 is no multiple of heads = 7"),
         ({"span_kernel": 4}, "span_kernel = 4: an odd number"),

@@ -535,7 +535,7 @@ def _known_by_heart(model: Model, batch: Batch) -> bool:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"streams": {}}, "one stream or two"),
+        ({"streams": {}}, "one stream at least"),
         ({"streams": {"a": 1, "b": 2, "c": 3}}, "one stream or two"),
         ({"streams": {"a.b": 1}}, "a.b"),
         ({"hidden": 30, "heads": 4}, "hidden = 30 is no multiple of heads = 4"),
