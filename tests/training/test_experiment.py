@@ -78,6 +78,10 @@ SMALL = '[model]\nsystem = "xml"\n'
         (SMALL + "[training]\nepochs = 0", r"a\.toml \[training\]: epochs is 0; accepted: a number above 0"),
         (SMALL + "[training]\nlearning_rate = nan", r"\[training\]: learning_rate is nan"),
         (SMALL + "[training]\nwarmup = 1.0", r"\[training\]: warmup is 1.0"),
+        (
+            SMALL + '[training]\npatience = "never"',
+            r"""\[training\] patience is 'never'; accepted: a whole number, or "none\"""",
+        ),
         (SMALL + "[training]\npatience = 0", r"\[training\]: patience is 0"),
         (SMALL + "[training]\nseed = -1", r"\[training\]: seed is -1"),
         (SMALL + "[training]\nweight_decay = -1", r"\[training\]: weight_decay is -1"),

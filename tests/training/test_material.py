@@ -314,6 +314,37 @@ def test_odd_data_is_counted_and_told(place: Path) -> None:
     assert json.loads(json.dumps(material.to_json()))["train"]["counts"] == found
 
 
+def test_one_of_a_kind_is_told_as_one(place: Path) -> None:
+    write_annotations(place / "train.jsonl", [("q4", "d", 0.2, 1.1)])
+    with Material.open(DATA, FEATURES, place) as material:
+        lines = material.summary()
+    assert lines[0] == "train       1 lesson of 1 query in 1 video, 1 clip"
+    assert lines[1] == "            videos have one clip: 1"
+
+
+def test_queries_without_words_are_counted(place: Path) -> None:
+    write_annotations(place / "train.jsonl")
+    lines = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    lines[2]["desc"], lines[4]["desc"] = "", "  "
+    (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Material.open(DATA, FEATURES, place) as material:
+        found = counts(material)
+    assert found["queries have no words in the annotations; their features are taken as they are"] == 2
+
+
+def test_a_video_without_any_time_is_named_with_its_file_and_the_remedy(place: Path) -> None:
+    write_annotations(place / "train.jsonl")
+    lines = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["duration"] = 0 if line["vid_name"] == "b" else line["duration"]
+    (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    refused(
+        place,
+        r"train\.jsonl: the duration of 1 of 5 videos is 0, such as 'b'; expected seconds above 0; where "
+        "they are not known leave the duration out",
+    )
+
+
 def refused(
     place: Path,
     told: str,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cuepoint.features import FeatureSource, Fingerprint, require_same
 from cuepoint.formats.columns import Annotations
 from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.types import UsageError
+from cuepoint.types import Query, UsageError, Video
 
 _SHOWN = 3
 _TOLD = ("weights_sha256", "frame_rate", "normalisation", "version")
@@ -48,10 +48,10 @@ class SplitSummary:
     def lines(self) -> list[str]:
         """For people."""
         head = (
-            f"{self.name:12}{self.lessons:,} lessons of {self.queries:,} queries in {self.videos:,} videos, "
-            f"{self.clips:,} clips"
+            f"{self.name:12}{_many(self.lessons, 'lesson')} of {_many(self.queries, 'query')} in "
+            f"{_many(self.videos, 'video')}, {_many(self.clips, 'clip')}"
         )
-        return [head, *(f"{'':12}{times:,} {what}" for what, times in self.counts.items() if times)]
+        return [head, *(f"{'':12}{what}: {times:,}" for what, times in self.counts.items() if times)]
 
 
 def refuse_missing(source: FeatureSource, wanted: Sequence[str], kind: str, split: str) -> None:
@@ -157,6 +157,17 @@ def refuse_uneven(ids: Sequence[str], lengths: Mapping[str, NDArray[np.int64]]) 
             )
 
 
+def refuse_without_time(videos: Sequence[Video], name: str) -> None:
+    """UsageError for a video that lasts 0 s: no moment of it could be found. `name` is the file's."""
+    without = [video.id for video in videos if video.duration == 0]
+    if without:
+        raise UsageError(
+            f"{name}: the duration of {len(without):,} of {_many(len(videos), 'video')} is 0, "
+            f"{_some(without)}; expected seconds above 0; where they are not known leave the duration out, "
+            "and that of the features' rows is taken"
+        )
+
+
 def refuse_without_rows(ids: Sequence[str], rows: NDArray[np.int64], split: str) -> None:
     """UsageError for a video that none of the streams, all of them optional, has."""
     without = np.flatnonzero(rows == 0)
@@ -203,6 +214,12 @@ def count_videos(
     }
 
 
+def count_without_words(queries: Sequence[Query]) -> dict[str, int]:
+    """How many queries have no words in the annotations."""
+    name = "queries have no words in the annotations; their features are taken as they are"
+    return {name: sum(not query.text.strip() for query in queries)}
+
+
 def count_tokens(inputs: Inputs, lengths: NDArray[np.int64]) -> dict[str, int]:
     """How many queries are cut to `max_tokens`; `lengths` (Q,) tokens."""
     name = f"queries of more than {inputs.max_tokens} tokens are cut"
@@ -222,6 +239,12 @@ def _facts(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return {name: facts[name] for name in _TOLD if name in facts} if isinstance(facts, dict) else {}
+
+
+def _many(number: int, noun: str) -> str:
+    """A number of things: "1 query", "2 queries"."""
+    several = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def _some(ids: Sequence[str]) -> str:

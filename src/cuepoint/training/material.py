@@ -354,6 +354,7 @@ def _lessons(
     """The lessons of a split, checked and counted."""
     tokens = placed[QUERY][split] if QUERY in placed else None
     streams = {name: found[split] for name, found in placed.items() if name != QUERY}
+    checks.refuse_without_time(annotations.videos, annotations.name)
     lengths = {name: one.lengths for name, one in streams.items()}
     checks.refuse_uneven(_ids("videos", annotations), lengths)
     rows = np.max(list(lengths.values()), axis=0)
@@ -365,6 +366,7 @@ def _lessons(
         "videos have no known duration; that of their rows is taken": sum(
             video.duration is None for video in annotations.videos
         ),
+        **checks.count_without_words(annotations.queries),
         **checks.count_tokens(
             inputs, _token_counts(inputs, annotations) if tokens is None else tokens.lengths
         ),

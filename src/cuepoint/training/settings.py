@@ -94,13 +94,15 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
             return fitted(value, kind, where)
         except UsageError:
             continue
+    if types.NoneType in kinds and rest[-1] in _NAMES:
+        return _plain(value, rest[-1], where, ', or "none"')
     return fitted(value, rest[-1], where)
 
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def _plain(value: Any, kind: Any, where: str) -> Any:
+def _plain(value: Any, kind: Any, where: str, or_else: str = "") -> Any:
     if kind is Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -108,7 +110,7 @@ def _plain(value: Any, kind: Any, where: str) -> Any:
     if isinstance(kind, type) and type(value) is kind:
         return value
     accepted = _NAMES.get(kind, _described(kind))
-    raise UsageError(f"{where} is {value!r}; accepted: {accepted}")
+    raise UsageError(f"{where} is {value!r}; accepted: {accepted}{or_else}")
 
 
 def _described(kind: Any) -> str:
