@@ -41,7 +41,7 @@ BatchOf = Literal["queries", "videos"]
 
 
 class Negatives(Protocol):
-    """Whatever chooses hard negatives for a batch (`negatives.HardNegatives`)."""
+    """What chooses negatives for a batch: `negatives.HardNegatives`, `retrieved.RetrievedNegatives`."""
 
     def drawn(self, query: Indices, videos: Indices, epoch: int) -> Drawn:
         """What a batch of queries (Q,) and their videos (V,) is given in an epoch."""
@@ -136,6 +136,18 @@ class Lessons:
     def choose_negatives(self, negatives: Negatives) -> None:
         """Let every batch have the hard negatives that are chosen for it."""
         self._negatives = negatives
+
+    def note(self, counts: Mapping[str, int]) -> None:
+        """Have the summary say how often some more rules applied."""
+        self._counts |= counts
+
+    def leave_out(self, lessons: NDArray[np.bool_], why: str) -> None:
+        """Train without some of the lessons (N,); the summary counts them under `why`."""
+        kept = ~lessons
+        self.query, self.video, self.spans = self.query[kept], self.video[kept], self.spans[kept]
+        self.shares = self.shares[kept]
+        self.weight = None if self.weight is None else self.weight[kept]
+        self.note({why: int(lessons.sum())})
 
     @property
     def known(self) -> tuple[Indices, Indices]:

@@ -85,6 +85,13 @@ class Drawn:
     queries: Indices
     negative_queries: Indices
 
+    @classmethod
+    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> Drawn:
+        """What rows of videos for each query (Q, N), and of queries for each own video (W, M), come to."""
+        everything = np.concatenate([own, _new(for_queries, own)])
+        queries = np.unique(for_videos[for_videos >= 0])
+        return cls(everything, _places(for_queries, everything), queries, _places(for_videos, queries))
+
 
 @dataclass(frozen=True)
 class _Epoch:
@@ -159,10 +166,7 @@ class HardNegatives:
         if self.settings.share == "batch":
             for_queries = self._shared_videos(query, for_queries)
             for_videos = self._shared_queries(videos, for_videos)
-        others = _new(for_queries, videos)
-        everything = np.concatenate([videos, others])
-        queries = np.unique(for_videos[for_videos >= 0])
-        return Drawn(everything, _places(for_queries, everything), queries, _places(for_videos, queries))
+        return Drawn.of(videos, for_queries, for_videos)
 
     def of_epoch(self, epoch: int) -> _Epoch:
         """What is drawn in an epoch; that of the last one asked for is kept."""
