@@ -25,6 +25,7 @@ from cuepoint.training.negatives import HardNegatives, load_first_stage, open_fi
 from cuepoint.training.optimizer import freeze, new_optimizer
 from cuepoint.training.outcome import Outcome
 from cuepoint.training.progress import Clock, Progress, Show
+from cuepoint.training.retrieval_lists import folder_of
 from cuepoint.training.run_folder import RunFolder
 from cuepoint.training.schedule import SCHEDULES, after_milestones
 from cuepoint.training.seeds import seed_step, seed_weights
@@ -108,14 +109,15 @@ class _Training:
 
     def _first_stage(self) -> Trained | None:
         """The training that this one goes on from, where there is one; its weights are then taken."""
-        place = self.experiment.data.first_stage
-        if not place:
-            if getattr(self.model.config, "uses_negatives", False):
+        data = self.experiment.data
+        if not data.first_stage:
+            if getattr(self.model.config, "uses_negatives", False) and not data.retrieved.videos:
                 raise UsageError(
                     f"{self.experiment.name} [data] first_stage is missing: the training that finds the hard "
                     "negatives; name its folder with --set data.first_stage=RUN"
                 )
             return None
+        place = folder_of(data.first_stage, self.folder.path, self.settings.seed)
         first_stage = open_first_stage(place, self.settings.seed)
         load_first_stage(self.model, first_stage, place)
         return first_stage

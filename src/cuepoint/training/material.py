@@ -23,6 +23,7 @@ from cuepoint.training import checks
 from cuepoint.training.batches import Labels, Order
 from cuepoint.training.lessons import BatchOf, Lessons, Placed, Positives, Rules
 from cuepoint.training.negatives import NegativeSettings
+from cuepoint.training.retrieved import RetrievedSettings
 from cuepoint.types import UsageError, Video
 
 __all__ = ["DataSettings", "FeatureSettings", "Labels", "Lessons", "Material"]
@@ -44,8 +45,9 @@ class DataSettings:
     its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
     `training.batch_size` counts videos, and each comes with all its queries.
 
-    `first_stage` is the folder of a training (CroCs' second stage): this one begins with its weights, and has
-    it choose the hard negatives that `negatives` asks for.
+    `first_stage` is the folder of a training (CroCs' second stage), or "stage:NAME": this one begins with its
+    weights, and has it choose the hard negatives that `negatives` asks for. `retrieved` draws negatives from
+    the lists of a retriever instead (PREM, CONQUER).
     """
 
     train: str = ""
@@ -61,6 +63,7 @@ class DataSettings:
     batch_of: BatchOf = "queries"
     first_stage: str = ""
     negatives: NegativeSettings = field(default_factory=NegativeSettings)
+    retrieved: RetrievedSettings = field(default_factory=RetrievedSettings)
 
     def __post_init__(self) -> None:
         if self.positives == "similar" and not self.pairs:
@@ -68,6 +71,15 @@ class DataSettings:
                 "positives is 'similar' and pairs is missing; make them with `cuepoint relevance pairs "
                 "--detector sent --threshold 0.9`"
             )
+        if self.first_stage and self.retrieved.videos and (self.negatives.videos or self.negatives.queries):
+            raise UsageError(
+                "first_stage and retrieved both choose negatives; keep one, with retrieved.videos = 0 "
+                "or with negatives.videos = 0 and negatives.queries = 0"
+            )
+
+    def beside(self, features: Path, name: str) -> Path:
+        """A file that is named here: in `folder`, else beside the features."""
+        return (Path(self.folder).expanduser() if self.folder else features) / Path(name).expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +121,13 @@ class FeatureSettings:
 class Material:
     """Annotations and features of an experiment; a context manager that closes the files.
 
-    `inputs` is how features become batches, with what made them.
+    `inputs` is how features become batches, with what made them; `folder` is that of the feature files.
     """
 
-    def __init__(self, inputs: Inputs, lessons: Mapping[str, Lessons], files: ExitStack) -> None:
-        self.inputs = inputs
+    def __init__(
+        self, inputs: Inputs, lessons: Mapping[str, Lessons], files: ExitStack, folder: Path
+    ) -> None:
+        self.inputs, self.folder = inputs, folder
         self._lessons = dict(lessons)
         self._files = files
 
@@ -135,9 +149,7 @@ class Material:
         Raises UsageError, FormatError or FeatureMismatch, naming file, id, what was found and what was
         expected, for whatever would go wrong later.
         """
-        folder = Path(features_dir).expanduser()
-        if not folder.is_dir():
-            raise UsageError(f"{folder}: is no folder; give the folder of the feature files (--features)")
+        folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
         checks.refuse_ambiguous(annotations)
         with ExitStack() as files:
@@ -147,14 +159,39 @@ class Material:
             if inputs is not None:
                 _refuse_others(inputs, sources)
             placed = opened.placed(sources, annotations)
-            pairs = RelevantPairs.open(_beside(data, folder, data.pairs)) if data.pairs else None
+            pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
             lessons = {
                 split: _lessons(split, one, found, placed, data, pairs) for split, one in annotations.items()
             }
             if "train" in lessons and not len(lessons["train"]):
                 told = "; ".join(f"{n:,} {what}" for what, n in lessons["train"].summary.counts.items())
                 raise UsageError(f"{data.train}: has no lesson to train on ({told})")
-            return cls(found, lessons, files.pop_all())
+            return cls(found, lessons, files.pop_all(), folder)
+
+    @staticmethod
+    def check(
+        data: DataSettings,
+        features: FeatureSettings,
+        features_dir: str | Path,
+        splits: Sequence[str] = SPLITS,
+    ) -> Inputs:
+        """The inputs that `open` would have, from the files' lists of contents: no rows are read.
+
+        For a training that begins hours later. Raises what `open` does of what can be told so: files, ids,
+        encoders, widths, lengths of clips.
+        """
+        folder = _folder(features_dir)
+        annotations = _annotations(data, folder, splits)
+        checks.refuse_ambiguous(annotations)
+        if data.pairs:
+            RelevantPairs.open(data.beside(folder, data.pairs))
+        with ExitStack() as files:
+            opened = _Files(features, folder, files)
+            sources = {name: opened.of(name, path, annotations) for name, path in _named(features)}
+            for stream, found in sources.items():
+                for split, source in found.items():
+                    opened.check_there(stream, split, source, annotations[split])
+            return _inputs(features, sources)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -219,7 +256,7 @@ class _Files:
         gathered: dict[FeatureSource, tuple[Gathered, dict[str, int]]] = {}
         for stream, files in sources.items():
             for split, source in files.items():
-                self._check_there(stream, split, source, annotations[split])
+                self.check_there(stream, split, source, annotations[split])
             for source in dict.fromkeys(files.values()):
                 asked = [_ids(stream, annotations[split]) for split, one in files.items() if one is source]
                 wanted = [item for item in dict.fromkeys(i for ids in asked for i in ids) if item in source]
@@ -232,7 +269,8 @@ class _Files:
             }
         return found
 
-    def _check_there(self, stream: str, split: str, source: FeatureSource, found: Annotations) -> None:
+    def check_there(self, stream: str, split: str, source: FeatureSource, found: Annotations) -> None:
+        """Raise where a file lacks videos or queries of a split that are needed."""
         if stream not in self._settings.optional:
             kind = "queries" if stream == QUERY else "videos"
             checks.refuse_missing(source, _ids(stream, found), kind, split)
@@ -245,6 +283,13 @@ class _Files:
                 source = through_cache(source, self._folder / self._settings.cache)
             self._opened[path] = self._files.enter_context(source)
         return self._opened[path]
+
+
+def _folder(features_dir: str | Path) -> Path:
+    folder = Path(features_dir).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; give the folder of the feature files (--features)")
+    return folder
 
 
 def _named(features: FeatureSettings) -> list[tuple[str, str]]:
@@ -284,19 +329,14 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
             f"{', '.join(others) or 'no split'}: name another split, or the file that is missing"
         )
     if data.dataset:
-        dataset = open_dataset(data.dataset, _beside(data, folder, ""))
+        dataset = open_dataset(data.dataset, data.beside(folder, ""))
         return {split: dataset.annotations(name) for split, name in named.items()}
     read: dict[Path, Annotations] = {}
     for name in named.values():
-        path = _beside(data, folder, name)
+        path = data.beside(folder, name)
         if path not in read:
             read[path] = read_annotations(path)
-    return {split: read[_beside(data, folder, name)] for split, name in named.items()}
-
-
-def _beside(data: DataSettings, folder: Path, name: str) -> Path:
-    """A file of `[data]`: in its folder, else beside the features."""
-    return (Path(data.folder).expanduser() if data.folder else folder) / Path(name).expanduser()
+    return {split: read[data.beside(folder, name)] for split, name in named.items()}
 
 
 def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:

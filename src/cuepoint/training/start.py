@@ -17,6 +17,7 @@ from cuepoint.training.machine import Machine
 from cuepoint.training.material import Material
 from cuepoint.training.outcome import Outcome, seeds_to_json
 from cuepoint.training.progress import Show
+from cuepoint.training.retrieval_lists import choose_retrieved
 from cuepoint.training.run_folder import EXPERIMENT, RunFolder
 from cuepoint.training.state import read_state
 from cuepoint.types import UsageError
@@ -57,6 +58,7 @@ def start(
         with Material.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as material:
+            choose_retrieved(experiment, material, folder.path, machine.device)
             for line in material.summary() if tell and machine.writes else ():
                 tell(line)  # type: ignore[misc]
             about = _about(experiment, material, Path(features), machine)
