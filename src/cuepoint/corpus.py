@@ -296,20 +296,24 @@ class Corpus:
         before: str | datetime | None = None,
         where: str | Sequence[str] = (),
         model: str | os.PathLike[str] | Trained | None = None,
+        retriever: str | os.PathLike[str] | Trained | None = None,
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
         `within` are videos by id, file name or path; `streams` leaves only these; `after` (included) and
         `before` (excluded) are dates of recording; `where` are conditions such as "camera=drone*". `model`
         is a trained system that finds the moments: a folder, a hub's name or an object. On first use, and
-        when videos have come or changed, it encodes them (see `encode`).
+        when videos have come or changed, it encodes them (see `encode`). `retriever` is another one that
+        chooses the videos for it, in place of the one that a staged run names.
         """
         self._store.refresh()
         if model is not None and streams:
             raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
         chosen = self._filter(_listed(within), after, before, _listed(where))
         searcher = self.searcher()
-        finder = None if model is None else self._finder(model)
+        if model is None and retriever is not None:
+            raise UsageError("a retriever chooses videos for a trained system; name that as well (the model)")
+        finder = None if model is None else self._finder(model, retriever)
         return searcher.search(
             query,
             k=k,
@@ -322,18 +326,20 @@ class Corpus:
     def encode(
         self,
         model: str | os.PathLike[str] | Trained,
+        retriever: str | os.PathLike[str] | Trained | None = None,
         *,
         wait: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
         """Encode with a trained system what is new or changed since it last did; how many videos it holds.
 
-        `progress` is told how many videos are done, and of how many. Raises CorpusBusy while another indexer
-        works here, unless `wait`; EncoderMismatch where the streams were made by other encoders than those
-        that the system was trained with.
+        What its retriever keeps of videos is made as well (of a staged run, or the one named). `progress` is
+        told how many videos are done, and of how many. Raises CorpusBusy while another indexer works here,
+        unless `wait`; EncoderMismatch where the streams were made by other encoders than those that the
+        system was trained with.
         """
         self._store.refresh()
-        return self._finder(model).prepare(wait=float("inf") if wait else 0.0, progress=progress)
+        return self._finder(model, retriever).prepare(wait=float("inf") if wait else 0.0, progress=progress)
 
     def why(self, query: str, moment: str | Moment, k: int = 10) -> Why:
         """Why a known moment is, or is not, among the first `k` answers to a query."""
@@ -348,6 +354,7 @@ class Corpus:
         model: str | os.PathLike[str] | Trained,
         *,
         other: str | os.PathLike[str] | Trained | None = None,
+        retriever: str | os.PathLike[str] | Trained | None = None,
         video: str | None = None,
         moment: str | Moment | None = None,
         k: int = 5,
@@ -355,7 +362,8 @@ class Corpus:
         """What a trained system (and another) made of a query: its words, borders, and `k` best moments.
 
         Borders are told along `video`; by default that of `moment`, the known truth, else of the best
-        answer. Raises UsageError where nothing was found and no video is named.
+        answer. `retriever` chooses the videos for `model`. Raises UsageError where nothing was found and no
+        video is named.
         """
         from cuepoint.explanation import Explanation, ranked_of
         from cuepoint.search import checked_query
@@ -363,7 +371,8 @@ class Corpus:
         self._store.refresh()
         words, _ = checked_query(query, k, 0.0)
         truth = () if moment is None else (self._moment(moment),)
-        searcher, finders = self.searcher(), [self._finder(one) for one in (model, other) if one is not None]
+        searcher, finders = self.searcher(), [self._finder(model, retriever)]
+        finders += [] if other is None else [self._finder(other)]
         found = [finder.find(words, k, None, searcher) for finder in finders]
         known = [one.moment.video_id for answers in found for one in answers.moments]
         chosen = (
@@ -405,16 +414,20 @@ class Corpus:
             self._asked = (streams, known)
         return self._searcher
 
-    def _finder(self, model: str | os.PathLike[str] | Trained) -> TrainedSearch:
+    def _finder(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        retriever: str | os.PathLike[str] | Trained | None = None,
+    ) -> TrainedSearch:
         """A trained system on this corpus; opened again where its files or the streams have changed."""
-        from cuepoint.models.trained import Trained
-        from cuepoint.trained_search import load_model, open_search, stamp_of
+        from cuepoint.trained_search import load_model, open_search
 
-        given = model if isinstance(model, Trained) else os.fspath(model)
-        name = f"python:{id(given)}" if isinstance(given, Trained) else given
+        given, name = _named(model)
+        chooser, chooser_name = (None, "") if retriever is None else _named(retriever)
+        name = f"{name}\0{chooser_name}"
         loaded = self._models.get(name)
-        if loaded is None or (loaded.stamp is not None and loaded.stamp != stamp_of(Path(loaded.place))):
-            loaded = self._models[name] = load_model(given)
+        if loaded is None or not loaded.is_current:
+            loaded = self._models[name] = load_model(given, chooser)
         state = (loaded, self._store.streams)
         known = self._finders.get(name)
         if known is None or known[0] != state:
@@ -583,6 +596,15 @@ def _speech_model(name: str | None) -> str | None:
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)
     return str(Path(name).resolve()) if Path(name).is_dir() else name
+
+
+def _named(model: str | os.PathLike[str] | Trained) -> tuple[str | Trained, str]:
+    """A trained system as it is opened, and what tells it from others."""
+    from cuepoint.models.trained import Trained
+
+    if isinstance(model, Trained):
+        return model, f"python:{id(model)}"
+    return os.fspath(model), os.fspath(model)
 
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:

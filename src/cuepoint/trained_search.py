@@ -4,6 +4,9 @@ their exact scores -> spans -> moments.
 What the system keeps of each video lies in the index (`model_keys.py`, `index/keys.py`). It is made on first
 use and brought up to date whenever the list of videos has changed. A system without keys gets its candidates
 from the search that needs no training.
+
+Two systems may share the work (`models/staged.py`): the retriever's keys and scores choose the videos, the
+localizer finds the moments in them. What each keeps of the videos is stored for itself.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuepoint.encoders import TextEncoder, encode_tokens, token_fingerprint
-from cuepoint.explanation import Explained, Ranked
+from cuepoint.explanation import Explained, Heard, Ranked
 from cuepoint.explanation.asking import borders, heard, pieces_of
 from cuepoint.index.keys import KeptVideo, Keys, open_keys
 from cuepoint.index.lock import CorpusBusy
@@ -36,6 +39,7 @@ from cuepoint.model_keys import (
     stale_videos,
     unpacked,
 )
+from cuepoint.models import staged
 from cuepoint.models.decoding import best_spans, seconds_of
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
@@ -61,11 +65,16 @@ EXACT_VIDEOS = 40
 """Of these the best, by their best moment, are scored exactly; so are all videos of a corpus this small."""
 NEAREST_KEYS = 800
 """Keys asked of the index, for each stream; more where they belong to few videos."""
+RETRIEVED_VIDEOS = 100
+"""Videos whose retrieval score is computed exactly, by what the index says of their keys, before a localizer
+looks into the best of them."""
 _MORE_KEYS, _MOST_KEYS = 4, 12_800
 _EXACT_A_MOMENT = 2
 NMS = 0.5
 """Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
 _SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
+# Of a clip: what numbers are rounded by.
+_INSTANT = 1e-6
 # Share of the videos that may be new or gone before what chance scores is asked again.
 _CHANGED = 0.1
 # How long a search waits for another writer before it answers from what is encoded so far.
@@ -76,8 +85,9 @@ _WAIT_SECONDS = 2.0
 class LoadedModel:
     """A trained system, opened: `name` is what people call it, `place` where it lies.
 
-    `stamp` changes when the files are replaced; None for one that was made in Python or came from a hub.
-    `confidence` says how sure its answers are, where that was measured (`cuepoint calibrate --checkpoint`).
+    `opened` is the folder that was named, and `stamp` changes when its files are replaced; None for one that
+    was made in Python or came from a hub. `confidence` says how sure its answers are, where that was measured
+    (`cuepoint calibrate --checkpoint`). `retriever` is what chooses the videos in its place.
     """
 
     trained: Trained
@@ -85,27 +95,73 @@ class LoadedModel:
     place: str
     stamp: tuple[int, ...] | None
     confidence: TrainedConfidence | None = None
+    retriever: LoadedModel | None = None
+    opened: Path | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its files are those that were read."""
+        own = self.opened is None or self.stamp == stamp_of(self.opened)
+        return own and (self.retriever is None or self.retriever.is_current)
 
 
-def load_model(model: str | Path | Trained) -> LoadedModel:
-    """A trained system by its folder, or by its name on a hub.
+def load_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> LoadedModel:
+    """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
 
-    Raises UsageError and FormatError, also for the calibration of another checkpoint beside it.
+    A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
+    of other answers then, and not read. Raises UsageError and FormatError, also for the calibration of
+    another checkpoint beside it.
     """
+    own, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
+    if retriever is not None and not isinstance(retriever, Trained):
+        retriever = staged.retriever_of(retriever)
+    chooser = own if retriever is None else retriever
+    loaded = _opened(localizer)
+    if not isinstance(model, Trained) and staged.is_staged(model):
+        folder = Path(model).expanduser()
+        loaded = replace(loaded, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
+    if chooser is not None:
+        loaded = replace(loaded, retriever=_chooser(chooser, loaded))
+    if loaded.opened is None or retriever is not None:
+        return loaded
+    first = None if loaded.retriever is None else loaded.retriever.trained.fingerprint
+    fingerprint = staged.fingerprint_of(loaded.trained.fingerprint, first)
+    return replace(loaded, confidence=load_confidence(loaded.opened, fingerprint))
+
+
+def _chooser(place: str | Path | Trained, localizer: LoadedModel) -> LoadedModel:
+    """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
+    chooser = _opened(place)
+    if not can_retrieve(chooser.trained.model):
+        raise UsageError(f"{chooser.name} ({chooser.trained.system}) chooses no videos; name a retriever")
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.name} ({localizer.trained.system}) finds no moments in the videos that "
+            f"{chooser.name} chooses; name a localizer, or leave out the retriever"
+        )
+    return chooser
+
+
+def _opened(model: str | Path | Trained) -> LoadedModel:
+    """One system, without what is known of its answers."""
     if isinstance(model, Trained):
         return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
     folder = Path(model).expanduser()
-    here = folder.is_dir()
-    stamp = stamp_of(folder) if here else None
-    trained = Trained.from_pretrained(folder if here else model)
-    place = str(folder.resolve()) if here else str(model)
-    confidence = load_confidence(folder, trained.fingerprint) if here else None
-    return LoadedModel(trained, folder.name or str(model), place, stamp, confidence)
+    if not folder.is_dir():
+        return LoadedModel(Trained.from_pretrained(model), folder.name or str(model), str(model), None)
+    stamp = stamp_of(folder)
+    trained = Trained.from_pretrained(folder)
+    return LoadedModel(trained, folder.name or str(model), str(folder.resolve()), stamp, opened=folder)
 
 
 def stamp_of(folder: Path) -> tuple[int, ...]:
     """Sizes and times of a system's files: what changes when they are replaced."""
-    there = [path.stat() for name in (WEIGHTS, CONFIG, CALIBRATION) if (path := folder / name).is_file()]
+    places = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION, staged.SYSTEM)]
+    if staged.is_staged(folder):
+        stages = staged.read_stages(folder)
+        places += [stages.localizer / name for name in (WEIGHTS, CONFIG)]
+        places += [stages.retriever / name for name in (WEIGHTS, CONFIG) if stages.retriever is not None]
+    there = [path.stat() for path in places if path.is_file()]
     return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))
 
 
@@ -128,14 +184,39 @@ def query_encoder(trained: Trained, name: str, shelf: Shelf) -> tuple[TextEncode
     return encoder, [f"{name}: queries: {note}"] if note else []
 
 
-class TrainedSearch:
-    """Finds moments in one corpus with one trained system; a `search.Finder`."""
+@dataclass(frozen=True, eq=False)
+class Retrieved:
+    """The videos that a retriever chose for a query, best first, with their scores.
 
-    def __init__(self, store: Store, loaded: LoadedModel, encoder: TextEncoder, notes: Sequence[str] = ()):
+    `corpus` holds these and perhaps more; `encoded` is the query as the retriever has it.
+    """
+
+    scores: Mapping[str, float]
+    encoded: QueryEncoding
+    corpus: CorpusEncoding
+
+
+class TrainedSearch:
+    """Finds moments in one corpus with one trained system; a `search.Finder`.
+
+    `retriever` chooses the videos in its place, where there is one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loaded: LoadedModel,
+        encoder: TextEncoder,
+        notes: Sequence[str] = (),
+        retriever: TrainedSearch | None = None,
+    ):
         self._store, self._loaded, self._encoder = store, loaded, encoder
         self._trained = loaded.trained
         self._fingerprint = loaded.trained.fingerprint
+        self._retriever = retriever
         self._notes = [*notes, *check_fit(store, loaded.trained, loaded.name)]
+        if retriever is not None:
+            self._notes += retriever._notes
         self._checked: int | None = None
         self._keys: Keys | None = None
         self._usable: frozenset[str] | None = None
@@ -148,6 +229,8 @@ class TrainedSearch:
 
     def prepare(self, *, wait: float = _WAIT_SECONDS, progress: Progress | None = None) -> int:
         """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
+        if self._retriever is not None:
+            self._retriever.prepare(wait=wait, progress=progress)
         keys = self._current()
         if keys is None:
             self._keys = keys = bring_up_to_date(
@@ -159,16 +242,21 @@ class TrainedSearch:
     def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._fresh()
-        if self._usable is not None:
-            wanted = sorted(self._usable) if allowed is None else allowed
-            allowed = [name for name in wanted if name in self._usable]
+        notes = [*self._notes, *notes]
+        usable = [self._usable]
+        if self._retriever is not None:
+            notes += self._retriever._fresh()[1]
+            usable.append(self._retriever._usable)
+        for some in usable:
+            if some is not None:
+                wanted = sorted(some) if allowed is None else allowed
+                allowed = [name for name in wanted if name in some]
         if allowed is not None and not allowed:
-            return Found([], [*self._notes, *notes])
+            return Found([], notes)
         moments = self._found(keys, text, k, allowed, searcher)
         known = self._loaded.confidence
         if known is None or not moments:
-            return Found(moments, [*self._notes, *notes])
-        notes = [*self._notes, *notes]
+            return Found(moments, notes)
         try:
             background = self._chance(keys, known, searcher) if known.definition == "margin" else None
         except UsageError as error:
@@ -182,8 +270,35 @@ class TrainedSearch:
         self, keys: Keys, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher
     ) -> list[ScoredMoment]:
         encoded = self.asked(text)
-        kept = keys.encodings(self._candidates(keys, (text, encoded, k), allowed, searcher))
-        return self._moments(kept, encoded, k) if kept else []
+        if self._retriever is None:
+            kept = keys.encodings(self._candidates(keys, (text, encoded, k), allowed, searcher))
+            return self._moments(kept, encoded, k) if kept else []
+        count = min(self._trained.decoding.top_videos, max(EXACT_VIDEOS, _EXACT_A_MOMENT * k))
+        chosen = self._retriever.retrieved(text, count, allowed, searcher)
+        kept = keys.encodings(list(chosen.scores))
+        return self._moments(kept, encoded, k, chosen) if kept else []
+
+    def retrieved(
+        self, text: str, count: int, allowed: Sequence[str] | None, searcher: Searcher
+    ) -> Retrieved:
+        """The `count` videos that score best for a query, by the system's own scores of videos.
+
+        All are scored where they are few, else those whose keys are nearest.
+        """
+        keys, _ = self._fresh()
+        encoded = self.asked(text)
+        few = max(RETRIEVED_VIDEOS, count)
+        nearest = self._nearest(keys, (text, encoded), (few, few), allowed, searcher)
+        names = None if nearest is None else list(nearest)[:few]
+        kept = sorted(keys.encodings(names), key=lambda video: video.video_id)
+        if not kept:
+            return Retrieved({}, encoded, self._corpus_of([], VideoEncoding(torch.zeros(0, 1))))
+        corpus = self._corpus_of(kept, unpacked(kept).to(device_of(self._trained.model)))
+        best = best_videos(score_corpus(self._trained.model, encoded, corpus), min(count, len(corpus)))
+        rows, scores = best.rows[0].tolist(), best.scores[0].double().tolist()
+        return Retrieved(
+            {corpus.video_ids[row]: score for row, score in zip(rows, scores, strict=True)}, encoded, corpus
+        )
 
     def _chance(self, keys: Keys, known: TrainedConfidence, searcher: Searcher) -> Background:
         """What the calibration's unrelated sentences score best in this corpus.
@@ -192,7 +307,7 @@ class TrainedSearch:
         whole corpus, also where a search is limited to some videos: then confidence is too low, not too high.
         """
         count = keys.count()
-        fact, digest = f"chance:{self._fingerprint}", hashlib.sha256("\n".join(known.unrelated).encode())
+        fact, digest = f"chance:{self._pair}", hashlib.sha256("\n".join(known.unrelated).encode())
         if self._background is None:
             kept = self._store.fact(fact)
             if kept is not None and kept.get("sentences") == digest.hexdigest()[:16]:
@@ -217,14 +332,31 @@ class TrainedSearch:
             raise UsageError(f"{video_id} has nothing that {self.name} reads, or is not yet encoded with it")
         encoded, trained = self.asked(text), self._trained
         videos = unpacked(kept).to(device_of(trained.model))
+        told = None if self._retriever is None else self._retriever._heard(text)
         return Explained(
             self.name,
-            trained.system,
-            heard(trained, encoded, text, pieces_of(text, self._encoder)),
+            self._systems,
+            told or self._heard(text),
             borders(trained, encoded, self._corpus_of(kept, videos), video_id),
             tuple(moments),
             tuple(found.notes),
         )
+
+    def _heard(self, text: str) -> Heard | None:
+        """The words that this system heeded; None where it tells none."""
+        return heard(self._trained, self.asked(text), text, pieces_of(text, self._encoder))
+
+    @property
+    def _systems(self) -> str:
+        """The names of the systems at work, in the order of their work."""
+        own = self._trained.system
+        return own if self._retriever is None else f"{self._retriever._trained.system} + {own}"
+
+    @property
+    def _pair(self) -> str:
+        """The fingerprint of what answers."""
+        first = None if self._retriever is None else self._retriever._fingerprint
+        return staged.fingerprint_of(self._fingerprint, first)
 
     def _fresh(self) -> tuple[Keys, list[str]]:
         """The keys, up to date unless somebody else is writing; then a note says what is left out."""
@@ -275,15 +407,33 @@ class TrainedSearch:
         """Ids of the videos to score exactly, for a query as text, as encoded, and its k; None for all."""
         text, encoded, k = asked
         few = max(EXACT_VIDEOS, _EXACT_A_MOMENT * k)
+        counts = few, max(CANDIDATE_VIDEOS, few)
+        nearest = self._nearest(keys, (text, encoded), counts, allowed, searcher)
+        return self._likeliest(keys, nearest, encoded, few) if isinstance(nearest, Mapping) else nearest
+
+    def _nearest(
+        self,
+        keys: Keys,
+        asked: tuple[str, QueryEncoding],
+        counts: tuple[int, int],
+        allowed: Sequence[str] | None,
+        searcher: Searcher,
+    ) -> Mapping[str, float] | list[str] | None:
+        """Videos by their nearest keys, with what these score; of `counts` the second so many.
+
+        Without scores where there are no keys to search, and all (None: without a limit) where they are at
+        most the first of `counts`.
+        """
+        few, many = counts
         if allowed is not None and len(allowed) <= few:
             return list(allowed)
         if keys.count() <= few:
             return None if allowed is None else list(allowed)
+        text, encoded = asked
         if not keys.info.streams or not encoded.search:
             return searcher.candidates(text, self._trained.inputs.streams, allowed)
         vectors = {name: one[0].float().cpu().numpy() for name, one in encoded.search.items()}
-        nearest = nearest_videos(keys, vectors, max(CANDIDATE_VIDEOS, few), allowed)
-        return self._likeliest(keys, nearest, encoded, few)
+        return nearest_videos(keys, vectors, many, allowed)
 
     def _likeliest(
         self, keys: Keys, nearest: Mapping[str, float], encoded: QueryEncoding, count: int
@@ -303,14 +453,21 @@ class TrainedSearch:
         score = best + float(model.video_weight) * np.array([nearest[one.video_id] for one in kept])
         return [kept[at].video_id for at in np.argsort(-score, kind="stable")[:count].tolist()]
 
-    def _moments(self, kept: Sequence[KeptVideo], encoded: QueryEncoding, k: int) -> list[ScoredMoment]:
+    def _moments(
+        self, kept: Sequence[KeptVideo], encoded: QueryEncoding, k: int, chosen: Retrieved | None = None
+    ) -> list[ScoredMoment]:
         kept = sorted(kept, key=lambda video: video.video_id)
         videos = unpacked(kept).to(device_of(self._trained.model))
         corpus = self._corpus_of(kept, videos)
-        ranked = CandidateRanking(self._trained, corpus, encoded, k)
+        said = None
+        if chosen is not None:
+            said = videos.mask.new_tensor(
+                [chosen.scores[name] for name in corpus.video_ids], dtype=torch.float32
+            )
+        ranked = CandidateRanking(self._trained, corpus, encoded, k, said)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
-        evidence = _Evidence(self._store, self._trained, encoded, corpus, kept)
-        return evidence.of(found)
+        witness = _Witness(encoded, corpus) if chosen is None else _Witness(chosen.encoded, chosen.corpus)
+        return _Evidence(self._store, self._trained, corpus, witness).of(found)
 
     def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> CorpusEncoding:
         """The candidates as a corpus of their own."""
@@ -397,12 +554,13 @@ class _Spans:
 
 @dataclass(frozen=True, eq=False)
 class CandidateRanking:
-    """The best moments of one query in candidate videos."""
+    """The best moments of one query in candidate videos; `said` (V,) is what a retriever says of each."""
 
     trained: Trained
     corpus: CorpusEncoding
     encoded: QueryEncoding
     k: int
+    said: torch.Tensor | None = None
 
     def moments(self) -> _Spans:
         """At most k that differ: more spans are decoded until so many survive suppression."""
@@ -425,7 +583,9 @@ class CandidateRanking:
         return _Spans(rows, np.zeros_like(rows), last, np.zeros(len(rows)), ends, scores)
 
     def _scores(self) -> torch.Tensor:
-        """(1, V): what the system says of each candidate; zeros where it does not choose videos."""
+        """(1, V): what is said of each candidate; zeros where nothing chooses videos."""
+        if self.said is not None:
+            return self.said[None]
         if not can_retrieve(self.trained.model):
             return torch.zeros((1, len(self.corpus)), device=device_of(self.trained.model))
         return score_corpus(self.trained.model, self.encoded, self.corpus)
@@ -451,14 +611,26 @@ class CandidateRanking:
 
 
 @dataclass(frozen=True, eq=False)
+class _Witness:
+    """What evidence is told by: a query, and videos with search keys, as one system has them."""
+
+    encoded: QueryEncoding
+    corpus: CorpusEncoding
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that are searched by keys."""
+        return [stream for stream in self.encoded.search if stream in self.corpus.blocks[0].keys]
+
+
+@dataclass(frozen=True, eq=False)
 class _Evidence:
     """What speaks for the moments that were found: for each stream the clip whose key is nearest."""
 
     store: Store
     trained: Trained
-    encoded: QueryEncoding
     corpus: CorpusEncoding
-    kept: Sequence[KeptVideo]
+    witness: _Witness
 
     def of(self, found: _Spans) -> list[ScoredMoment]:
         """The moments as nouns, with their evidence and their words."""
@@ -481,16 +653,18 @@ class _Evidence:
         return said
 
     def _scored(self, found: _Spans, at: int, said: Callable[[str, float, float], str]) -> ScoredMoment:
-        row, score = int(found.row[at]), float(found.score[at])
-        moment = Moment(self.corpus.video_ids[row], float(found.start[at]), float(found.end[at]))
+        name, score = self.corpus.video_ids[int(found.row[at])], float(found.score[at])
+        moment = Moment(name, float(found.start[at]), float(found.end[at]))
+        row = int(self.witness.corpus.rows_of([name])[0])
+        clips = (int(found.first[at]), int(found.last[at]))
+        if self.witness.corpus is not self.corpus:
+            clips = _clips_of(moment, float(self.witness.corpus.clip_seconds[row]))
         evidence = {
-            stream: self._best_clip(stream, row, moment, (int(found.first[at]), int(found.last[at])), said)
-            for stream in self.encoded.search
-            if stream in self.corpus.blocks[0].keys
+            stream: self._best_clip(stream, row, moment, clips, said) for stream in self.witness.streams
         }
         if not evidence:
-            name = self.trained.system
-            evidence = {name: Evidence(name, score, moment.start, moment.end)}
+            system = self.trained.system
+            evidence = {system: Evidence(system, score, moment.start, moment.end)}
         return ScoredMoment(moment, score, None, evidence, shortened(said(*_of(moment))))
 
     def _best_clip(
@@ -502,14 +676,15 @@ class _Evidence:
         said: Callable[[str, float, float], str],
     ) -> Evidence:
         """The clip of a moment whose key is nearest; the whole moment where keys are no clips."""
-        videos = self.corpus.blocks[0]
+        corpus = self.witness.corpus
+        videos = corpus.blocks[0]
         keys, real = videos.keys[stream][row], videos.key_masks[stream][row].bool()
-        scores = (keys @ self.encoded.search[stream][0]).masked_fill(~real, -torch.inf)
+        scores = (keys @ self.witness.encoded.search[stream][0]).masked_fill(~real, -torch.inf)
         start, end = moment.start, moment.end
-        if len(keys) == videos.mask.shape[1]:
-            inside = scores[span[0] : span[1] + 1]
+        inside = scores[span[0] : span[1] + 1]
+        if len(keys) == videos.mask.shape[1] and len(inside):
             best = span[0] + int(inside.argmax())
-            seconds = float(self.corpus.clip_seconds[row])
+            seconds = float(corpus.clip_seconds[row])
             # Times of a moment may be cut at the video's end, and a clip with them.
             start = min(max(start, best * seconds), end)
             end = max(min(end, (best + 1) * seconds), start)
@@ -520,6 +695,12 @@ class _Evidence:
         return Evidence(stream, score, start, end, shortened(text))
 
 
+def _clips_of(moment: Moment, seconds: float) -> tuple[int, int]:
+    """First and last clip of a grid that a moment touches, inclusive."""
+    first = int(moment.start / seconds + _INSTANT)
+    return first, max(first, int(np.ceil(moment.end / seconds - _INSTANT)) - 1)
+
+
 def _of(moment: Moment) -> tuple[str, float, float]:
     return moment.video_id, moment.start, moment.end
 
@@ -527,4 +708,5 @@ def _of(moment: Moment) -> tuple[str, float, float]:
 def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:
     """A trained system on a corpus. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
     encoder, notes = query_encoder(loaded.trained, loaded.name, shelf)
-    return TrainedSearch(store, loaded, encoder, notes)
+    retriever = None if loaded.retriever is None else open_search(store, shelf, loaded.retriever)
+    return TrainedSearch(store, loaded, encoder, notes, retriever)

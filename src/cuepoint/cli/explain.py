@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cuepoint.cli.options import (
     add_corpus,
     add_format,
+    add_retriever,
     encoded_with,
     encoding_bar,
     open_corpus,
@@ -31,6 +32,7 @@ examples:
   cuepoint explain --checkpoint runs/xml --other runs/pr --features features --query-id 12409 --out two.png
   cuepoint explain "a red flower opens" --corpus my.corpus --model runs/xml --out why.svg
   cuepoint explain "a red flower opens" --corpus my.corpus --model runs/xml --moment garden.mp4@12-20
+  cuepoint explain --checkpoint runs/prem --features features --query-id 12409 --out prem.png
 
 docs/explaining.md says how to read it. exit codes: 0 told, 2 wrong use or bad input"""
 _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_features")
@@ -52,6 +54,7 @@ def add_parser(verbs: Any) -> None:
     add("--video", metavar="ID", help="tell start and end along this video (default: the true or the best)")
     add("--other", metavar="RUN", help="another trained system, told side by side")
     add("-k", type=int, default=5, metavar="N", help="so many moments (default 5)")
+    add_retriever(add)
     split = parser.add_argument_group("a query of a data set")
     add = split.add_argument
     add("--checkpoint", metavar="RUN", help="folder of a trained system, or owner/name on a hub")
@@ -138,12 +141,14 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
     if options.query is None:
         raise UsageError("which query? Say in a few words what to look for")
     corpus = open_corpus(options)
-    for model in filter(None, (options.model, options.other)):
-        encoded_with(corpus, model)
+    encoded_with(corpus, options.model, options.retriever)
+    if options.other is not None:
+        encoded_with(corpus, options.other)
     return corpus.explain(
         options.query,
         options.model,
         other=options.other,
+        retriever=options.retriever,
         video=options.video,
         moment=options.moment,
         k=options.k,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from cuepoint.cli.options import (
     add_corpus,
     add_format,
+    add_retriever,
     console,
     corpus_name,
     encoded_with,
@@ -89,6 +90,7 @@ def add_parser(verbs: Any) -> None:
         metavar="RUN",
         help="then encode the videos with this trained system, for search --model (without PATH: only that)",
     )
+    add_retriever(parser.add_argument)
     parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
     add_format(parser)
     parser.set_defaults(run=run)
@@ -104,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.processes is not None and options.processes < 1:
         raise UsageError(f"--processes {options.processes}: give 1 or more")
+    if options.retriever and not options.model:
+        raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
     with _corpus(options) as corpus:
         if options.dry_run:
             return _dry_run(corpus, options)
@@ -111,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
             code = _run(corpus, options)
             if options.model and not code:
-                encoded_with(corpus, options.model, wait=options.wait)
+                encoded_with(corpus, options.model, options.retriever, wait=options.wait)
             return code
 
 
@@ -119,7 +123,7 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
     """Only let a trained system encode the videos that are there."""
     if options.dry_run:
         raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
-    videos = encoded_with(corpus, options.model, wait=options.wait)
+    videos = encoded_with(corpus, options.model, options.retriever, wait=options.wait)
     if wants_json(options):
         print_json({"model": options.model, "videos": videos})
     else:

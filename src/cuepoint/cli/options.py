@@ -85,8 +85,9 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
     corpus, model = open_corpus(options), getattr(options, "model", None)
+    retriever = getattr(options, "retriever", None)
     if model is not None:
-        encoded_with(corpus, model)
+        encoded_with(corpus, model, retriever)
     return corpus.search(
         options.query,
         k=options.k,
@@ -97,10 +98,22 @@ def searched(options: argparse.Namespace) -> SearchResult:
         before=options.before,
         where=options.where,
         model=model,
+        retriever=retriever,
     )
 
 
-def encoded_with(corpus: Corpus, model: str, *, wait: bool | None = None) -> int:
+def add_retriever(add: Callable[..., Any]) -> None:
+    """What chooses the videos for a trained system."""
+    add(
+        "--retriever",
+        metavar="RUN",
+        help="let this trained system choose the videos (default: the one that a staged run names)",
+    )
+
+
+def encoded_with(
+    corpus: Corpus, model: str, retriever: str | None = None, *, wait: bool | None = None
+) -> int:
     """Let a trained system encode what is new in a corpus, with a bar on standard error.
 
     How many videos it holds then. `wait` None: where another indexer is at work, it is left at that (0).
@@ -109,7 +122,7 @@ def encoded_with(corpus: Corpus, model: str, *, wait: bool | None = None) -> int
 
     with encoding_bar(model) as show:
         try:
-            return corpus.encode(model, wait=bool(wait), progress=show)
+            return corpus.encode(model, retriever, wait=bool(wait), progress=show)
         except CorpusBusy:
             if wait is None:
                 return 0

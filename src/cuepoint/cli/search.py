@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cuepoint.cli.options import (
     add_corpus,
     add_format,
+    add_retriever,
     console,
     for_terminal,
     print_json,
@@ -28,7 +29,9 @@ examples:
   cuepoint search "quarterly numbers" --within meeting.mp4 --min-confidence 0.9
   cuepoint search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
   cuepoint search "budget" --after 2024-01-01 --json | jq '.moments[0]'
-  cuepoint search "a person opens the door" --corpus my.corpus --model runs/xml"""
+  cuepoint search "a person opens the door" --corpus my.corpus --model runs/xml
+  cuepoint search "a person opens the door" --corpus my.corpus --model runs/prem
+  cuepoint search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -66,6 +69,7 @@ def add_parser(verbs: Any) -> None:
         metavar="RUN",
         help="find moments with this trained system: a folder of `cuepoint train`, or owner/name on a hub",
     )
+    add_retriever(parser.add_argument)
     add_format(parser)
     parser.set_defaults(run=run)
 

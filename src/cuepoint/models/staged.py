@@ -1,12 +1,13 @@
 """Two trained systems that answer together: one chooses the videos, the other finds the moments in them.
 
 A folder with `system.json` is a staged run: `{"format": 1, "retriever": "prem_retriever", "localizer":
-"prem_localizer"}` names the folders of its trained systems, each as `trained.py` writes it. Wherever a trained
-system is taken, such a folder may be named: the localizer answers, the retriever chooses.
+"prem_localizer"}` names the folders of its trained systems, each as `trained.py` writes it. Wherever a
+trained system is taken, such a folder may be named: the localizer answers, the retriever chooses.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -49,11 +50,27 @@ def stages_of(place: str | Path) -> tuple[str | Path | None, str | Path]:
     return stages.retriever, stages.localizer
 
 
+def retriever_of(place: str | Path) -> str | Path:
+    """What chooses videos at a place that is named as a retriever: of a staged run its retriever.
+
+    Of a staged run without one it is the localizer, of any other place itself. Raises as `read_stages`.
+    """
+    retriever, localizer = stages_of(place)
+    return localizer if retriever is None else retriever
+
+
+def fingerprint_of(localizer: str, retriever: str | None) -> str:
+    """What changes when either of two systems does (16 digits), from their fingerprints."""
+    if retriever is None:
+        return localizer
+    return hashlib.sha256(f"{localizer} after {retriever}".encode()).hexdigest()[:16]
+
+
 def read_stages(folder: str | Path) -> Stages:
     """The two folders that a staged run names.
 
-    Raises FormatError where `system.json` is missing, of another version or not as cuepoint writes it, where a
-    name leads out of the folder (also through a link), and where a named folder is not there.
+    Raises FormatError where `system.json` is missing, of another version or not as cuepoint writes it, where
+    a name leads out of the folder (also through a link), and where a named folder is not there.
     """
     place = Path(folder).expanduser()
     path = place / SYSTEM
