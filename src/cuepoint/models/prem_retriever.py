@@ -1,40 +1,41 @@
-"""PREM's retriever (Hou et al., paper 003, section 3.3): videos of which a part answers, in one of the streams.
+"""PREM's retriever (Hou et al., paper 003, section 3.3): videos of which a part answers, in some stream.
 
-The first of PREM's two stages; `prem_localizer` is the second. The words of a query go through one transformer
-layer and are pooled once for each stream (equation 5), so that words on what is seen count for the pictures
-and words on what is said for the subtitles. The clips of all streams of a video go through one transformer
-layer together. A video scores the mean over its streams of the best clip's cosine (6).
+The first of PREM's two stages; `prem_localizer` is the second. The words of a query go through one
+transformer layer and are pooled once for each stream (equation 5), so that words on what is seen count for
+the pictures and words on what is said for the subtitles. The clips of all streams of a video go through one
+transformer layer together. A video scores the mean over its streams of the best clip's cosine (6).
 
 Training draws a query to what answers it, and not to the whole of its video: the best clip of each stream
-*inside* the moment is the strong positive, the best one *outside* it the weak positive, and the best ones of
-the other videos of the batch are the negatives of both (7). The loss is L++ + `lambda_weak` * L+ (8) and, for
-the query among the other queries of the batch, L^q with the strong positive.
+*inside* the moment is the strong positive, the best one *outside* it the weak positive, and the best ones
+of the other videos of the batch are the negatives of both (7). The loss is L++ + `lambda_weak` * L+ (8)
+and, for the query among the other queries of the batch, L^q with the strong positive.
 
 What the paper leaves open, and how it is read here:
 
-- *Clips without words.* The paper gives them a vector of zeros as feature, and takes the maximum of (6) over
-  all clips. They go through the transformer, as there (a pause tells something of its neighbours), but they
-  are no keys: a place where nothing is said answers nothing. So a clip whose feature in a stream is zero
-  throughout is no key of that stream; this holds for every stream. (With temporal endpoint features no clip
-  is zero; then all are keys.)
-- *Videos without words.* The mean is over the streams in which a video has a key: half a score for a missing
-  stream would bury a silent film, whatever it shows, and the lowest cosine even more so. Both means are of
-  cosines between the same bounds, and in-batch negatives include such videos, so that training puts both on
-  one scale. XML takes every clip of such a video for a key. A video with nothing in any stream scores -1, the
-  lowest cosine there is. The same mean is taken inside and outside the moment, over the streams that have a key
-  there; a query without a key on one side (a moment as long as its video; subtitles alone, and nothing said
-  in it) has no such positive and loses nothing by that term.
-- *Equation 6* is a cosine: search vectors and keys are unit vectors, and a nearest-neighbour index serves them.
-- *The negatives of (7)* are all videos of the batch that are not known to answer the query (`positives`), those
-  chosen as hard negatives (`negatives`) among them: they are rows of the batch like all others.
-- *L^q* is not printed. It is (7) with the roles exchanged: the strong positive of a query and its video against
-  the scores (6) of that video for the other queries of the batch that it is not known to answer.
+- *Clips without words.* The paper gives them a vector of zeros as feature, and takes the maximum of (6)
+  over all clips. They go through the transformer, as there (a pause tells something of its neighbours), but
+  they are no keys: a place where nothing is said answers nothing. So a clip whose feature in a stream is
+  zero throughout is no key of that stream; this holds for every stream. (With temporal endpoint features no
+  clip is zero; then all are keys.)
+- *Videos without words.* The mean is over the streams in which a video has a key: half a score for a
+  missing stream would bury a silent film, whatever it shows, and the lowest cosine even more so. Both means
+  are of cosines between the same bounds, and in-batch negatives include such videos, so that training puts
+  both on one scale. XML takes every clip of such a video for a key. A video with nothing in any stream
+  scores -1, the lowest cosine there is. The same mean is taken inside and outside the moment, over the
+  streams that have a key there; a query without a key on one side (a moment as long as its video; subtitles
+  alone, and nothing said in it) has no such positive and loses nothing by that term.
+- *Equation 6* is a cosine: search vectors and keys are unit vectors, and a nearest-neighbour index serves
+  them.
+- *The negatives of (7)* are all videos of the batch that are not known to answer the query (`positives`),
+  those chosen as hard negatives (`negatives`) among them: they are rows of the batch like all others.
+- *L^q* is not printed. It is (7) with the roles exchanged: the strong positive of a query and its video
+  against the scores (6) of that video for the other queries of the batch that it is not known to answer.
 - *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
 - *Ablations.* `strong` off is the last row of table 2: the positive is the best clip of the whole video.
   "Mean" and "max" of table 3 make one vector, which is compared with every stream.
-- *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go through
-  LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer.
-  Dropout is not told; it is theirs.
+- *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go
+  through LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected
+  layer. Dropout is not told; it is theirs.
 
 There is no released program, and so no `as_released`.
 
@@ -45,11 +46,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from cuepoint.models._parts.contrast import clip_labels
 from cuepoint.models._parts.joint_streams import JointStreams
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
@@ -149,7 +151,7 @@ class Model(nn.Module):
         initialise(self, config.initializer_range)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector for each stream (equation 5); parts `words/<stream>` (Q, L): what each word counts."""
+        """A unit vector for each stream (5); parts `words/<stream>` (Q, L): what each word counts."""
         packing = Packing.of(queries.mask)
         rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
         vectors, weights = self.pooling(self.query_encoder(rows, packing), packing)
@@ -169,7 +171,7 @@ class Model(nn.Module):
         return VideoEncoding(
             videos.mask,
             keys={name: unit(one) for name, one in encoded.items()},
-            key_masks={name: videos.mask & (videos.streams[name] != 0).any(2) for name in encoded},
+            key_masks={name: videos.mask & videos.streams[name].any(2) for name in encoded},
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -181,12 +183,77 @@ class Model(nn.Module):
         return torch.where(there, scores, NOTHING)
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `strong` and `weak` of equation 8, and `queries` (L^q); one whose weight is 0 is left out."""
-        raise UsageError("not yet")
+        """Terms `negative_videos` (L++) and `weak` (L+) of equation 8, and `negative_queries` (L^q).
+
+        Weights are applied; a term whose weight is 0 is left out.
+        """
+        config, own = self.config, batch.video_of
+        cosines = self._cosines(batch)
+        best, there = _mean_of_streams(cosines.amax(2))
+        scores = torch.where(there, best, NOTHING).T
+        strong, weak = self._positives(batch, cosines)
+        terms: dict[str, Tensor] = {}
+        if sides := config.weight_negative_videos:
+            against = _Against(scores, ~batch.positives, config.temperature)
+            terms["negative_videos"] = sides * _mean(against.lost(strong), batch.weight)
+            if config.lambda_weak:
+                terms["weak"] = sides * config.lambda_weak * _mean(against.lost(weak), batch.weight)
+        if sides := config.weight_negative_queries:
+            against = _Against(scores[:, own].T, ~batch.positives[:, own].T, config.temperature)
+            terms["negative_queries"] = sides * _mean(against.lost(strong), batch.weight)
+        return terms
+
+    def _cosines(self, batch: Batch) -> Tensor:
+        """(S, V, T, Q) in full precision, -inf where a clip is no key: divided by t, a third digit counts."""
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        shape = (*batch.videos.mask.shape, len(batch))
+        with torch.autocast(batch.spans.device.type, enabled=False):
+            products = [
+                (keys.float().flatten(0, 1) @ queries.search[name].float().T).view(shape)
+                for name, keys in videos.keys.items()
+            ]
+        masks = torch.stack([videos.key_masks[name] for name in videos.keys])
+        return torch.stack(products).masked_fill(~masks[..., None], -torch.inf)
+
+    def _positives(self, batch: Batch, cosines: Tensor) -> tuple[_Positive, _Positive]:
+        """The strong and the weak positive of each query: the best of its moment, and of what is outside."""
+        every = torch.arange(len(batch), device=cosines.device)
+        mine = cosines[:, batch.video_of, :, every].transpose(0, 1)
+        inside = clip_labels(batch.spans, mine.shape[2])
+        strong = mine.masked_fill(~inside, -torch.inf) if self.config.strong else mine
+        sides = strong, mine.masked_fill(inside, -torch.inf)
+        best, outside = (_Positive(*_mean_of_streams(side.amax(2))) for side in sides)
+        return best, outside
+
+
+class _Positive(NamedTuple):
+    """What is to score high for each query: its `score` (Q,), and whether there `exists` one (Q,)."""
+
+    score: Tensor
+    exists: Tensor
+
+
+class _Against(NamedTuple):
+    """Negatives of each query: their `scores` (Q, C), which of them are `allowed`, and t of equation 7."""
+
+    scores: Tensor
+    allowed: Tensor
+    temperature: float
+
+    def lost(self, positive: _Positive) -> Tensor:
+        """(Q,): equation 7; 0 where there is no positive."""
+        negatives = self.scores.masked_fill(~self.allowed, -torch.inf)
+        logits = torch.cat([positive.score[:, None], negatives], 1) / self.temperature
+        return torch.where(positive.exists, -logits.log_softmax(1)[:, 0], 0.0)
+
+
+def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean over the queries (Q,), each weighed where there are weights."""
+    return (losses if weight is None else losses * weight).mean()
 
 
 def _mean_of_streams(best: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean over streams of the best cosines (S, …), -inf where there is no key, and where there is one."""
+    """The mean over streams of the best cosines (S, …), -inf where there is no key; where there is one."""
     there = best > -torch.inf
     mean = torch.where(there, best, 0.0).sum(0) / there.sum(0).clamp(min=1)
     return mean, there.any(0)
