@@ -146,7 +146,7 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
     [
         ({"format": 2}, r"config\.json: format: written by another version of cuepoint 2; accepted: 1"),
         ({"system": "lmx"}, "'lmx': no such system; known: .*xml"),
-        ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a str"),
+        ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a name; take the file as"),
         ({"model": {"hiden": 8}}, "xml has no setting 'hiden'"),
         (
             {"model": {"hidden": "x"}},
@@ -156,7 +156,10 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
             {"model": {"alpha": None}},
             r"config\.json: this program cannot build.*alpha = None: a finite number",
         ),
-        ({"inputs": {}}, r"config\.json: this program cannot build"),
+        (
+            {"inputs": {}},
+            r"config\.json: this program cannot build.*inputs: 'query' is missing; expected query",
+        ),
         ({"inputs": []}, r"inputs: not as cuepoint writes it \[\]"),
         ({"decoding": {"ends": "open"}}, "ends is 'open'"),
         ({"labels": "half"}, "labels: unknown convention 'half'; accepted: inclusive or as-released"),
@@ -170,6 +173,65 @@ def test_settings_that_do_not_fit_are_named(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(FormatError, match=message):
         Trained.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["format", "system", "model", "inputs", "decoding", "labels"])
+def test_a_key_that_is_missing_is_named_with_the_remedy(trained: Trained, tmp_path: Path, key: str) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    told = json.loads(path.read_text())
+    del told[key]
+    path.write_text(json.dumps(told))
+    with pytest.raises(
+        FormatError, match=rf"config\.json: {key}: is missing; .*take the file as `cuepoint train"
+    ):
+        Trained.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["query", "streams", "clip_seconds", "max_clips", "long_videos", "tef"])
+def test_inputs_that_lack_a_key_are_not_guessed(trained: Trained, tmp_path: Path, key: str) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    told = json.loads(path.read_text())
+    del told["inputs"][key]
+    path.write_text(json.dumps(told))
+    with pytest.raises(
+        FormatError, match=rf"config\.json: .*inputs: '{key}' is missing; expected query, streams"
+    ):
+        Trained.from_pretrained(tmp_path)
+
+
+def test_a_setting_that_is_missing_is_named_where_the_weights_do_not_fit(
+    trained: Trained, tmp_path: Path
+) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    told = json.loads(path.read_text())
+    del told["model"]["query_width"]
+    path.write_text(json.dumps(told))
+    with pytest.raises(FormatError, match=r"does not fit config\.json \(it lacks the settings query_width\)"):
+        Trained.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("setting", ["query_width", "max_clips", "max_tokens"])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    trained.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    told = json.loads(path.read_text())
+    told["model"][setting] = 1_000_000_000
+    path.write_text(json.dumps(told))
+    made: list[str] = []
+
+    def watched(system: str, config: Any) -> Any:
+        made.append(str(torch.empty(0).device))
+        return new_model(system, config)
+
+    monkeypatch.setattr("cuepoint.models.trained.new_model", watched)
+    with pytest.raises(FormatError, match=r"does not fit config\.json .*; accepted: shape .*1000000000"):
+        Trained.from_pretrained(tmp_path)
+    assert made == ["meta"]
 
 
 def test_the_settings_of_another_program_are_refused(tmp_path: Path) -> None:

@@ -220,6 +220,10 @@ class Inputs:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Inputs:
         """What `to_json` wrote. Raises UsageError for a key that is unknown or missing, or a wrong value."""
+        needed = [one.name for one in dataclasses.fields(cls) if one.name not in _LATER]
+        missing = [name for name in needed if name not in told]
+        if missing:
+            raise UsageError(f"inputs: {missing[0]!r} is missing; expected {', '.join(needed)}")
         settings = dict(told)
         streams = settings.pop("streams", {})
         if not isinstance(streams, Mapping):

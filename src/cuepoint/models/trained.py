@@ -10,7 +10,8 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -64,15 +65,17 @@ class Trained:
         folder = _folder_of(name, revision)
         config = _read_config(folder / CONFIG)
         system, settings = config["system"], config["model"]
-        path = folder / CONFIG
-        try:
-            made = config_of(system, {name: _frozen(value) for name, value in settings.items()})
-            with torch.random.fork_rng(devices=[]):
+        path, weights = folder / CONFIG, folder / WEIGHTS
+        with torch.random.fork_rng(devices=[]):
+            with _buildable(path):
+                made = config_of(system, {name: _frozen(value) for name, value in settings.items()})
+                inputs, decoding = Inputs.from_json(config["inputs"]), Decoding.from_json(config["decoding"])
+                wanted = _shapes_asked(system, made)
+            lacking = [one.name for one in fields(made) if one.name not in settings]
+            _refuse_misfit(wanted, weights, path, lacking)
+            with _buildable(path):
                 model = new_model(system, made)
-            inputs, decoding = Inputs.from_json(config["inputs"]), Decoding.from_json(config["decoding"])
-        except (UsageError, TypeError, ValueError, KeyError) as error:
-            raise FormatError(path, f"this program cannot build the system it describes: {error}") from error
-        _load(model, folder / WEIGHTS, path)
+        model.load_state_dict(_weights_in(weights))
         return cls(system, model.eval(), inputs, decoding, config["labels"], config.get("about", {}))
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -190,8 +193,13 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FormatError(path.parent, f"no trained system: it has no {CONFIG}", accepted=_ACCEPTED)
     config = read_json(path)
-    if not isinstance(config, dict) or "system" not in config or "format" not in config:
+    if not isinstance(config, dict) or not {"system", "inputs", "decoding"} & config.keys():
         raise FormatError(path, "the settings of another program", accepted=_ACCEPTED)
+    for key in _KEYS:
+        if key not in config:
+            raise FormatError(
+                path, "is missing", field=key, accepted=f"the keys {', '.join(_KEYS)}; {_REMEDY}"
+            )
     if config["format"] != FORMAT:
         raise FormatError(
             path,
@@ -200,53 +208,101 @@ def _read_config(path: Path) -> dict[str, Any]:
             value=config["format"],
             accepted=str(FORMAT),
         )
-    for key, kind in (("system", str), ("model", dict), ("inputs", dict), ("decoding", dict)):
-        if not isinstance(config.get(key), kind):
+    for key, kind, called in _KINDS:
+        if not isinstance(config[key], kind):
             raise FormatError(
                 path,
                 "not as cuepoint writes it",
                 field=key,
-                value=config.get(key),
-                accepted=f"a {kind.__name__}",
+                value=config[key],
+                accepted=f"{called}; {_REMEDY}",
             )
-    if config.get("labels") not in ("inclusive", "as-released"):
+    if config["labels"] not in ("inclusive", "as-released"):
         raise FormatError(
             path,
             "unknown convention",
             field="labels",
-            value=config.get("labels"),
+            value=config["labels"],
             accepted="inclusive or as-released",
         )
     return config
 
 
+_KINDS: tuple[tuple[str, type, str], ...] = (
+    ("system", str, "a name"),
+    ("model", dict, "an object"),
+    ("inputs", dict, "an object"),
+    ("decoding", dict, "an object"),
+)
+_KEYS = ("format", *(key for key, *_ in _KINDS), "labels")
+_REMEDY = "take the file as `cuepoint train` wrote it"
 _ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `cuepoint train` writes it"
 
 
-def _load(model: Any, path: Path, config: Path) -> None:
-    """Put the weights of a file into a model; FormatError names the first that does not fit."""
+def _shapes_asked(system: str, config: Any) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a system with some settings; no memory is taken for them."""
+    with torch.device("meta"):
+        model = new_model(system, config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _refuse_misfit(
+    wanted: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
+) -> None:
+    """FormatError naming the first weight of a file that does not fit, told by the file's beginning.
+
+    `lacking` are settings that the config does not name, so that their default was asked for.
+    """
+    found = _shapes_in(path)
+    also = f" (it lacks the settings {', '.join(lacking)})" if lacking else ""
+    for name in sorted({*wanted, *found}):
+        if name not in found:
+            raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for{also}")
+        if name not in wanted:
+            raise FormatError(
+                path, f"has a weight {name!r} that the system of {config.name} does not have{also}"
+            )
+        if found[name] != wanted[name]:
+            raise FormatError(
+                path,
+                f"weight {name!r} does not fit {config.name}{also}",
+                value=found[name],
+                accepted=f"shape {wanted[name]}",
+            )
+
+
+@contextmanager
+def _buildable(config: Path) -> Iterator[None]:
+    """FormatError where what a config describes cannot be made."""
+    try:
+        yield
+    except (UsageError, TypeError, ValueError, KeyError) as error:
+        raise FormatError(config, f"this program cannot build the system it describes: {error}") from error
+
+
+def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a file, of which no more than the beginning is read."""
+    with _opened(path), safetensors.safe_open(path, "pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def _weights_in(path: Path) -> dict[str, Tensor]:
+    with _opened(path):
+        found: dict[str, Tensor] = load_file(path)
+        return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    """FormatError where the weights of a path are missing, cut off, or none."""
     if not path.is_file():
         raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
     try:
-        weights = load_file(path)
+        yield
     except (safetensors.SafetensorError, OSError) as error:
         raise FormatError(
             path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED
         ) from error
-    wanted = model.state_dict()
-    for name in sorted({*wanted, *weights}):
-        if name not in weights:
-            raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for")
-        if name not in wanted:
-            raise FormatError(path, f"has a weight {name!r} that the system of {config.name} does not have")
-        if weights[name].shape != wanted[name].shape:
-            raise FormatError(
-                path,
-                f"weight {name!r} does not fit {config.name}",
-                value=tuple(weights[name].shape),
-                accepted=f"shape {tuple(wanted[name].shape)}",
-            )
-    model.load_state_dict(weights)
 
 
 def _frozen(value: Any) -> Any:
