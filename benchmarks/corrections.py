@@ -59,7 +59,7 @@ def put_back(trained: Any) -> Iterator[tuple[str, Any]]:
     right = trained.decoding
     padded = type(trained.model)(replace(trained.model.config, as_released=True))
     padded.load_state_dict(trained.model.state_dict())
-    yield "as it is", trained
+    yield "nothing", trained
     yield (
         "the end a clip too late, past the video's end",
         replace(trained, decoding=replace(right, ends="as-released")),
