@@ -294,6 +294,34 @@ class _Hub:
         return "https://hub/commit/1"
 
 
+def test_a_calibration_goes_with_the_system_to_folders_and_to_a_hub_and_back(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained.save_pretrained(tmp_path / "run")
+    content = json.dumps({"fingerprint": trained.fingerprint, "iou": 0.5}).encode()
+    (tmp_path / "run" / "calibration.json").write_bytes(content)
+    loaded = Trained.from_pretrained(tmp_path / "run")
+    assert loaded.calibration == content
+    assert loaded.fingerprint == trained.fingerprint
+    copy = loaded.save_pretrained(tmp_path / "copy")
+    assert (copy / "calibration.json").read_bytes() == content
+    monkeypatch.setattr("huggingface_hub.HfApi", _Hub)
+    loaded.push_to_hub("me/xml")
+    assert "calibration.json" in _Hub.asked[1][1]
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(copy))
+    assert Trained.from_pretrained("me/xml").calibration == content
+
+
+def test_the_calibration_of_other_weights_stays_behind(trained: Trained, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path / "run")
+    beside = tmp_path / "run" / "calibration.json"
+    for content in (json.dumps({"fingerprint": trained.fingerprint}).encode(), b"[]", b"{"):
+        beside.write_bytes(content)
+        loaded = replace(Trained.from_pretrained(tmp_path / "run"), decoding=Decoding(nms=0.7))
+        assert loaded.calibration == content
+        assert not (loaded.save_pretrained(tmp_path / "copy") / "calibration.json").exists()
+
+
 def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.HfApi", _Hub)
     assert trained.push_to_hub("me/xml", private=True) == "https://hub/commit/1"
@@ -318,7 +346,7 @@ def test_a_system_is_loaded_from_a_hub(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert Trained.from_pretrained("me/xml", revision="v1").fingerprint == trained.fingerprint
-    assert asked == [("me/xml", "v1", ["model.safetensors", "config.json", "README.md"])]
+    assert asked == [("me/xml", "v1", ["model.safetensors", "config.json", "README.md", "calibration.json"])]
 
 
 def test_a_hub_that_cannot_be_reached_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

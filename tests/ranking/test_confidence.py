@@ -13,7 +13,14 @@ import pytest
 from cuepoint.formats.opened import FormatError
 from cuepoint.outcomes import risk_coverage
 from cuepoint.ranking.calibrators import area_under_curve
-from cuepoint.ranking.confidence import ENOUGH_TO_BEND, FILE, TrainedReport, calibrated, load_confidence
+from cuepoint.ranking.confidence import (
+    ENOUGH_TO_BEND,
+    FILE,
+    TrainedReport,
+    calibrated,
+    confidence_of,
+    load_confidence,
+)
 from cuepoint.ranking.trials import Background, Trials
 from cuepoint.types import UsageError
 
@@ -134,7 +141,11 @@ def test_the_calibration_of_another_checkpoint_is_refused(tmp_path: Path) -> Non
         ({"calibrator": {"method": "oracle"}}, "method 'oracle'"),
         ({"calibrator": None}, "is no calibration"),
         ({"unrelated": [1, 2]}, "unrelated sentences are text"),
-        ({"thresholds": {}}, "is no calibration"),
+        ({"thresholds": {}}, r"is no calibration \('match_at' is missing\).*calibrate --checkpoint.*again"),
+        ({"thresholds": {"match_at": 0.2, "no_match_below": 0.4}}, "no match below 0.4, a match at 0.2; acc"),
+        ({"thresholds": {"match_at": 20, "no_match_below": 0.4}}, "a match at 20; accepted: shares from 0"),
+        ({"iou": 0}, "iou 0; accepted: above 0, at most 1"),
+        ({"about": {}}, "about says no split on which it was measured"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused(
@@ -173,3 +184,27 @@ def test_people_and_programs_are_told_the_same(tmp_path: Path) -> None:
     assert told["about"]["auroc"] == found.auroc
     assert sum(one["count"] for one in told["reliability"]) == 1200
     assert f"AUROC {found.auroc['margin']:.3f}" in written[0].read_text()
+
+
+@pytest.mark.parametrize("key", ["fingerprint", "calibrator", "iou", "thresholds", "about", "unrelated"])
+def test_a_key_that_was_taken_out_by_hand_is_named_with_the_remedy(tmp_path: Path, key: str) -> None:
+    kept = report().confidence
+    told = {name: value for name, value in kept.to_json().items() if name != key}
+    (tmp_path / FILE).write_text(json.dumps(told))
+    with pytest.raises(
+        FormatError, match=rf"{key}: is missing in this calibration.*`cuepoint calibrate --checkpoint .*again"
+    ):
+        load_confidence(tmp_path, kept.fingerprint)
+
+
+def test_a_calibration_that_came_with_a_system_is_read_like_one_that_lies_beside_it(tmp_path: Path) -> None:
+    kept = report().confidence
+    content = kept.save(tmp_path).read_bytes()
+    assert confidence_of("me/xml", content, kept.fingerprint) == kept
+    assert confidence_of("me/xml", None, kept.fingerprint) is None
+    with pytest.raises(
+        UsageError, match=r"me/xml/calibration\.json: is the calibration of another checkpoint"
+    ):
+        confidence_of("me/xml", content, "fedcba9876543210")
+    with pytest.raises(FormatError, match=r"me/xml/calibration\.json"):
+        confidence_of("me/xml", content[:40], kept.fingerprint)

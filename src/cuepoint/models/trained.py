@@ -1,7 +1,9 @@
 """A trained system with everything it needs to be used: weights, inputs, decoding; as a folder or on a hub.
 
 A folder holds `model.safetensors` (the weights), `config.json` (which system, its settings, how features are
-made ready, how spans become moments) and `README.md` (the model card). Nothing in it is ever executed.
+made ready, how spans become moments) and `README.md` (the model card); and, where its answers were
+calibrated, `calibration.json` (`ranking.confidence`), which goes wherever the system goes. Nothing in it is
+ever executed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version of `config.json` that this program writes and reads."""
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+CALIBRATION = "calibration.json"
+
+_FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
 
 Labels = Literal["inclusive", "as-released"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -45,7 +50,8 @@ class Trained:
     `system` is its name among `models`, `model` the module (a `MomentModel`); `labels` says what an end
     label stood for when it was trained: the last clip of the moment ("inclusive"), or the released
     programs' boundary after it, cut off at the last clip ("as-released"). `about` is what the training says
-    of itself, for the model card: plain values.
+    of itself, for the model card: plain values. `calibration` is the content of the `calibration.json` that
+    lay beside it, None where there was none; `ranking.confidence.confidence_of` reads it.
     """
 
     system: str
@@ -54,6 +60,7 @@ class Trained:
     decoding: Decoding
     labels: Labels = "inclusive"
     about: Mapping[str, Any] = field(default_factory=dict)
+    calibration: bytes | None = field(default=None, repr=False)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> Self:
@@ -76,10 +83,16 @@ class Trained:
             with _buildable(path):
                 model = new_model(system, made)
         model.load_state_dict(_weights_in(weights))
-        return cls(system, model.eval(), inputs, decoding, config["labels"], config.get("about", {}))
+        beside = folder / CALIBRATION
+        calibration = beside.read_bytes() if beside.is_file() else None
+        about = config.get("about", {})
+        return cls(system, model.eval(), inputs, decoding, config["labels"], about, calibration)
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """The folder, with the three files written; each is whole or the one that was there before."""
+        """The folder, with the three files written; each is whole or the one that was there before.
+
+        A calibration is written, too, unless weights or settings have changed since it was made.
+        """
         from cuepoint.models.model_card import model_card
 
         place = Path(folder)
@@ -87,6 +100,7 @@ class Trained:
             WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
             CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
             CARD: model_card(self).encode(),
+            **self._own_calibration(),
         }
         for name, content in files.items():
             with written(place / name) as stream:
@@ -94,7 +108,7 @@ class Trained:
         return place
 
     def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
-        """Address of the commit that put the three files into a hub's repository ("owner/name").
+        """Address of the commit that put its files into a hub's repository ("owner/name").
 
         The repository is made where there is none; who may write is told by the hub's own log-in
         (`hf auth login`). Raises UsageError for a name that is none, CuepointError where the hub refuses.
@@ -113,6 +127,7 @@ class Trained:
                     repo_id=repository,
                     folder_path=aside,
                     revision=revision,
+                    delete_patterns=[CALIBRATION],  # one that lies there and is not of these weights
                     commit_message=f"{self.system} trained with cuepoint",
                 )
             except (HfHubHTTPError, OSError) as error:
@@ -137,6 +152,17 @@ class Trained:
         return {
             name: tensor.detach().to("cpu").contiguous() for name, tensor in self.model.state_dict().items()
         }
+
+    def _own_calibration(self) -> dict[str, bytes]:
+        """The file of the calibration by its name; nothing where there is none of these very weights."""
+        if self.calibration is None:
+            return {}
+        try:
+            told = json.loads(self.calibration)
+        except ValueError:
+            return {}
+        own = isinstance(told, dict) and told.get("fingerprint") == self.fingerprint
+        return {CALIBRATION: self.calibration} if own else {}
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -180,7 +206,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[WEIGHTS, CONFIG, CARD]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*_FILES]))
     except LocalEntryNotFoundError as error:
         raise UsageError(
             f"{name}: no such folder here, and the hub cannot be reached to look for it there"

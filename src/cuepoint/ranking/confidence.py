@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuepoint.confidence import Thresholds
-from cuepoint.formats.opened import FormatError, read_json, written
+from cuepoint.formats.opened import FormatError, json_fault, read_json, written
+from cuepoint.models.trained import CALIBRATION
 from cuepoint.outcomes import Outcome, risk_coverage
 from cuepoint.ranking.calibrators import (
     Bin,
@@ -35,7 +36,7 @@ from cuepoint.types import UsageError
 
 Floats = NDArray[np.float64]
 
-FILE = "calibration.json"
+FILE = CALIBRATION
 FORMAT = 1
 FALSE_ALARMS = 0.1
 """The share of queries without an answer that may be called a match, and of others that may be missed."""
@@ -103,21 +104,49 @@ def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence |
     path = Path(folder) / FILE
     if not path.is_file():
         return None
-    told = read_json(path)
+    return _checked(path, read_json(path), fingerprint)
+
+
+def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str) -> TrainedConfidence | None:
+    """The calibration that came with a trained system (`Trained.calibration`), also from a hub.
+
+    `name` is how messages call the system. Raises as `load_confidence`.
+    """
+    if calibration is None:
+        return None
+    path = Path(name) / FILE
+    try:
+        told = json.loads(calibration)
+    except ValueError as error:
+        raise json_fault(path, error, None, _ACCEPTED) from None
+    return _checked(path, told, fingerprint)
+
+
+def _checked(path: Path, told: Any, fingerprint: str) -> TrainedConfidence:
+    """What a file says, refused where it is no calibration or that of another checkpoint."""
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         found = told.get("format") if isinstance(told, dict) else type(told).__name__
         raise FormatError(path, f"is of format {found!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
+    again = f"run `cuepoint calibrate --checkpoint {path.parent}` again, or remove that file"
+    missing = next((key for key in _KEYS if key not in told), None)
+    if missing is not None:
+        raise FormatError(
+            path, "is missing in this calibration", field=missing, accepted=f"{_ACCEPTED}; {again}"
+        )
     try:
         kept = _from_json(told)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(path, f"is no calibration ({error})", accepted=_ACCEPTED) from None
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FormatError(path, f"is no calibration ({what})", accepted=f"{_ACCEPTED}; {again}") from None
     if kept.fingerprint != fingerprint:
         raise UsageError(
             f"{path}: is the calibration of another checkpoint (fingerprint {kept.fingerprint}; the one "
-            f"beside it has {fingerprint}); run `cuepoint calibrate --checkpoint {folder}` again, or remove "
-            "that file"
+            f"beside it has {fingerprint}); {again}"
         )
     return kept
+
+
+_KEYS = (*("fingerprint", "system", "definition", "calibrator", "iou", "thresholds", "about", "unrelated"),)
 
 
 def _from_json(told: Mapping[str, Any]) -> TrainedConfidence:
@@ -126,14 +155,24 @@ def _from_json(told: Mapping[str, Any]) -> TrainedConfidence:
     unrelated = tuple(told["unrelated"])
     if not all(isinstance(text, str) for text in unrelated):
         raise ValueError("unrelated sentences are text")
+    if not isinstance(told["about"], dict) or not isinstance(told["about"].get("split"), str):
+        raise ValueError("about says no split on which it was measured")
+    iou, thresholds = float(told["iou"]), Thresholds.from_json(told["thresholds"])
+    if not 0 < iou <= 1:
+        raise ValueError(f"iou {iou:g}; accepted: above 0, at most 1")
+    if not 0 <= thresholds.no_match_below <= thresholds.match_at <= 1:
+        raise ValueError(
+            f"thresholds: no match below {thresholds.no_match_below:g}, a match at {thresholds.match_at:g}; "
+            "accepted: shares from 0 to 1, the first no greater than the second"
+        )
     return TrainedConfidence(
         str(told["fingerprint"]),
         str(told["system"]),
         told["definition"],
         calibrator_from(told["calibrator"]),
-        float(told["iou"]),
+        iou,
         unrelated,
-        Thresholds.from_json(told["thresholds"]),
+        thresholds,
         dict(told["about"]),
     )
 
