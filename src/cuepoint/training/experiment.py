@@ -147,6 +147,15 @@ class Experiment:
             )
         return made
 
+    def check_negatives(self, config: Any) -> None:
+        """UsageError where the system, of that `Config`, `uses_negatives` and [data] chooses none."""
+        chosen = self.data.first_stage or self.data.retrieved.videos
+        if getattr(config, "uses_negatives", False) and not chosen:
+            raise UsageError(
+                f"{self.name} [data] first_stage is missing: the training that finds the hard negatives; "
+                "name its folder with --set data.first_stage=RUN"
+            )
+
     def with_seed(self, seed: int) -> Experiment:
         """The same with another seed."""
         return dataclasses.replace(self, training=dataclasses.replace(self.training, seed=seed))
@@ -206,14 +215,16 @@ _TABLES: dict[str, Any] = {
     "decoding": Decoding,
 }
 _PLAIN = {"title": str, "simulated": bool, "as_released": bool}
+KEYS = (*_PLAIN, "extends", "model", "released", *_TABLES)
+"""What an experiment may have at the top."""
 
 
 def _experiment(tables: Mapping[str, Any], path: Path) -> Experiment:
+    if "stages" in tables:
+        raise UsageError(f"{path}: names stages, which only `cuepoint train` takes; name one of them here")
     for key in tables:
-        if key not in (
-            known := ["title", "simulated", "as_released", "extends", "model", "released", *_TABLES]
-        ):
-            raise unknown(str(path), key, known)
+        if key not in KEYS:
+            raise unknown(str(path), key, KEYS)
     plain = {key: fitted(tables[key], kind, f"{path} {key}") for key, kind in _PLAIN.items() if key in tables}
     made = {
         key: made_of(kind, _table(tables.get(key, {}), f"{path} [{key}]"), f"{path} [{key}]")

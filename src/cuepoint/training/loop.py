@@ -31,7 +31,7 @@ from cuepoint.training.schedule import SCHEDULES, after_milestones
 from cuepoint.training.seeds import seed_step, seed_weights
 from cuepoint.training.state import State, read_state, restore
 from cuepoint.training.validation import Validation, validate
-from cuepoint.types import CuepointError, UsageError
+from cuepoint.types import CuepointError
 
 _SHOWN_QUERIES = 8
 
@@ -110,12 +110,8 @@ class _Training:
     def _first_stage(self) -> Trained | None:
         """The training that this one goes on from, where there is one; its weights are then taken."""
         data = self.experiment.data
+        self.experiment.check_negatives(self.model.config)
         if not data.first_stage:
-            if getattr(self.model.config, "uses_negatives", False) and not data.retrieved.videos:
-                raise UsageError(
-                    f"{self.experiment.name} [data] first_stage is missing: the training that finds the hard "
-                    "negatives; name its folder with --set data.first_stage=RUN"
-                )
             return None
         place = folder_of(data.first_stage, self.folder.path, self.settings.seed)
         first_stage = open_first_stage(place, self.settings.seed)

@@ -46,14 +46,9 @@ def choose_retrieved(
     `RetrievedNegatives` do.
     """
     settings, lessons = experiment.data.retrieved, material.split("train")
+    check_lists(experiment, material.folder)
     if not settings.asks:
         return
-    if not settings.lists:
-        raise UsageError(
-            f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
-            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
-            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
-        )
     place = folder_of(settings.lists, run, experiment.training.seed)
     with opened_lists(place, experiment.data, material, settings.reach, device) as source:
         chosen = RetrievedNegatives(source, lessons, settings, experiment.training.seed)
@@ -69,6 +64,19 @@ def choose_retrieved(
             )
     if settings.videos:
         lessons.choose_negatives(chosen)
+
+
+def check_lists(experiment: Experiment, features: str | Path) -> None:
+    """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
+    data, settings = experiment.data, experiment.data.retrieved
+    if settings.asks and not settings.lists:
+        raise UsageError(
+            f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
+            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
+            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
+        )
+    if settings.asks and not settings.lists.startswith(STAGE):
+        _found(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
 
 
 def folder_of(named: str, run: str | Path, seed: int) -> str:
@@ -103,13 +111,7 @@ def opened_lists(
     does not choose videos, and one without the experiment that names its feature files; and what
     `Material.open` finds wrong with these.
     """
-    found = next((one for one in _sought(place, data, material.folder) if one.exists()), None)
-    if found is None:
-        told = " and ".join(str(one) for one in _sought(place, data, material.folder))
-        raise UsageError(
-            f"[data.retrieved] lists is {place!r}: {told} is not there; accepted: a run file, or the folder "
-            "of a trained retriever"
-        )
+    found = _found(place, data, material.folder)
     if not (found / CONFIG).is_file() and not (found / SYSTEM).is_file():
         yield formats.open_run(found)
         return
@@ -118,10 +120,16 @@ def opened_lists(
         yield source
 
 
-def _sought(place: str, data: DataSettings, features: Path) -> list[Path]:
-    """Where a place may be: as it stands, or among the annotations."""
-    named = Path(place).expanduser()
-    return list(dict.fromkeys([named, data.beside(features, place)]))
+def _found(place: str, data: DataSettings, features: Path) -> Path:
+    """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
+    sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
+    found = next((one for one in sought if one.exists()), None)
+    if found is None:
+        raise UsageError(
+            f"[data.retrieved] lists is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            "accepted: a run file, or the folder of a trained retriever"
+        )
+    return found
 
 
 @contextmanager

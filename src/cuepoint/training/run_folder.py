@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from cuepoint import formats
 from cuepoint.formats.columns import MemoryRun
 from cuepoint.formats.opened import written
+from cuepoint.models.staged import SYSTEM
 from cuepoint.models.trained import CONFIG, WEIGHTS
-from cuepoint.training.settings import read_toml
 from cuepoint.types import CuepointError, UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"
 CURVES, PICTURE = "curves.jsonl", "curves.png"
 RUN, QUERIES = "validation.run.jsonl", "validation.queries.jsonl"
+_OF_A_TRAINING = (STATE, EXPERIMENT, WEIGHTS, CONFIG, SYSTEM)
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,8 @@ class RunFolder:
         for, and where there is nothing to resume, or the state that goes with the curves is gone. What is
         refused before a state is kept leaves the folder as it was.
         """
-        used = [name for name in (STATE, EXPERIMENT, WEIGHTS, CONFIG) if (self.path / name).exists()]
-        if used and not resume:
-            raise UsageError(
-                f"{self.path}: holds {used[0]} of another training; go on with it with --resume, or name "
-                "another folder with --out"
-            )
+        if not resume:
+            self.refuse_used()
         if resume and not (self.path / EXPERIMENT).exists():
             raise UsageError(f"{self.path}: there is no training here to resume; train without --resume")
         if resume and (self.path / CURVES).exists() and not self.state_path.exists():
@@ -89,6 +86,23 @@ class RunFolder:
         finally:
             os.close(handle)
 
+    def refuse_used(self) -> None:
+        """Raise UsageError where the folder holds a training, or one in stages."""
+        used = [name for name in _OF_A_TRAINING if (self.path / name).exists()]
+        if used:
+            raise UsageError(
+                f"{self.path}: holds {used[0]} of another training; go on with it with --resume, or name "
+                "another folder with --out"
+            )
+
+    def refuse_training(self) -> None:
+        """Raise UsageError where the folder holds a training that is no stage of another."""
+        used = [name for name in _OF_A_TRAINING if name != SYSTEM and (self.path / name).exists()]
+        if used:
+            raise UsageError(
+                f"{self.path}: holds {used[0]} of a training without stages; name another folder with --out"
+            )
+
     def _leave(self, is_new: bool) -> None:
         """Take away what a refused training wrote down of itself, and the folder if it made it."""
         for name in (EXPERIMENT, ABOUT):
@@ -108,10 +122,13 @@ class RunFolder:
 
     def check_same(self, experiment: Experiment) -> None:
         """Raise UsageError, naming the first setting, where the folder's experiment is another."""
-        before = read_toml(self.path / EXPERIMENT)
+        from cuepoint.training.experiment import load_experiment
+
+        # Read as an experiment, a training of an earlier version has the defaults of what is new since.
+        before = _flat(load_experiment(self.path / EXPERIMENT).tables())
         after = experiment.tables()
         for name, now in _flat(after).items():
-            was = _flat(before).get(name)
+            was = _comparable(before.get(name))
             if was != _comparable(now):
                 raise UsageError(
                     f"{self.path}: its training has {name} = {was!r}, this one {_comparable(now)!r}; "

@@ -85,9 +85,9 @@ def start_seeds(
 
     With `resume`, those that are done are only read, one that was broken off goes on, the others begin.
     """
-    if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
-    experiments = [experiment.with_seed(seed) for seed in seeds]  # a wrong one is refused before any begins
+    experiments = [
+        experiment.with_seed(seed) for seed in different_seeds(seeds)
+    ]  # a wrong one is refused before any begins
     outcomes, summary = [], tell
     for seed, seeded in zip(seeds, experiments, strict=True):
         place = Path(out) / f"seed-{seed}"
@@ -97,11 +97,19 @@ def start_seeds(
         outcomes.append(start(seeded, features, place, machine, resume=begun, show=show, tell=summary))
         summary = None
     if machine.writes:
-        _write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
+        write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
     return outcomes
 
 
-def _write_json(path: Path, value: Any) -> None:
+def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
+    """The seeds. Raises UsageError where one comes twice."""
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
+    return seeds
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as a file of JSON."""
     import json
 
     with written(path) as stream:
