@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cuepoint.training.experiment import Experiment
     from cuepoint.training.outcome import Outcome
     from cuepoint.training.progress import Progress
+    from cuepoint.training.stages import StagedExperiment, StagedOutcome
 
 _EPILOG = """\
 examples:
@@ -20,6 +21,7 @@ examples:
   cuepoint train my.toml --features features --out run --set training.epochs=3 --set model.hidden=64
   cuepoint train my.toml --features features --out run --resume        after Ctrl-C or a crash
   cuepoint train my.toml --features features --out runs --seeds 1,2,3  mean and deviation
+  cuepoint train experiments/tvr/prem.toml --features features --out run  two stages, one after the other
 
 The folder of --out then holds the best system (cuepoint run --checkpoint, cuepoint search --model), all
 settings, the curves, and the answers of the validation with each query's values. docs/training.md has more.
@@ -35,7 +37,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("experiment", metavar="EXPERIMENT", help="the experiment, a TOML file")
+    parser.add_argument(
+        "experiment", metavar="EXPERIMENT", help="the experiment, a TOML file; or one that names stages"
+    )
     parser.add_argument("--features", metavar="DIR", required=True, help="folder of the feature files")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the run; made if need be")
     parser.add_argument(
@@ -47,7 +51,8 @@ def add_parser(verbs: Any) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="another value for a setting, such as training.epochs=3; may be given again",
+        help="another value for a setting, such as training.epochs=3 (with stages also "
+        "prem_localizer.training.epochs=3); may be given again",
     )
     parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
     parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
@@ -69,9 +74,12 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
     from cuepoint.training.machine import open_machine, use_large_pages
+    from cuepoint.training.stages import has_stages
     from cuepoint.training.start import start, start_seeds
 
     use_large_pages()
+    if has_stages(options.experiment):
+        return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)
     machine = open_machine(options.device, options.processes, experiment.training.precision)
     with _Display(machine.writes) as display:
@@ -85,14 +93,48 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_stages(options: argparse.Namespace) -> int:
+    """Train one stage after the other, and show."""
+    from cuepoint.training.machine import open_machine
+    from cuepoint.training.stages import start_stages
+
+    staged, seeds = _stages(options), _seeds(options)
+    machine = open_machine(options.device, options.processes)
+    with _Display(machine.writes) as display:
+        outcome = start_stages(
+            staged,
+            options.features,
+            options.out,
+            machine,
+            seeds=seeds,
+            resume=options.resume,
+            show=display.show,
+            tell=display.tell,
+        )
+    if machine.writes and wants_json(options):
+        print_json(outcome.to_json())
+    elif machine.writes:
+        _show_stages(outcome)
+    return 0
+
+
+def _stages(options: argparse.Namespace) -> StagedExperiment:
+    from cuepoint.training.stages import load_stages
+
+    staged = load_stages(options.experiment, _settings(options))
+    return staged.with_data(options.data) if options.data else staged
+
+
+def _settings(options: argparse.Namespace) -> list[str]:
+    precision = [f"training.precision={options.precision}"] if options.precision else []
+    return [*options.settings, *precision]
+
+
 def _experiment(options: argparse.Namespace) -> Experiment:
     from cuepoint.training.experiment import load_experiment
     from cuepoint.training.start import with_data
 
-    settings = list(options.settings)
-    if options.precision:
-        settings.append(f"training.precision={options.precision}")
-    experiment = load_experiment(options.experiment, settings)
+    experiment = load_experiment(options.experiment, _settings(options))
     return with_data(experiment, options.data) if options.data else experiment
 
 
@@ -112,6 +154,14 @@ def _print(outcomes: list[Outcome], options: argparse.Namespace, *, of_seeds: bo
         print_json(seeds_to_json(outcomes) if of_seeds else outcomes[0].to_json())
     else:
         _show(outcomes, of_seeds)
+
+
+def _show_stages(outcome: StagedOutcome) -> None:
+    out = console()
+    for name, outcomes in outcome.stages.items():
+        out.print(for_terminal(f"stage {name}"), style="dim", markup=False)
+        _show(list(outcomes), outcome.of_seeds)
+    out.print(for_terminal(f"{outcome.title}: {outcome.folder}"), markup=False, soft_wrap=True)
 
 
 def _show(outcomes: list[Outcome], of_seeds: bool) -> None:
@@ -185,6 +235,7 @@ class _Display:
         self._bar.update(
             self._job,
             completed=progress.state.step,
+            total=progress.steps,
             epoch=f"epoch {min(progress.state.epoch + 1, progress.epochs)}/{progress.epochs}",
             told=f"loss {loss:.4f}, {progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)}",
         )
