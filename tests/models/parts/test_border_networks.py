@@ -1,0 +1,42 @@
+"""Both border networks, computed together, against two convolutions by themselves."""
+
+from __future__ import annotations
+
+import torch
+
+from cuepoint.models._parts.border_networks import BorderNetworks
+from cuepoint.models._parts.packing import Packing
+
+LENGTHS = [6, 1, 4]
+
+
+def _networks() -> BorderNetworks:
+    torch.manual_seed(0)
+    return BorderNetworks(width=8, inner=3, kernel=5)
+
+
+def test_start_and_end_are_two_networks_of_two_convolutions() -> None:
+    networks, clips = _networks(), torch.randn(3, 6, 8)
+    mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
+    packing = Packing.of(mask)
+    found = networks(packing.pack(clips), packing)
+    wide, narrow = networks.wide, networks.narrow
+    for border in range(2):
+        mine = slice(3 * border, 3 * border + 3)
+        for row, count in enumerate(LENGTHS):
+            alone = clips[row, :count].T[None]
+            inner = torch.nn.functional.conv1d(alone, wide.weight[mine], wide.bias[mine], padding=2).relu()
+            logits = narrow.weight[border, :, 0] @ inner[0] + narrow.bias[border]
+            torch.testing.assert_close(found[border, row, :count], logits)
+            assert (found[border, row, count:] == -1e10).all()
+
+
+def test_a_border_network_learns_nothing_from_the_other_border() -> None:
+    networks = _networks()
+    packing = Packing.of(torch.ones(1, 6, dtype=torch.bool))
+    start = networks(torch.randn(6, 8), packing)[0].sum()
+    wide, narrow = torch.autograd.grad(start, [networks.wide.weight, networks.narrow.weight])
+    assert wide[:3].any()
+    assert narrow[0].any()
+    assert not wide[3:].any()
+    assert not narrow[1].any()
