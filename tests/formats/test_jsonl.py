@@ -339,7 +339,6 @@ QREL_FAULTS: list[tuple[str, tuple[str, ...]]] = [
     ('{"query_id": "a"}', ("video_id: is missing",)),
     ('{"query_id": "a", "video_id": "v", "start": 1}', ("end: is missing",)),
     ('{"query_id": "a", "video_id": "v", "start": 2, "end": 1}', ("start: 2.0 is not before the end 1.0",)),
-    ('{"query_id": "a", "video_id": "v", "start": 1, "end": 1}', ("start: 1.0 is not before the end 1.0",)),
     ('{"query_id": "a", "video_id": "v", "start": -1, "end": 1}', ("start: is negative: -1.0",)),
     ('{"query_id": "a", "video_id": "v", "relevance": -1}', ("relevance: is too small: -1", "at least 0")),
     ('{"query_id": "a", "video_id": "v", "relevance": "high"}', ("relevance: is no number: 'high'",)),
@@ -375,6 +374,57 @@ def test_a_fault_beside_the_judgements_is_named_too(name: str, line: str, part: 
     with pytest.raises(FormatError) as caught:
         formats.read_annotations(tmp_path / "qrels.jsonl")
     assert f"{name}.jsonl, line 1" in str(caught.value) and part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "part"),
+    [
+        (
+            "queries", {"text": "a door"}, {"text": "a window"},
+            "queries.jsonl, line 3: query_id: 'a' comes again with another text than in line 1 ('a door'): "
+            "'a window'; accepted: one line for each query",
+        ),
+        (
+            "pools", {"video_ids": ["v", "w"]}, {"video_ids": ["v"]},
+            "pools.jsonl, line 3: query_id: 'a' comes again with another video_ids than in line 1",
+        ),
+    ],
+)  # fmt: skip
+def test_a_query_with_two_lines_is_counted_where_they_agree_and_refused_where_not(
+    name: str, first: dict[str, Any], second: dict[str, Any], part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "qrels.jsonl").write_text('{"query_id": "a", "video_id": "v", "start": 0, "end": 1}\n')
+    lines = [{"query_id": "a", **first}, {"query_id": "b", **first}, {"query_id": "a", **first}]
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = formats.read_annotations(tmp_path)
+    assert dict(found.counts) == {"query ids come twice": 1}
+    assert found.queries[0].id == "a"
+    lines[2] |= second
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(FormatError) as caught:
+        formats.read_annotations(tmp_path)
+    assert part in str(caught.value)
+
+
+def test_a_judgement_without_length_keeps_its_video_and_is_counted(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"query_id": "a", "video_id": "v", "start": 5, "end": 5},
+        '{"query_id": "a", "video_id": "w", "start": 1, "end": 2}',
+    )
+    found = formats.read_annotations(path)
+    assert dict(found.counts) == {"moments have no length": 1}
+    assert [video.id for video in found.videos] == ["v", "w"]
+    assert [judgement.moment.video_id for judgement in found.qrels["a"]] == ["w"]
+
+
+def test_a_video_that_a_pool_names_twice_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "qrels.jsonl").write_text('{"query_id": "a", "video_id": "v", "start": 0, "end": 1}\n')
+    (tmp_path / "pools.jsonl").write_text('{"query_id": "a", "video_ids": ["w", "v", "w", "w"]}\n')
+    found = formats.read_annotations(tmp_path)
+    assert dict(found.pools) == {"a": ("w", "v")}
+    assert dict(found.counts) == {"videos come twice in a pool": 2}
 
 
 def test_an_order_that_scores_contradict_is_written_so_that_it_comes_back(

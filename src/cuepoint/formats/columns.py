@@ -81,6 +81,7 @@ class Collector:
     - A moment that starts before 0 starts at 0.
     - A moment that is empty or reversed (also after cutting) keeps its video and loses its span.
     - A query id that comes a second time with another text is left out; the first one stays.
+    - A video that comes again in a pool counts once, where it comes first.
     - A judgement that repeats one of the same query, word for word, stays: two descriptions may have been
       given of one moment, and the released evaluations of ranked moments count each.
 
@@ -93,6 +94,7 @@ class Collector:
     REVERSED = "moments end before they start"
     REPEATED_QUERY = "query ids come twice"
     REPEATED_JUDGEMENT = "judgements come twice"
+    REPEATED_IN_POOL = "videos come twice in a pool"
 
     def __init__(self, name: str, *, cut: bool = True) -> None:
         self.name = name
@@ -166,10 +168,13 @@ class Collector:
         return start, end
 
     def set_pool(self, query_id: str, video_ids: Sequence[str]) -> None:
-        """The videos among which a query is to be answered."""
-        for video_id in video_ids:
+        """The videos among which a query is to be answered; one that comes again counts once."""
+        once = tuple(dict.fromkeys(video_ids))
+        for video_id in once:
             self.add_video(video_id)
-        self._pools[query_id] = tuple(video_ids)
+        if len(once) < len(video_ids):
+            self.count(self.REPEATED_IN_POOL, len(video_ids) - len(once))
+        self._pools[query_id] = once
 
     def annotations(self) -> Annotations:
         """All that was gathered; says in the log which rules applied, and how often."""

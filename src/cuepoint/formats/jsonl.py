@@ -102,10 +102,15 @@ def read_annotations(path: Path) -> Annotations:
 
     Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl and pools.jsonl, each where it is there.
     Times are taken as they stand, also where a moment ends after its video. A line without start and end says
-    that the video is right and no moment of it is known.
+    that the video is right and no moment of it is known. A query whose line in queries.jsonl or pools.jsonl
+    comes again is counted where both lines say the same; FormatError names both where they do not.
     """
-    readers = {"videos": _read_video, "queries": _read_query, "pools": _read_pool}
     path, *siblings = files_of(path)
+    readers = {
+        "videos": _read_video,
+        "queries": _Once("text", "").reading(_read_query),
+        "pools": _Once("video_ids", []).reading(_read_pool),
+    }
     collector = Collector(str(path), cut=False)
     for sibling in siblings:
         read = readers[sibling.name.split(".")[0]]
@@ -133,6 +138,38 @@ def _read_pool(collector: Collector, record: Record) -> None:
     collector.set_pool(query_id, [record.as_id(f"video_ids[{i}]", value) for i, value in enumerate(ids)])
 
 
+@dataclass
+class _Once:
+    """Keeps apart lines that repeat a query and lines that contradict one: by what they say under `key`."""
+
+    key: str
+    nothing: Any
+    seen: dict[str, tuple[int | None, Any]] = field(default_factory=dict)
+
+    def reading(self, read: Callable[[Collector, Record], None]) -> Callable[[Collector, Record], None]:
+        """A reader of lines that are not yet known."""
+
+        def first(collector: Collector, record: Record) -> None:
+            query_id, said = record.id("query_id"), record.fields.get(self.key, self.nothing)
+            if query_id not in self.seen:
+                read(collector, record)
+                self.seen[query_id] = (record.line, said)
+                return
+            line, known = self.seen[query_id]
+            if said != known:
+                before = f"than in line {line} ({_short(known)}):"
+                problem = f"{query_id!r} comes again with another {self.key} {before}"
+                raise record.wrong("query_id", problem, said, "one line for each query")
+            collector.count(collector.REPEATED_QUERY)
+
+        return first
+
+
+def _short(value: Any) -> str:
+    told = repr(value)
+    return told if len(told) <= 60 else told[:57] + "..."
+
+
 def _others(record: Record, *known: str) -> dict[str, Any]:
     return {key: value for key, value in record.fields.items() if key not in known}
 
@@ -145,7 +182,7 @@ def _read_judgement(collector: Collector, record: Record) -> None:
     start = end = 0.0
     if record.has("start") or record.has("end"):
         start, end = record.number("start"), record.number("end")
-        record.check_span(start, end)
+        record.check_span(start, end, empty=True)
     collector.add_query(query_id)
     collector.judge(query_id, video_id, start, end, relevance)
 
