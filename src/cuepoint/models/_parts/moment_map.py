@@ -163,7 +163,7 @@ def _order_of_diagonals(counts: Counts, clips: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool) -> tuple[Area, ...]:
+def map_areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool = False) -> tuple[Area, ...]:
     """What each layer has to compute, the map itself first and last.
 
     After layer i a place is computed that is within i * reach of a cell (else there is nothing to see) and
@@ -225,7 +225,7 @@ class ProposalConvolution(nn.Module):
         What stands for cells that are not there is zero afterwards.
         """
         reach, whole = self.kernel // 2, self.as_released and self.training
-        areas = _areas(self.counts, clips, reach, len(self.convs), whole)
+        areas = map_areas(self.counts, clips, reach, len(self.convs), whole)
         full = bool(there.all())
         present = there[:1] if full else there
         rows = rows * there[..., None]
