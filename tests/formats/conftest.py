@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -77,7 +78,9 @@ def sample(tmp_path: Path) -> Callable[[str, str], Path]:
 
     def make(name: str, way: str) -> Path:
         path = tmp_path / f"{name}.{way}"
-        if way == "open_run":
+        if way == "open_run" and name == "hero":
+            write_lists(path, {"a#0": [[4, 0.75], [9, -2.0]], "b#0": [[9, 12.5, "more"]]})
+        elif way == "open_run":
             formats.write_run(answered(), path, name, collected())
         elif name in formats.format_names("write_annotations"):
             formats.write_annotations(collected(), path, name)
@@ -87,6 +90,21 @@ def sample(tmp_path: Path) -> Callable[[str, str], Path]:
         return path
 
     return make
+
+
+def write_lists(path: Path, lists: dict[str, object], numbers: object = None) -> Path:
+    """HERO's lists in one file, and beside it which videos their numbers are."""
+    lmdb = pytest.importorskip("lmdb")
+    with (
+        lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 24) as environment,
+        environment.begin(write=True) as writing,
+    ):
+        for query_id, entries in lists.items():
+            data = entries if isinstance(entries, bytes) else msgspec.msgpack.encode(entries)
+            writing.put(query_id.encode(), data)
+    told = {"train": {"a": [30.0, 4]}, "val": {"b": [41.5, 9]}} if numbers is None else numbers
+    (path.parent / "tvr_video2dur_idx.json").write_text(json.dumps(told))
+    return path
 
 
 @pytest.fixture()

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
-from cuepoint.cli.splits import experiment_of, opened_split
+from cuepoint.cli.splits import SplitOptions, stages_named
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
+    from cuepoint.formats.columns import Annotations
     from cuepoint.ranking.confidence import TrainedReport
+
+POOL_SIZE = 50
+"""Videos in a pool that is drawn, where nobody says otherwise: as many as in MVMR's."""
 
 _EPILOG = """\
 examples:
@@ -55,13 +59,22 @@ def add_parser(verbs: Any) -> None:
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a trained system, in place of a corpus")
     add = group.add_argument
-    add("--checkpoint", metavar="RUN", help="folder of a trained system, whose answers are calibrated")
+    add(
+        "--checkpoint",
+        metavar="RUN",
+        help="folder of a trained system or of a staged run, whose answers are calibrated",
+    )
     add("--features", metavar="DIR", help="folder of the feature files")
     add("--split", metavar="NAME", default="validation", help="train, validation (default) or test")
     add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
-    add("--pools", metavar="FILE", help="pools of the split's queries, checked by an MVMR construction")
-    add("--pool-size", metavar="N", type=int, default=50, help="without --pools: videos drawn for each query")
+    add("--pools", metavar="FILE", help="pools of the split's queries: an MVMR file (`cuepoint build mvmr`)")
+    add(
+        "--pool-size",
+        metavar="N",
+        type=int,
+        help=f"without --pools: videos that are drawn for each query (default: {POOL_SIZE})",
+    )
     add(
         "--method",
         choices=("temperature", "isotonic"),
@@ -92,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_checkpoint(options: argparse.Namespace) -> int:
     """Calibrate a trained system on a split, keep it with the checkpoint, show it."""
     _check(options)
-    report = _calibrated(options)
+    report, notes = _calibrated(options)
     files: list[Path] = []
     if options.out:
         from cuepoint.confidence_figures import write_report
@@ -100,9 +113,9 @@ def _run_checkpoint(options: argparse.Namespace) -> int:
         files = list(write_report(report, Path(options.out)))
     files = [report.confidence.save(options.checkpoint), *files]
     if wants_json(options):
-        print_json({**report.to_json(), "files": [str(path) for path in files]})
+        print_json({**report.to_json(), "notes": notes, "files": [str(path) for path in files]})
     else:
-        print_lines([*report.lines(), *(f"written: {path}" for path in files)])
+        print_lines([*report.lines(), *notes, *(f"written: {path}" for path in files)])
     return 0
 
 
@@ -116,41 +129,62 @@ def _check(options: argparse.Namespace) -> None:
         )
     if options.queries:
         raise UsageError("--queries are for a corpus; a checkpoint is calibrated on the queries of --split")
+    if options.pools and options.pool_size is not None:
+        raise UsageError("--pool-size is of pools that are drawn; --pools names pools that there are: one of them")
     if not 0 < options.iou <= 1:
         raise UsageError(f"--iou {options.iou}: accepted: a number above 0, at most 1")
 
 
-def _calibrated(options: argparse.Namespace) -> TrainedReport:
+def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
+    """The calibration, and notes on the pools."""
     from cuepoint import formats
-    from cuepoint.models.trained import Trained
+    from cuepoint.models import staged
     from cuepoint.ranking.confidence import calibrated
     from cuepoint.ranking.pooled_split import pooled_split
-    from cuepoint.ranking.trials import run_trials, with_drawn_pools
+    from cuepoint.ranking.trials import Chooser, run_trials, with_drawn_pools
     from cuepoint.training.machine import open_machine
 
-    trained = Trained.from_pretrained(options.checkpoint)
-    trained.model.to(open_machine(options.device).device)
-    experiment = experiment_of(options.checkpoint, options.experiment, options.data)
+    first, localizer = stages_named(options.checkpoint, None)
+    how = SplitOptions(options.split, options.features, options.data, open_machine(options.device).device)
     with ExitStack() as files:
-        lessons = opened_split(files, trained, experiment, options.features, options.split)
+        system = how.opened(files, localizer, options.experiment)
+        retriever = None if first is None else how.retriever(files, first, system)
         if options.pools:
             pools = formats.read_annotations(options.pools)
         else:
-            pools = with_drawn_pools(lessons.annotations, options.pool_size, options.seed)
-        split = pooled_split(lessons, pools)
+            pools = with_drawn_pools(system.split.annotations, options.pool_size, options.seed)
+        split = pooled_split(system.split, pools)
+        chooser = None if retriever is None else Chooser.of(retriever.trained, split.beside(retriever.split))
         told = _progress()
         trials = run_trials(
-            trained, split, iou=options.iou, seed=options.seed, progress=lambda done, of: told(done / of)
+            system.trained,
+            split,
+            iou=options.iou,
+            seed=options.seed,
+            chooser=chooser,
+            progress=lambda done, of: told(done / of),
         )
-    return calibrated(
+    trained = system.trained
+    report = calibrated(
         trials,
-        trained.fingerprint,
-        trained.system,
+        staged.fingerprint_of(trained.fingerprint, retriever and retriever.trained.fingerprint),
+        trained.system if retriever is None else f"{retriever.trained.system} + {trained.system}",
         split=f"{options.split}, pools of {Path(options.pools).name}" if options.pools else options.split,
         iou=options.iou,
         method=options.method,
         definition=options.raw,
     )
+    return report, _notes(options, pools)
+
+
+def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
+    """What of the pools was not as asked, or odd."""
+    if options.pools:
+        return [f"{options.pools}: {what}: {times:,}" for what, times in pools.counts.items()]
+    size, videos = options.pool_size or POOL_SIZE, len(pools.videos)
+    if size <= videos:
+        return []
+    return [f"pools of {size:,} videos cannot be had: the split has {videos:,}, and all were in each query's pool"]
 
 
 def _progress() -> Any:

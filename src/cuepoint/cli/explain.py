@@ -18,7 +18,7 @@ from cuepoint.cli.options import (
     print_lines,
     wants_json,
 )
-from cuepoint.cli.splits import experiment_of, opened_split
+from cuepoint.cli.splits import SplitOptions, stages_named
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -122,15 +122,18 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
 
 def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, features: str) -> InSplit:
     from cuepoint.explanation.split import InSplit
-    from cuepoint.models.trained import Trained
     from cuepoint.training.machine import open_machine
 
-    trained = Trained.from_pretrained(checkpoint)
-    trained.model.to(open_machine(options.device).device)
-    named = options.experiment if checkpoint == options.checkpoint else None
-    experiment = experiment_of(checkpoint, named, options.data)
-    split = opened_split(files, trained, experiment, features, options.split or "test")
-    return InSplit(Path(checkpoint).name or checkpoint, trained, split)
+    own = checkpoint == options.checkpoint
+    chooser, localizer = stages_named(checkpoint, options.retriever if own else None)
+    device = open_machine(options.device).device
+    how = SplitOptions(options.split or "test", features, options.data, device)
+    system = how.opened(files, localizer, options.experiment if own else None)
+    retriever = None
+    if chooser is not None:
+        opened = how.retriever(files, chooser, system)
+        retriever = InSplit(Path(chooser).name or chooser, opened.trained, opened.split)
+    return InSplit(Path(checkpoint).name or checkpoint, system.trained, system.split, retriever)
 
 
 def _of_a_corpus(options: argparse.Namespace) -> Explanation:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
-from cuepoint.cli.splits import experiment_of, opened_split
+from cuepoint.cli.splits import SplitOptions, stages_named
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
+    from cuepoint.cli.splits import OpenedSystem
     from cuepoint.formats.columns import RunSource, Task
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
@@ -35,6 +36,9 @@ examples:
   cuepoint run --checkpoint runs/xml --features features --out submission.json   all tasks, TVR's file
   cuepoint run --checkpoint runs/xml --features features --out svmr.jsonl --task svmr
   cuepoint run --retriever runs/xml --localizer runs/mmn --features features --out both.jsonl
+  cuepoint run --checkpoint runs/prem --features features --out prem.jsonl    a staged run: both in one folder
+  cuepoint run --retriever hero_val_top100 --retriever-scores log --localizer runs/conquer \
+      --features features --out conquer.jsonl
 
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --out mvmr.jsonl
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --task svmr --out vmr.jsonl
@@ -60,7 +64,7 @@ def add_parser(verbs: Any) -> None:
         "--localizer",
         metavar="RUN",
         required=True,
-        help="folder of a trained system, or owner/name on a hub",
+        help="folder of a trained system or of a staged run, or owner/name on a hub",
     )
     add("--features", metavar="DIR", required=True, help="folder of the feature files")
     add("--out", metavar="FILE", required=True, help="file to write: run.jsonl, or submission.json (TVR)")
@@ -72,9 +76,22 @@ def add_parser(verbs: Any) -> None:
     add(
         "--retriever",
         metavar="RUN",
-        help="what chooses the videos: another trained system, or a run file that ranks them",
+        help="what chooses the videos: another trained system, a run file that ranks them, or HERO's LMDB "
+        "of lists (default: the one that a staged run names)",
     )
     add("--retriever-features", metavar="DIR", help="its feature files (default: --features)")
+    add(
+        "--retriever-scores",
+        choices=("stored", "log"),
+        default="stored",
+        help="scores of a --retriever that is a file: as they stand (default), or their logarithms",
+    )
+    add(
+        "--video-weight",
+        metavar="W",
+        type=float,
+        help="how often the video's score counts in a moment's score (default: as the checkpoint says)",
+    )
     add(
         "--pools",
         metavar="FILE",
@@ -111,33 +128,36 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Rank and write."""
     from cuepoint import formats
-    from cuepoint.models.trained import Trained
     from cuepoint.ranking import Ranker
     from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.split import SplitRun
     from cuepoint.training.machine import open_machine
 
     name = _format(options)
+    chooser, localizer = stages_named(options.checkpoint, options.retriever)
     device = open_machine(options.device).device
-    trained = Trained.from_pretrained(options.checkpoint)
-    trained.model.to(device)
-    decoding = _decoding(trained.decoding, options)
-    experiment = experiment_of(options.checkpoint, options.experiment, options.data)
+    how = SplitOptions(options.split, options.features, options.data, device)
     with ExitStack() as files, _Display(wants_json(options)) as display:
-        lessons = opened_split(files, trained, experiment, options.features, options.split)
-        split = _asked(options, lessons)
-        retriever, retrieval = _retriever(files, options, display, device, lessons)
+        system = how.opened(files, localizer, options.experiment)
+        split = _asked(options, system.split)
+        retriever, retrieval = _retriever(files, options, display, how, (chooser, system))
         if retrieval is not None and isinstance(split, PooledSplit):
             retrieval = split.beside(retrieval)
-        corpus = display.encode(trained, lessons, options.on_disk)
-        ranker = Ranker(trained, corpus, decoding=decoding, retriever=retriever)
+        corpus = display.encode(system.trained, system.split, options.on_disk)
+        ranker = Ranker(
+            system.trained,
+            corpus,
+            decoding=_decoding(system.trained.decoding, options),
+            retriever=retriever,
+            video_weight=options.video_weight,
+        )
         tasks = _tasks(options.task, ranker, name, pools=bool(split.annotations.pools))
         answers = SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
         source: RunSource = answers if len(tasks) == 1 else answers.in_memory()
         if options.confidence:
-            source = _confident(options, trained, answers, name)
+            source = _confident(options, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
-        told = _told(options, experiment, split, tasks, ranker, name)
+        told = _told(options, system.experiment, split, tasks, ranker, name) | {"retriever": chooser}
     _show(options, told)
     return 0
 
@@ -181,47 +201,53 @@ def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
     return pooled_split(lessons, formats.read_annotations(options.pools))
 
 
-def _confident(options: argparse.Namespace, trained: Trained, answers: SplitRun, name: str) -> RunSource:
+def _confident(options: argparse.Namespace, answers: SplitRun, name: str) -> RunSource:
     """The answers, with how sure the first of each query is."""
+    from cuepoint.models import staged
     from cuepoint.ranking.confidence import load_confidence
     from cuepoint.ranking.confident_run import ConfidentRun
+    from cuepoint.ranking.rank import Ranker
 
     if name != "jsonl":
         raise UsageError(f"--confidence: format {name} has no place for it; write JSON lines (run.jsonl)")
-    known = load_confidence(options.checkpoint, trained.fingerprint)
+    ranker = answers.ranker
+    localizer: Any = ranker.trained
+    # A calibration is kept with what answers by itself: not with a retriever that is named here.
+    own = isinstance(ranker.retriever, Ranker) and options.retriever is None
+    retriever: Any = ranker.retriever.trained if own and isinstance(ranker.retriever, Ranker) else None
+    pair = staged.fingerprint_of(localizer.fingerprint, retriever and retriever.fingerprint)
+    known = load_confidence(options.checkpoint, pair)
     if known is None:
         raise UsageError(
             f"{options.checkpoint}: its answers are not calibrated; run `cuepoint calibrate --checkpoint "
             f"{options.checkpoint} --features DIR` first, or leave out --confidence"
         )
-    return ConfidentRun.of(answers, known)
+    return ConfidentRun.of(answers, known, of_pair=own)
 
 
 def _retriever(
-    files: ExitStack, options: argparse.Namespace, display: _Display, device: Any, lessons: Lessons
+    files: ExitStack,
+    options: argparse.Namespace,
+    display: _Display,
+    how: SplitOptions,
+    pair: tuple[str | None, OpenedSystem],
 ) -> tuple[Ranker | VideoRun | None, Split | None]:
     """What chooses the videos, and the split as a system reads it; None where there is none."""
     from cuepoint import formats
-    from cuepoint.models.trained import Trained
     from cuepoint.ranking import Ranker
-    from cuepoint.ranking.video_run import VideoRun
+    from cuepoint.ranking.video_run import VideoRun, is_run
 
-    if options.retriever is None:
+    chooser, localizer = pair
+    of_file = chooser is not None and is_run(chooser)
+    if options.retriever_scores != "stored" and not of_file:
+        raise UsageError(f"--retriever-scores {options.retriever_scores} is for a --retriever that is a file")
+    if chooser is None:
         return None, None
-    if Path(options.retriever).is_file():
-        return VideoRun.of(formats.open_run(options.retriever)), None
-    trained = Trained.from_pretrained(options.retriever)
-    trained.model.to(device)
-    experiment = experiment_of(options.retriever, None, options.data)
-    folder = options.retriever_features or options.features
-    split = opened_split(files, trained, experiment, folder, options.split)
-    if [query.id for query in split.queries] != [query.id for query in lessons.queries]:
-        raise UsageError(
-            f"{options.retriever}: its {options.split} split has {len(split.queries)} queries, that of "
-            f"{options.checkpoint} {len(lessons.queries)}, and they are not the same; "
-            "both must name the same annotations"
-        )
-    return Ranker(trained, display.encode(trained, split, None)), split
+    if of_file:
+        return VideoRun.of(formats.open_run(chooser), logarithm=options.retriever_scores == "log"), None
+    how = replace(how, features=options.retriever_features or options.features)
+    opened = how.retriever(files, chooser, localizer)
+    return Ranker(opened.trained, display.encode(opened.trained, opened.split, None)), opened.split
 
 
 def _format(options: argparse.Namespace) -> str:
@@ -275,7 +301,6 @@ def _told(
         "decoding": ranker.decoding.to_json(),
         "simulated": experiment.simulated,
         "pools": options.pools,
-        "retriever": options.retriever,
         "evaluate": shlex.join(evaluate) if truth.exists() else None,
     }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cuepoint.types import UsageError
 
@@ -12,6 +13,64 @@ if TYPE_CHECKING:
     from cuepoint.models.trained import Trained
     from cuepoint.training.experiment import Experiment
     from cuepoint.training.material import Lessons
+
+
+def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
+    """What chooses the videos (None: nothing but the localizer) and what finds the moments in them.
+
+    A retriever that is named wins over the one of a staged run (`models/staged.py`).
+    """
+    from cuepoint.models import staged
+
+    own, localizer = staged.stages_of(checkpoint)
+    chooser = own if retriever is None else staged.retriever_of(retriever)
+    return (None if chooser is None else str(chooser)), str(localizer)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSystem:
+    """A trained system with a split as it reads it; `place` is where it lies."""
+
+    place: str
+    trained: Trained
+    experiment: Experiment
+    split: Lessons
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How a split is opened: the name of the split, folders of features and annotations, and a device."""
+
+    split: str
+    features: str
+    data: str | None
+    device: Any
+
+    def opened(self, files: ExitStack, place: str, experiment: str | None = None) -> OpenedSystem:
+        """A system and the split as it reads it; `experiment` names the files in place of its own."""
+        from cuepoint.models.trained import Trained
+
+        trained = Trained.from_pretrained(place)
+        trained.model.to(self.device)
+        named = experiment_of(place, experiment, self.data)
+        return OpenedSystem(
+            place, trained, named, opened_split(files, trained, named, self.features, self.split)
+        )
+
+    def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
+        """What chooses the videos for another system. Raises UsageError where it cannot."""
+        from cuepoint.ranking.retrieve import can_retrieve
+
+        opened = self.opened(files, place)
+        if not can_retrieve(opened.trained.model):
+            raise UsageError(f"{place} ({opened.trained.system}) chooses no videos; name a retriever")
+        if [query.id for query in opened.split.queries] != [query.id for query in localizer.split.queries]:
+            raise UsageError(
+                f"{place}: its {self.split} split has {len(opened.split.queries)} queries, that of "
+                f"{localizer.place} {len(localizer.split.queries)}, and they are not the same; "
+                "both must name the same annotations"
+            )
+        return opened
 
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:

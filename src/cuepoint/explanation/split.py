@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cuepoint.explanation.asking import borders, heard, pieces_of
-from cuepoint.explanation.told import Explained, Explanation, Ranked, overlap_with
+from cuepoint.explanation.told import Explained, Explanation, Heard, Ranked, overlap_with
 from cuepoint.formats.columns import Annotations, RunBlock
-from cuepoint.models.protocol import QueryEncoding
+from cuepoint.models.protocol import QueryBatch, QueryEncoding
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
 from cuepoint.ranking.rank import Ranker
@@ -26,11 +27,15 @@ _BEFORE_NMS = 2000
 
 @dataclass(frozen=True, eq=False)
 class InSplit:
-    """A system, and the split as it reads it; `name` is what people call it."""
+    """A system, and the split as it reads it; `name` is what people call it.
+
+    `retriever` chooses the videos in its place, where there is one.
+    """
 
     name: str
     trained: Trained
     split: Split
+    retriever: InSplit | None = None
 
 
 def query_row(split: Split, query_id: str | None, text: str | None) -> int:
@@ -115,6 +120,7 @@ class _Asked:
     query: Query
     corpus: CorpusEncoding
     encoded: QueryEncoding
+    chooser: _Asked | None = None
 
     @classmethod
     def of(cls, system: InSplit, row: int, query: Query, progress: Progress | None) -> _Asked:
@@ -128,7 +134,9 @@ class _Asked:
             encoded: QueryEncoding = model.encode_queries(
                 split.query_batch(np.array([row], np.int64)).to(device_of(model))
             )
-        return cls(system, row, query, encode_split(system.trained, split, progress=progress), encoded)
+        chooser = None if system.retriever is None else cls.of(system.retriever, row, query, progress)
+        corpus = encode_split(system.trained, split, progress=progress)
+        return cls(system, row, query, corpus, encoded, chooser)
 
     def duration(self, video_id: str) -> float | None:
         """Seconds of a video. Raises UsageError for one that is not in the split."""
@@ -141,16 +149,23 @@ class _Asked:
         if decoding.nms is None:
             before = max(_BEFORE_NMS, k)
             decoding = replace(decoding, nms=NMS, spans_before_nms=before)
-        ranker = Ranker(self.system.trained, self.corpus, decoding=replace(decoding, spans_per_query=k))
-        task, split = ranker.tasks[0], self.system.split
+        decoding, chooser = replace(decoding, spans_per_query=k), self.chooser
+        retriever = None if chooser is None else Ranker(chooser.system.trained, chooser.corpus)
+        ranker = Ranker(self.system.trained, self.corpus, decoding=decoding, retriever=retriever)
+        task = ranker.tasks[0]
         lists = ranker.answers(
             [self.query.id],
-            lambda rows: split.query_batch(np.full(len(rows), self.row, np.int64)),
+            self._read,
             (task,),
             given={} if given is None else {self.query.id: given},
-            pools=split.annotations.pools or None,
+            pools=self.system.split.annotations.pools or None,
+            retrieval_queries=None if chooser is None else chooser._read,
         )
         return self._ranked(next(iter(lists))[task], k, truth)
+
+    def _read(self, rows: NDArray[np.int64]) -> QueryBatch:
+        """The query, as often as rows are asked for."""
+        return self.system.split.query_batch(np.full(len(rows), self.row, np.int64))
 
     def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
         found = []
@@ -170,16 +185,21 @@ class _Asked:
         return self.duration(video_id) or clips * float(self.corpus.clip_seconds[row])
 
     def explained(self, video_id: str, moments: Sequence[Ranked]) -> Explained:
-        trained = self.system.trained
-        pieces = pieces_of(self.query.text, trained.inputs.query.encoder)
+        trained, chooser = self.system.trained, self.chooser
         with torch.no_grad():
+            first = None if chooser is None else chooser._heard()
             return Explained(
                 self.system.name,
-                trained.system,
-                heard(trained, self.encoded, self.query.text, pieces),
+                trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
+                first or self._heard(),
                 borders(trained, self.encoded, self.corpus, video_id),
                 tuple(moments),
             )
+
+    def _heard(self) -> Heard | None:
+        """The words that this system heeded; None where it tells none."""
+        trained, text = self.system.trained, self.query.text
+        return heard(trained, self.encoded, text, pieces_of(text, trained.inputs.query.encoder))
 
 
 def _like(wanted: str, known: Sequence[str]) -> str:

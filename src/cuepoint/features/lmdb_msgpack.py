@@ -8,9 +8,7 @@ msgpack-numpy would load a pickle where a file asks for it.
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 from cuepoint.features._arrays import look_into_npz
 from cuepoint.features.protocol import Options, Place, ReaderMissing
 from cuepoint.features.source import MOST_BYTES, FeatureSource, Unread
+from cuepoint.formats._lmdb import close_environment, open_environment
 from cuepoint.formats.opened import FormatError
 
 NAME = "lmdb"
@@ -29,9 +28,6 @@ _KEY = "features"
 _LZ4 = b"\x04\x22\x4d\x18"
 _ZIP = b"PK\x03\x04"
 _FLOAT = re.compile(r"[<>=|]?f[248]")
-
-_environments: dict[tuple[int, int, int], tuple[Any, int]] = {}
-"""Open environments and how many sources use each: LMDB forbids to open one twice in a process."""
 
 
 class Source(FeatureSource):
@@ -45,7 +41,7 @@ class Source(FeatureSource):
         if file is None:
             raise FormatError(place.path, f"is {place.describe()}", accepted="LMDB: a folder with data.mdb")
         self._msgpack = _package("msgpack", place.path)
-        self._mark, self._environment = _open(file)
+        self._mark, self._environment = open_environment(_package("lmdb", file), file)
         self._reading = self._environment.begin(buffers=True)
 
     def _find(self) -> Mapping[str, Any]:
@@ -111,7 +107,7 @@ class Source(FeatureSource):
 
     def _release(self) -> None:
         self._reading.abort()
-        _close(self._mark)
+        close_environment(self._mark)
 
 
 def recognises(place: Place) -> bool:
@@ -135,50 +131,3 @@ def _package(name: str, path: Path) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ReaderMissing(path, "LMDB", name) from None
-
-
-def _open(file: Path) -> tuple[tuple[int, int, int], Any]:
-    """An environment and the mark under which it is to be closed."""
-    try:
-        status = file.stat()
-    except OSError as error:
-        raise FormatError(file, f"cannot be read: {error.strerror or error}") from None
-    # A child process may not use what its parent opened.
-    mark = (os.getpid(), status.st_dev, status.st_ino)
-    if mark in _environments:
-        environment, users = _environments[mark]
-        _environments[mark] = environment, users + 1
-        return mark, environment
-    environment = _opened(file, status.st_size)
-    _environments[mark] = environment, 1
-    return mark, environment
-
-
-def _opened(file: Path, size: int) -> Any:
-    lmdb = _package("lmdb", file)
-    try:
-        # Read only and without its lock file, so that a folder nobody may write to is read too. The map's
-        # size comes from the file.
-        environment = lmdb.open(
-            str(file), subdir=False, readonly=True, lock=False, create=False, readahead=False
-        )
-    except (lmdb.Error, OSError, UnicodeError) as error:
-        raise FormatError(file, f"is no whole LMDB file ({error}); fetch it again") from None
-    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if size < needed:
-        # LMDB maps the file: reading behind its end would end the process, not raise.
-        environment.close()
-        raise FormatError(
-            file, f"is cut off: it has {size:,} bytes, and its pages need {needed:,}; fetch it again"
-        )
-    return environment
-
-
-def _close(mark: tuple[int, int, int]) -> None:
-    environment, users = _environments[mark]
-    if users > 1:
-        _environments[mark] = environment, users - 1
-        return
-    del _environments[mark]
-    if mark[0] == os.getpid() and not sys.is_finalizing():
-        environment.close()

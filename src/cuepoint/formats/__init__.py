@@ -17,7 +17,7 @@ from typing import Any
 from cuepoint.formats._keeping import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from cuepoint.formats.columns import Annotations, RunSource
 from cuepoint.formats.jsonl import judgements_in
-from cuepoint.formats.opened import FormatError, Opening, json_fault, look_into, read_json
+from cuepoint.formats.opened import FormatError, Opening, json_fault, lmdb_in, look_into, read_json
 from cuepoint.types import UsageError
 
 __all__ = [
@@ -65,7 +65,7 @@ def read_annotations(
 
 
 def open_run(path: str | Path, format: str | None = None) -> RunSource:
-    """A run that is read block by block as it is asked for.
+    """A run that is read block by block as it is asked for; a folder that is an LMDB environment is its file.
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
@@ -111,7 +111,7 @@ def _named(name: str, way: str) -> Any:
 def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     if name is not None:
         return _named(name, way)
-    opening: Opening = look_into(Path(path))
+    opening: Opening = look_into(lmdb_in(Path(path)) or Path(path))
     for module in _formats():
         if hasattr(module, way) and module.recognises(opening):
             return module

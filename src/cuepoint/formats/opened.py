@@ -170,6 +170,12 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         Path(aside).unlink(missing_ok=True)
 
 
+def lmdb_in(folder: Path) -> Path | None:
+    """The file of an LMDB environment that is a folder; None where it is no such folder."""
+    file = folder / "data.mdb"
+    return file if file.is_file() else None
+
+
 def beside(path: Path, name: str) -> Path | None:
     """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
     names = (path.with_name(name), path.with_name(f"{name}.gz"))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from cuepoint.formats.columns import RunBlock, Task
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.pools import PoolScorer
+from cuepoint.ranking.rank import Ranker
 from cuepoint.ranking.split import SplitRun
-from cuepoint.ranking.trials import UNRELATED, Unrelated, judged_videos
+from cuepoint.ranking.trials import UNRELATED, Chooser, Unrelated, judged_videos
 from cuepoint.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -34,16 +35,21 @@ class ConfidentRun:
     chance: Unrelated | None
 
     @classmethod
-    def of(cls, run: SplitRun, known: TrainedConfidence, seed: int = 0) -> ConfidentRun:
+    def of(
+        cls, run: SplitRun, known: TrainedConfidence, seed: int = 0, *, of_pair: bool = False
+    ) -> ConfidentRun:
         """A run with confidences. Raises UsageError where they would mean nothing.
 
-        That is where another system chooses videos, or spans may have other lengths than when measured.
+        That is where another system chooses videos than when it was measured (`of_pair`: the ranker's
+        retriever chose them then too), or spans may have other lengths.
         """
         ranker = run.ranker
         own, measured = ranker.decoding, ranker.trained.decoding
         lengths = ("ends", "min_clips", "max_clips")
         changed = next((name for name in lengths if getattr(own, name) != getattr(measured, name)), None)
-        if ranker.retriever is not None or changed is not None:
+        if ranker.video_weight is not None:
+            changed = changed or "weight of the video's score"
+        if (ranker.retriever is not None and not of_pair) or changed is not None:
             what = "a retriever" if changed is None else f"another {changed}"
             raise UsageError(
                 f"confidence was measured for the checkpoint as it is, not with {what}; leave out either"
@@ -55,7 +61,8 @@ class ConfidentRun:
         chance = None
         if known.definition == "margin":
             scorer = PoolScorer(ranker.trained.model, ranker.corpus, ranker.decoding)
-            chance = Unrelated.drawn(scorer, run.split, judged_videos(run.split.annotations), seed)
+            judged = judged_videos(run.split.annotations)
+            chance = Unrelated.drawn(scorer, run.split, judged, seed, _chooser(run))
         return cls(run, known, chance)
 
     @property
@@ -98,3 +105,11 @@ class ConfidentRun:
             names = block.query_ids[low : low + size]
             margins.append(self.chance.margins(top[low : low + size], padded, real, names))
         return np.concatenate(margins)
+
+
+def _chooser(run: SplitRun) -> Chooser | None:
+    """What chooses the videos of a run in place of its system."""
+    retriever = run.ranker.retriever
+    if not isinstance(retriever, Ranker):
+        return None
+    return Chooser(retriever.trained.model, retriever.corpus, run.retrieval_split or run.split)

@@ -60,7 +60,8 @@ class Ranker:
     asked for, and not only at the `spans_before_nms` best (`pools.py`).
 
     `retriever` chooses the videos in place of the system: another `Ranker` on the same videos, or a
-    `VideoRun`, videos that any program ranked.
+    `VideoRun`, videos that any program ranked. `video_weight` is how often a video's score counts in that of
+    its moments; None is the system's own.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Ranker:
         *,
         decoding: Decoding | None = None,
         retriever: Ranker | VideoRun | None = None,
+        video_weight: float | None = None,
     ) -> None:
         if isinstance(retriever, Ranker) and retriever.corpus.video_ids != corpus.video_ids:
             raise UsageError(
@@ -80,6 +82,7 @@ class Ranker:
         self.corpus: CorpusEncoding = corpus
         self.decoding: Decoding = decoding if decoding is not None else trained.decoding
         self.retriever = retriever
+        self.video_weight = video_weight
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -196,7 +199,8 @@ class Ranker:
         most = None if pools is None else widest(names, pools)
         if most is None or self.retriever is not None or "VR" in tasks:
             return False
-        return most <= self.decoding.top_videos and not float(self.trained.model.video_weight)
+        own = self.trained.model.video_weight if self.video_weight is None else self.video_weight
+        return most <= self.decoding.top_videos and not float(own)
 
     def _video_scores(
         self, encoding: QueryEncoding, queries: Queries, numbers: Indices, names: Sequence[str]
@@ -247,6 +251,7 @@ class Ranker:
         *,
         pooled: bool,
     ) -> RunBlock:
+        weight = self.video_weight if weight is None else weight
         if pooled and self.decoding.nms is not None:
             return self._moments_of_pools(names, encoding, candidates, weight)
         best, rows = best_moments(

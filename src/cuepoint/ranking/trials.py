@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cuepoint.formats.columns import Annotations
 from cuepoint.models.protocol import QueryEncoding
@@ -94,19 +95,47 @@ class Trials:
         return self.top if definition == "top" else self.margin
 
 
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """Another system that says how well videos answer: its split has the same queries, in the same order."""
+
+    model: Any
+    corpus: CorpusEncoding
+    split: Split
+
+    @classmethod
+    def of(cls, trained: System, split: Split) -> Chooser:
+        """With the videos of the split encoded."""
+        return cls(trained.model, encode_split(trained, split), split)
+
+    def scores(self, numbers: Indices) -> Tensor:
+        """(Q, V) what each video of the corpus scores for some queries."""
+        return score_corpus(self.model, encoded(self.model, self.split, numbers), self.corpus)
+
+
 def run_trials(
-    trained: System, split: Split, *, iou: float, seed: int = 0, progress: Progress | None = None
+    trained: System,
+    split: Split,
+    *,
+    iou: float,
+    seed: int = 0,
+    chooser: Chooser | None = None,
+    progress: Progress | None = None,
 ) -> Trials:
     """Ask all queries of a split, whose annotations have a pool and a positive for each.
 
-    `iou`: the first answer is right if it shares as much with a positive. Raises UsageError for a system that
-    finds no moments, for pools with unknown videos and for too few queries to tell chance by.
+    `iou`: the first answer is right if it shares as much with a positive. What a `chooser` says of videos
+    counts in place of the system's own scores; whole pools are looked into all the same. Raises UsageError
+    for a system that finds no moments, for pools with unknown videos and for too few queries to tell chance
+    by.
     """
     corpus = encode_split(trained, split)
+    if chooser is not None and chooser.corpus.video_ids != corpus.video_ids:
+        raise UsageError(f"{split.name}: the retriever and the localizer do not know the same videos")
     scorer = PoolScorer(trained.model, corpus, trained.decoding)
     queries, annotations = split.queries, split.annotations
     judged = judged_videos(annotations)
-    chance = Unrelated.drawn(scorer, split, judged, seed)
+    chance = Unrelated.drawn(scorer, split, judged, seed, chooser)
     tops: dict[str, list[Floats]] = {"in": [], "out": []}
     margins: dict[str, list[Floats]] = {"in": [], "out": []}
     right: list[Mask] = []
@@ -115,7 +144,7 @@ def run_trials(
     for low in range(0, len(queries), size):
         numbers = np.arange(low, min(low + size, len(queries)))
         names = [queries[at].id for at in numbers.tolist()]
-        best = asked(scorer, split, numbers, [annotations.pools[name] for name in names])
+        best = asked(scorer, split, numbers, [annotations.pools[name] for name in names], chooser)
         right.append(_right(best, corpus, annotations, names, iou))
         for side, left_out in (("in", None), ("out", [judged[name] for name in names])):
             score = best.score if left_out is None else _without(best, corpus, left_out)
@@ -136,12 +165,21 @@ def run_trials(
     )
 
 
-def asked(scorer: PoolScorer, split: Split, numbers: Indices, pools: Sequence[Sequence[str]]) -> BestOfVideos:
+def asked(
+    scorer: PoolScorer,
+    split: Split,
+    numbers: Indices,
+    pools: Sequence[Sequence[str]],
+    chooser: Chooser | None = None,
+) -> BestOfVideos:
     """The best moment of each video of their pools, for some queries."""
     model = scorer.model
     encoding = encoded(model, split, numbers)
-    counts = scorer.weight and can_retrieve(model)
-    said = score_corpus(model, encoding, scorer.corpus) if counts else None
+    said = None
+    if scorer.weight and chooser is not None:
+        said = chooser.scores(numbers)
+    elif scorer.weight and can_retrieve(model):
+        said = score_corpus(model, encoding, scorer.corpus)
     return best_of_videos(scorer, encoding, pool_candidates(scorer.corpus, pools, said))
 
 
@@ -167,7 +205,12 @@ class Unrelated:
 
     @classmethod
     def drawn(
-        cls, scorer: PoolScorer, split: Split, judged: Mapping[str, frozenset[str]], seed: int
+        cls,
+        scorer: PoolScorer,
+        split: Split,
+        judged: Mapping[str, frozenset[str]],
+        seed: int,
+        chooser: Chooser | None = None,
     ) -> Unrelated:
         """Some of a split's queries, no two of the same words."""
         words = same_words(split.annotations)
@@ -182,7 +225,7 @@ class Unrelated:
                 f"{LEAST_UNRELATED} or more"
             )
         corpus = scorer.corpus
-        best = asked(scorer, split, numbers, [corpus.video_ids] * len(numbers)).score
+        best = asked(scorer, split, numbers, [corpus.video_ids] * len(numbers), chooser).score
         ids = tuple(split.queries[number].id for number in numbers.tolist())
         here = frozenset(corpus.video_ids)
         for row, name in enumerate(ids):
