@@ -72,7 +72,8 @@ def whole(*, changed: dict[str, Sequence[int]] | None = None) -> dict[str, Seque
 
 def made(source: RunSource | None = None, split: Any = None, seed: int = 3, **settings: Any) -> Any:
     told = RetrievedSettings(**{"lists": "a.run", "videos": 3, **settings})
-    return RetrievedNegatives(source or run_of(block_of(whole())), split or _Split(), told, seed)
+    lessons: Any = split or _Split()
+    return RetrievedNegatives(source or run_of(block_of(whole())), lessons, told, seed)
 
 
 def test_the_first_of_a_list_are_candidates_without_what_is_known_to_answer() -> None:
