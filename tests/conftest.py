@@ -60,12 +60,9 @@ def golden() -> Path:
 
     Where there is none, the small part of it that the repository carries.
     """
-    named = os.environ.get("CUEPOINT_GOLDEN")
-    if named:
-        assert Path(named).is_dir(), f"CUEPOINT_GOLDEN names {named}, which is no folder"
-        return Path(named)
-    beside = ROOT.parent / "shared" / "golden"
-    return beside if beside.is_dir() else ROOT / "tests" / "golden"
+    from .golden_folder import golden_folder  # not before workers have their threads: it imports PyTorch
+
+    return golden_folder()
 
 
 class PlantedEncoder:

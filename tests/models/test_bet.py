@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,10 @@ from torch import Tensor
 
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models.bet import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from cuepoint.models.protocol import Batch
 from cuepoint.types import UsageError
+
+from .small_batches import small_batch
 
 STREAMS = {"video": 6, "sub": 3}
 CLIPS, TOKENS = [4, 7, 2], [3, 1, 5, 2]
@@ -29,21 +30,10 @@ def _model(**settings: Any) -> Model:
     return Model(Config(**{**sizes, **told})).eval()
 
 
-def _mask(lengths: list[int]) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-
-
 def _batch(**more: Any) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    clips, tokens = _mask(CLIPS), _mask(TOKENS)
-    streams = {name: torch.randn(*clips.shape, width, generator=generator) for name, width in STREAMS.items()}
-    return Batch(
-        QueryBatch(torch.randn(*tokens.shape, 5, generator=generator), tokens),
-        ClipBatch(streams, clips),
-        torch.tensor(VIDEO_OF),
-        torch.tensor(SPANS),
-        **{"positives": torch.zeros(4, 3, dtype=torch.bool), **more},
-    )
+    positives = torch.zeros(4, 3, dtype=torch.bool)
+    told = {"spans": torch.tensor(SPANS), "positives": positives, **more}
+    return small_batch(STREAMS, CLIPS, TOKENS, VIDEO_OF, **told)
 
 
 def _cosine(left: Tensor, right: Tensor) -> float:
@@ -154,64 +144,3 @@ def test_settings_that_make_no_model_are_named(settings: dict[str, Any], told: s
 def test_a_video_longer_than_its_table_is_refused_with_the_setting_to_change() -> None:
     with pytest.raises(UsageError, match="max_clips = 7"):
         _model(max_clips=6).loss(_batch())
-
-
-TINY = {
-    "vocab_size": 30,
-    "dim": 8,
-    "n_layers": 1,
-    "n_heads": 2,
-    "hidden_dim": 12,
-    "max_position_embeddings": 16,
-}
-
-
-def _with_text_encoder() -> Model:
-    pytest.importorskip("transformers")
-    return _model(text_encoder="a tiny one", text=TINY)
-
-
-def _ids() -> QueryBatch:
-    words = _mask(TOKENS)
-    drawn = torch.randint(1, 30, words.shape, generator=torch.Generator().manual_seed(3))
-    return QueryBatch(torch.where(words, drawn, 29), words)
-
-
-def test_ids_score_as_the_features_that_the_text_encoder_makes_of_them() -> None:
-    model, ids, batch = _with_text_encoder(), _ids(), _batch()
-    assert model.words.bert is not None
-    features = torch.zeros(*ids.mask.shape, 8)
-    for row, length in enumerate(TOKENS):
-        features[row, :length] = model.words.bert(ids.tokens[row : row + 1, :length]).last_hidden_state[0]
-    other = _model(query_width=8)
-    weights = {name: one for name, one in model.state_dict().items() if not name.startswith("words.")}
-    other.load_state_dict(weights)
-    videos = batch.videos
-    found, expected = (
-        one.score_spans(one.encode_queries(told), one.encode_videos(videos).take(batch.video_of))
-        for one, told in ((model, ids), (other, QueryBatch(features, ids.mask)))
-    )
-    torch.testing.assert_close(found.start, expected.start, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found.end, expected.end, rtol=1e-4, atol=1e-5)
-
-
-def test_a_training_begins_with_the_weights_of_the_named_text_encoder(tmp_path: Path) -> None:
-    model = _with_text_encoder()
-    assert model.words.bert is not None
-    kept = {name: one.clone() for name, one in model.words.bert.state_dict().items()}
-    model.words.bert.save_pretrained(tmp_path)
-    other = _model(text_encoder=str(tmp_path), text=TINY, initializer_range=0.1)
-    assert other.words.bert is not None
-    name = "transformer.layer.0.attention.q_lin.weight"
-    assert not torch.equal(other.words.bert.state_dict()[name], kept[name])
-    other.begin()
-    assert all(torch.equal(one, kept[name]) for name, one in other.words.bert.state_dict().items())
-    _model().begin()  # nothing to read
-
-
-def test_ids_without_a_text_encoder_and_features_with_one_are_refused() -> None:
-    with pytest.raises(UsageError, match="words are ids; this system has no text encoder"):
-        _model().encode_queries(_ids())
-    model = _with_text_encoder()
-    with pytest.raises(UsageError, match="words are features; this system has a text encoder"):
-        model.encode_queries(_batch().queries)

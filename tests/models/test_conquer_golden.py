@@ -6,8 +6,6 @@ case; behind it stand its negatives (training) or the candidates of the retrieve
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +21,8 @@ from cuepoint.models.conquer import Config, Model, PairLogits, released_names
 from cuepoint.models.decoding import BestSpans, Decoding, best_over_videos
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.overlap import suppress
+
+from ..golden_folder import arrays_of, golden_folder, told_inside
 
 RELEASED = {"video": "visual", "sub": "sub"}
 PARTS = ["train", "eval"]
@@ -71,16 +71,7 @@ class Golden:
         )
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "conquer").glob("*.npz"))
+CASES = sorted((golden_folder() / "conquer").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -90,9 +81,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 
 @cache
 def _opened(path: Path) -> Golden:
-    with np.load(path) as stored:
-        told = json.loads(str(stored["meta_json"]))
-        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    told, arrays = told_inside(path), arrays_of(path)
     inside, convolution = told["model_config"], told["model_config"]["moment_localization_config"]
     widths = {"video": told["visual_dim"], "sub": told["text_dim"]}
     config = Config(
@@ -119,7 +108,7 @@ def _opened(path: Path) -> Golden:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of CONQUER in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of CONQUER in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_has_a_name_here(case: Golden) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,12 @@ from cuepoint.models.released.settings import Asked
 from cuepoint.models.trained import Trained
 from cuepoint.types import UsageError
 
+from ..golden_folder import golden_folder
+
 HEADS = 4
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "conquer").glob("*.npz"))
+CASES = sorted((golden_folder() / "conquer").glob("*.npz"))
 
 
 def _opened(case: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

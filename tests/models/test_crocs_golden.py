@@ -6,7 +6,6 @@ Every case file of the golden folder's `crocs`. Cells stand in the row-major ord
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,20 +41,13 @@ from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from cuepoint.training.batches import joined_by
 from cuepoint.training.similar import similar_captions
 
+from ..golden_folder import golden_folder
+
 FILTERED = ("A_own_zero", "B_own_one", "C_none_filtered")
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
 def cases(kind: str) -> list[Path]:
-    return sorted((_folder() / "crocs").glob(f"{kind}_*.npz"))
+    return sorted((golden_folder() / "crocs").glob(f"{kind}_*.npz"))
 
 
 @dataclass(frozen=True)

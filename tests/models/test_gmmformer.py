@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from cuepoint.models.gmmformer import KEYS, Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from cuepoint.models.protocol import Batch, ClipBatch
 from cuepoint.types import UsageError
+
+from .small_batches import small_batch
 
 WIDTH, FRAMES, TOKENS = 6, [5, 9, 3], [3, 1, 4, 2]
 OWN = [2, 0, 1, 0]
@@ -24,21 +25,8 @@ def _model(**settings: Any) -> Model:
     return Model(Config(**{**sizes, **told})).eval()
 
 
-def _mask(lengths: list[int]) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-
-
 def _batch(**more: Any) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    frames, tokens = _mask(FRAMES), _mask(TOKENS)
-    own = torch.tensor(OWN)
-    return Batch(
-        QueryBatch(torch.randn(*tokens.shape, 5, generator=generator), tokens),
-        ClipBatch({"video": torch.randn(*frames.shape, WIDTH, generator=generator)}, frames),
-        own,
-        torch.zeros(4, 2, dtype=torch.int64),
-        **{"positives": own[:, None] == torch.arange(3), **more},
-    )
+    return small_batch({"video": WIDTH}, FRAMES, TOKENS, OWN, **more)
 
 
 def test_a_video_scores_its_best_clip_and_all_its_frames() -> None:

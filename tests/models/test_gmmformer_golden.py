@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts import partial_relevance
 from cuepoint.models._parts.gaussian import GaussianEncoder, windows
 from cuepoint.models._parts.packing import Packing
-from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
 from cuepoint.models.gmmformer import KEYS, Config, Model, Videos, _scores, released_names
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+
+from ..golden_folder import arrays_of, golden_folder
+from .released_draws import ReleasedDraws
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,7 @@ class Golden:
         torch.testing.assert_close(value, self.arrays[name], atol=atol, rtol=rtol)
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "gmmformer").glob("*.npz"))
+CASES = sorted((golden_folder() / "gmmformer").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -73,8 +62,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 @cache
 def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    with np.load(path) as stored:
-        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    arrays = arrays_of(path)
     return Golden(arrays, told, _config(told, arrays), _batch(arrays))
 
 
@@ -111,7 +99,7 @@ def _batch(arrays: dict[str, Tensor]) -> Batch:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of GMMFormer in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of GMMFormer in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
@@ -171,42 +159,19 @@ def test_videos_score_as_released(case: Golden) -> None:
 
 
 @pytest.fixture()
-def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The loss of a case with the negatives that its program drew; all of them must be used."""
-    left: list[Tensor] = []
-
-    def drawn(scores: Tensor, allowed: Tensor, pool: int | None = None, **_: Any) -> Negatives:
-        if pool == 1 and len(scores) < len(case.batch):  # a video's hardest query is not drawn
-            return draw_negatives(scores, allowed, 1)
-        ranks = left.pop(0)
-        limit = allowed.sum(1) if pool is None else allowed.sum(1).clamp(max=pool)
-        assert (ranks < limit).all(), "the program drew from another pool"
-        return draw_negatives(scores, allowed, ranks=ranks)
+    drawn = ReleasedDraws(monkeypatch, len(case.batch))
 
     def losses(model: Model, name: str) -> dict[str, Tensor]:
-        left[:] = _ranks(case.told[f"loss.{name}.randint_calls"])
-        batch = replace(case.batch, epoch=0 if name == "random_neg" else 99)
+        drawn.begin(case.told[f"loss.{name}.randint_calls"])
+        epoch = 0 if name == "random_neg" else 99
+        batch = replace(case.batch, epoch=epoch)
         found = dict(model._terms(batch, model._sentences(batch.queries).vectors[:, 0], case.seen(model)))
-        assert not left, "the program drew more often"
+        drawn.end()
         return found
 
-    monkeypatch.setattr(partial_relevance, "draw_negatives", drawn)
-    yield losses
-
-
-def _ranks(calls: list[dict[str, Any]]) -> list[Tensor]:
-    """Ranks among the negatives, 0 the hardest; what is drawn for one video at a time comes together."""
-    found: list[Tensor] = []
-    alone: list[Tensor] = []
-    for call in calls:
-        ranks = torch.tensor(call["draw"]) - call["low"]
-        if len(ranks) == 1:
-            alone.append(ranks)
-            continue
-        found += [torch.cat(alone)] if alone else []
-        found.append(ranks)
-        alone = []
-    return found
+    return losses
 
 
 @pytest.mark.parametrize("name", ["hard_pool1", "hard_pool", "random_neg"])

@@ -6,14 +6,11 @@ has stored. Tolerances are those of the folder's README (1e-4 on logits, 1e-5 of
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -22,6 +19,8 @@ from torch.nn import functional
 from cuepoint.models.decoding import Decoding, best_over_videos
 from cuepoint.models.hero import Config, Model, released_names
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores
+
+from ..golden_folder import arrays_of, golden_folder, told_inside
 
 HEAD = ("video_query_linear.", "video_st_predictor.", "video_ed_predictor.", "q_feat_attn.")
 
@@ -45,16 +44,7 @@ class Golden:
         return self.model.border_logits(asked, shown).clamp(min=-1e4)
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "hero").glob("*.npz"))
+CASES = sorted((golden_folder() / "hero").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -64,9 +54,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 
 @cache
 def _opened(path: Path) -> Golden:
-    with np.load(path) as stored:
-        told = json.loads(str(stored["meta_json"]))
-        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    told, arrays = told_inside(path), arrays_of(path)
     width = arrays["head.frame_embeddings"].shape[-1]
     config = Config(
         streams={"frames": width},
@@ -99,7 +87,7 @@ def _batch(arrays: dict[str, Tensor]) -> Batch:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of HERO in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of HERO in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_of_the_head_has_a_name_here(case: Golden) -> None:

@@ -31,19 +31,11 @@ from cuepoint.models.reloclnet import Config, Model, released_names
 from cuepoint.models.trained import Trained
 from cuepoint.types import UsageError
 
-
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
+from ..golden_folder import golden_folder
 
 # Program, and the part of a case's array names that its outputs have.
 OUTPUTS = {"xml": "out", "reloclnet": "out_official"}
-CASES = [(name, path) for name in sorted(OUTPUTS) for path in sorted((_folder() / name).glob("*.npz"))]
+CASES = [(name, path) for name in sorted(OUTPUTS) for path in sorted((golden_folder() / name).glob("*.npz"))]
 SMALL = {
     "visual_input_size": 6, "sub_input_size": 5, "query_input_size": 5, "hidden_size": 8, "n_heads": 2,
     "max_ctx_l": 9, "max_desc_l": 7, "ctx_mode": "video_sub", "conv_kernel_size": 3, "conv_stride": 1,
@@ -92,7 +84,7 @@ def test_each_program_has_cases() -> None:
     assert set(program_names()) == {*OUTPUTS, "mmn", "conquer"}  # those two have tests of their own
     missing = set(OUTPUTS) - {name for name, _ in CASES}
     if missing:
-        pytest.skip(f"{_folder()} has no cases of {', '.join(sorted(missing))}")
+        pytest.skip(f"{golden_folder()} has no cases of {', '.join(sorted(missing))}")
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["zip", "old"])

@@ -6,24 +6,22 @@ The whole way is compared, from raw frames on: what the program averages beforeh
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts import partial_relevance
 from cuepoint.models._parts.evenly import clips_of, frames_of
 from cuepoint.models._parts.proposals import means_of_stretches
-from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
 from cuepoint.models.ms_sl import KEYS, Config, Model, released_names
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+
+from ..golden_folder import arrays_of, golden_folder
+from .released_draws import ReleasedDraws
 
 TERMS = {
     "clip_contrast": "clip_nce_loss",
@@ -55,16 +53,7 @@ class Golden:
         torch.testing.assert_close(value, self.arrays[name], atol=atol, rtol=rtol)
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "ms_sl").glob("*.npz"))
+CASES = sorted((golden_folder() / "ms_sl").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -75,8 +64,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 @cache
 def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    with np.load(path) as stored:
-        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+    arrays = arrays_of(path)
     return Golden(arrays, told, _config(told["config"]), _batch(arrays, told["batch_video_order"]))
 
 
@@ -109,7 +97,7 @@ def _batch(arrays: dict[str, Tensor], order: list[int]) -> Batch:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of MS-SL in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of MS-SL in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
@@ -170,34 +158,18 @@ def test_training_compares_the_released_scores(case: Golden) -> None:
 
 
 @pytest.fixture()
-def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The loss of a case with the negatives that its program drew; ends when all are used."""
-    left: list[Tensor] = []
-
-    def drawn(scores: Tensor, allowed: Tensor, pool: int | None = None, **_: Any) -> Negatives:
-        if pool == 1 and len(scores) < len(case.batch):  # a video's hardest query is not drawn
-            return draw_negatives(scores, allowed, 1)
-        ranks = left.pop(0)
-        limit = allowed.sum(1) if pool is None else allowed.sum(1).clamp(max=pool)
-        assert (ranks < limit).all(), "the program drew from another pool"
-        return draw_negatives(scores, allowed, ranks=ranks)
+def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The loss of a case with the negatives that its program drew; all of them must be used."""
+    drawn = ReleasedDraws(monkeypatch, len(case.batch))
 
     def losses(model: Model, name: str) -> dict[str, Tensor]:
-        left[:] = _ranks(case.told[f"loss.{name}.randint_calls"], len(case.batch.videos))
+        drawn.begin(case.told[f"loss.{name}.randint_calls"])
         epoch = 0 if name == "random_neg" else 99
         found = dict(model.loss(replace(case.batch, epoch=epoch)))
-        assert not left, "the program drew more often"
+        drawn.end()
         return found
 
-    monkeypatch.setattr(partial_relevance, "draw_negatives", drawn)
-    yield losses
-
-
-def _ranks(calls: list[dict[str, Any]], videos: int) -> list[Tensor]:
-    """Ranks among the negatives, 0 the hardest: of videos (one call each, where drawn), then of queries."""
-    told = [torch.tensor(call["draw"]) - call["low"] for call in calls]
-    alone = told[:videos] if len(told) > 3 else []
-    return [*([torch.cat(alone)] if alone else []), *told[len(alone) :]]
+    return losses
 
 
 def _pool(name: str, told: dict[str, Any]) -> int:

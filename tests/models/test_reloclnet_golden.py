@@ -7,7 +7,6 @@ keeps some 1e-3 of a padded row's scores, which reaches the last clips before th
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,8 @@ from cuepoint.models._parts.contrast import clip_labels
 from cuepoint.models._parts.retrieval import best_clip
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
 from cuepoint.models.reloclnet import Config, Model, released_names
+
+from ..golden_folder import golden_folder
 
 STREAMS = ("video", "sub")
 HARDEST = 99
@@ -45,16 +46,7 @@ class Golden:
         torch.testing.assert_close(value[mask], self.arrays[name][mask], atol=5e-5, rtol=1e-4)
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "reloclnet").glob("*.npz"))
+CASES = sorted((golden_folder() / "reloclnet").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -108,7 +100,7 @@ def _batch(arrays: dict[str, Tensor]) -> Batch:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of ReLoCLNet in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of ReLoCLNet in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_has_a_name_and_a_shape_here(case: Golden) -> None:

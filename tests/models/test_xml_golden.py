@@ -7,7 +7,6 @@ Tolerances are those of the folder's README. The program's cross-attention keeps
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,8 @@ from cuepoint.models._parts.ranking_loss import against_negatives, draw_negative
 from cuepoint.models._parts.retrieval import best_clip
 from cuepoint.models.protocol import Batch, ClipBatch, Losses, QueryBatch
 from cuepoint.models.xml import Config, Model, _groups, released_names
+
+from ..golden_folder import golden_folder
 
 SPAN_PREDICTORS = {"conv": "conv", "cat_linear": "linear"}
 
@@ -54,16 +55,7 @@ class Golden:
         torch.testing.assert_close(value[mask], self.arrays[name][mask], atol=5e-5, rtol=1e-4)
 
 
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
-
-
-CASES = sorted((_folder() / "xml").glob("*.npz"))
+CASES = sorted((golden_folder() / "xml").glob("*.npz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -122,7 +114,7 @@ def _batch(arrays: dict[str, Tensor], streams: list[str]) -> Batch:
 
 
 def test_there_are_cases() -> None:
-    assert CASES, f"no case of XML in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert CASES, f"no case of XML in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 def test_every_released_parameter_has_a_name_here(case: Golden) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,19 +28,12 @@ from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.ranking import Ranker, encode_corpus
 
+from ..golden_folder import golden_folder
+
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 STREAMS = ("video", "sub")
 CLIP = 1.5
 SWAPS = 2e-3
-
-
-def _folder() -> Path:
-    """As the fixture `golden`, which cannot be asked while tests are collected."""
-    root = Path(__file__).resolve().parents[2]
-    beside = root.parent / "shared" / "golden"
-    return Path(
-        os.environ.get("CUEPOINT_GOLDEN") or (beside if beside.is_dir() else root / "tests" / "golden")
-    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,9 @@ def _case(path: Path) -> Case:
 
 
 PATHS = [
-    path for path in sorted((_folder() / "inference").glob("*.npz")) if path.with_suffix(".json").exists()
+    path
+    for path in sorted((golden_folder() / "inference").glob("*.npz"))
+    if path.with_suffix(".json").exists()
 ]
 VARIANTS = [(path, variant) for path in PATHS for variant in sorted(_case(path).told["results"])]
 XML = [one for one in VARIANTS if "max_vcmr_video" in _case(one[0]).told]
@@ -209,8 +203,8 @@ def assert_same_up_to_swaps(ours: list[Rows], theirs: list[Rows], rtol: float) -
 
 
 def test_there_are_cases() -> None:
-    assert XML, f"no inference of XML in {_folder()}; CUEPOINT_GOLDEN names another folder"
-    assert TVRR, f"no inference of TVR-Ranking in {_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert XML, f"no inference of XML in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
+    assert TVRR, f"no inference of TVR-Ranking in {golden_folder()}; CUEPOINT_GOLDEN names another folder"
 
 
 @pytest.mark.parametrize(("path", "variant"), XML, ids=_name)

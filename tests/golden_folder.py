@@ -1,0 +1,37 @@
+"""Where the golden numbers are, for tests that list their cases while they are collected."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def golden_folder() -> Path:
+    """What CUEPOINT_GOLDEN names, else the folder beside the project, else the small part in here."""
+    named = os.environ.get("CUEPOINT_GOLDEN")
+    if named:
+        assert Path(named).is_dir(), f"CUEPOINT_GOLDEN names {named}, which is no folder"
+        return Path(named)
+    beside = ROOT.parent / "shared" / "golden"
+    return beside if beside.is_dir() else ROOT / "tests" / "golden"
+
+
+def arrays_of(case: Path) -> dict[str, Tensor]:
+    """The arrays of a case by name."""
+    with np.load(case) as stored:
+        return {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+
+
+def told_inside(case: Path) -> dict[str, Any]:
+    """What a case tells of itself, where that stands in the same file."""
+    with np.load(case) as stored:
+        told: dict[str, Any] = json.loads(str(stored["meta_json"]))
+    return told
