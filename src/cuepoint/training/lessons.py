@@ -159,6 +159,11 @@ class Lessons:
         return np.concatenate([own[0], found[0]]), np.concatenate([own[1], found[1]])
 
     @property
+    def row_counts(self) -> Indices:
+        """(V,) rows of each video that count, before any are pooled or cut off."""
+        return self._rows
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         """The queries of the split."""
         return self.annotations.queries
@@ -248,10 +253,11 @@ class Lessons:
     def video_batch(self, rows: Indices | Sequence[int]) -> ClipBatch:
         """Some of `videos`, as a model reads them."""
         numbers = [int(row) for row in rows]
-        videos = [self._rows_of_video(row) for row in numbers]
+        videos = [self.rows_of_video(row) for row in numbers]
         return self.inputs.clips(videos, names=[self._video_ids[row] for row in numbers])
 
-    def _rows_of_video(self, row: int) -> dict[str, Rows]:
+    def rows_of_video(self, row: int) -> dict[str, Rows]:
+        """Stream -> (T, D) the rows of one of `videos` that count, as they lie in the files."""
         count = int(self._rows[row])
         found = {name: one.rows(row) for name, one in self._streams.items()}
         return {name: rows[:count] for name, rows in found.items() if rows is not None}
