@@ -130,7 +130,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.queries:
         raise UsageError("--queries are for a corpus; a checkpoint is calibrated on the queries of --split")
     if options.pools and options.pool_size is not None:
-        raise UsageError("--pool-size is of pools that are drawn; --pools names pools that there are: one of them")
+        raise UsageError(
+            "--pool-size is of pools that are drawn; --pools names pools that there are: one of them"
+        )
     if not 0 < options.iou <= 1:
         raise UsageError(f"--iou {options.iou}: accepted: a number above 0, at most 1")
 
@@ -152,7 +154,7 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
         if options.pools:
             pools = formats.read_annotations(options.pools)
         else:
-            pools = with_drawn_pools(system.split.annotations, options.pool_size, options.seed)
+            pools = with_drawn_pools(system.split.annotations, _pool_size(options), options.seed)
         split = pooled_split(system.split, pools)
         chooser = None if retriever is None else Chooser.of(retriever.trained, split.beside(retriever.split))
         told = _progress()
@@ -167,7 +169,9 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
     trained = system.trained
     report = calibrated(
         trials,
-        staged.fingerprint_of(trained.fingerprint, retriever and retriever.trained.fingerprint),
+        staged.fingerprint_of(
+            trained.fingerprint, None if retriever is None else retriever.trained.fingerprint
+        ),
         trained.system if retriever is None else f"{retriever.trained.system} + {trained.system}",
         split=f"{options.split}, pools of {Path(options.pools).name}" if options.pools else options.split,
         iou=options.iou,
@@ -181,10 +185,18 @@ def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
     """What of the pools was not as asked, or odd."""
     if options.pools:
         return [f"{options.pools}: {what}: {times:,}" for what, times in pools.counts.items()]
-    size, videos = options.pool_size or POOL_SIZE, len(pools.videos)
+    size, videos = _pool_size(options), len(pools.videos)
     if size <= videos:
         return []
-    return [f"pools of {size:,} videos cannot be had: the split has {videos:,}, and all were in each query's pool"]
+    return [
+        f"pools of {size:,} videos cannot be had: {options.split} has {videos:,}, and all of them were in each "
+        "query's pool"
+    ]
+
+
+def _pool_size(options: argparse.Namespace) -> int:
+    """Videos in a pool that is drawn."""
+    return POOL_SIZE if options.pool_size is None else int(options.pool_size)
 
 
 def _progress() -> Any:
