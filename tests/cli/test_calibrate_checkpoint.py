@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from cuepoint.cli import calibrate
+from cuepoint.formats.columns import Annotations
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.confidence import load_confidence
+from cuepoint.ranking.trials import with_drawn_pools
 from cuepoint.types import UsageError
 
 from .test_run import QUERIES, saved, write_features, write_pools
@@ -91,6 +93,11 @@ def test_without_pools_some_are_drawn_and_the_same_ones_for_a_seed(features: Pat
         (("--checkpoint", "RUN", "--features", "FEATURES", "--queries", "q"), "--queries are for a corpus"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--split", "val"), "--split 'val': accepted"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--pool-size", "1"), "a pool needs 2 or more"),
+        (("--checkpoint", "RUN", "--features", "FEATURES", "--pool-size", "0"), "a pool needs 2 or more"),
+        (
+            ("--checkpoint", "RUN", "--features", "FEATURES", "--pools", "POOLS", "--pool-size", "3"),
+            "--pool-size is of pools that are drawn",
+        ),
     ],
 )
 def test_what_cannot_be_calibrated_is_said_in_a_line(
@@ -113,3 +120,29 @@ def test_pools_with_unknown_videos_leave_the_calibration_that_was_there(
     with pytest.raises(UsageError, match=r"strange\.json: the pool of query 'v0#0' names video 'v9'"):
         calibrated(*asked, "--pools", strange)
     assert (checkpoint / "calibration.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("size", "told"), [(None, "50"), ("99999", "99,999"), ("5", "")])
+def test_pools_larger_than_the_split_are_told(
+    features: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, size: str | None, told: str
+) -> None:
+    """What the pools do to a calibration is not asked here: this random system is right too seldom in all."""
+
+    def drawn(annotations: Annotations, wanted: int, seed: int) -> Annotations:
+        assert wanted == int(size or 50)
+        return with_drawn_pools(annotations, 2, seed)
+
+    monkeypatch.setattr("cuepoint.ranking.trials.with_drawn_pools", drawn)
+    asked = ("--checkpoint", checkpoint, "--features", features, "--iou", 0.01, "--json")
+    notes = json.loads(calibrated(*asked, *(("--pool-size", size) if size else ())))["notes"]
+    expected = f"pools of {told} videos cannot be had: validation has 5; all of them were in each pool"
+    assert notes == ([expected] if told else [])
+
+
+def test_odd_judgements_of_the_pools_are_told(features: Path, checkpoint: Path, pools: Path) -> None:
+    told = json.loads(pools.read_text())
+    entry = next(iter(told.values()))
+    entry["retrieval_pool"][0].append(entry["retrieval_pool"][0][0])
+    pools.write_text(json.dumps(told))
+    asked = ("--checkpoint", checkpoint, "--features", features, "--pools", pools, "--iou", 0.01)
+    assert f"{pools}: videos come twice in a pool: 1" in calibrated(*asked, "--table")

@@ -189,8 +189,8 @@ def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
     if size <= videos:
         return []
     return [
-        f"pools of {size:,} videos cannot be had: {options.split} has {videos:,}, and all of them were in each "
-        "query's pool"
+        f"pools of {size:,} videos cannot be had: {options.split} has {videos:,}; all of them were in each "
+        "pool"
     ]
 
 
