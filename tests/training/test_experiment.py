@@ -10,10 +10,13 @@ from cuepoint.formats.opened import FormatError
 from cuepoint.models import new_model
 from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.training.experiment import Experiment, load_experiment
+from cuepoint.training.stages import has_stages, load_stages
 from cuepoint.types import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = sorted((ROOT / "experiments").rglob("*.toml"))
+FILES = sorted((ROOT / "experiments").rglob("*.toml"))
+STAGED = [path for path in FILES if has_stages(path)]
+SHIPPED = [path for path in FILES if path not in STAGED]
 
 
 def inputs_for(experiment: Experiment) -> Inputs:
@@ -39,6 +42,22 @@ def test_every_shipped_experiment_loads_and_builds_its_model(path: Path, release
     assert experiment.decoding.ends == "inclusive" or released
     assert experiment.title
     assert experiment.simulated == ("simulated" in path.parent.name)
+
+
+@pytest.mark.parametrize("path", STAGED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_file_of_stages_loads_and_its_last_stage_builds_on_another(path: Path) -> None:
+    staged = load_stages(path)
+    *_, last = staged.stages.values()
+    assert staged.title
+    assert len(staged.stages) == 2
+    assert last.data.first_stage == "stage:crocs_first" or staged.retriever in staged.stages
+    assert len({one.data.train for one in staged.stages.values()}) == 1
+    assert len({one.data.validation for one in staged.stages.values()}) == 1
+
+
+def test_the_papers_experiments_in_stages_are_all_there() -> None:
+    names = {f"{path.parent.name}/{path.stem}" for path in STAGED}
+    assert {"tvr/prem", "didemo/prem", "simulated_charades/prem", "charades_sta/crocs_stages"} <= names
 
 
 def test_the_papers_experiments_are_all_there() -> None:
