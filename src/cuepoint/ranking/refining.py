@@ -1,0 +1,336 @@
+"""Moments in proposals: SPR's third stage, by any localizer, each proposal read as if it were a video.
+
+A proposal of `segments.py` is padded on both sides (8 seconds), rounded outward to the clips of the
+localizer's features, encoded by itself and searched for its best moment, whose seconds are then those of the
+whole video. A moment scores span + `video_weight` * video, as everywhere (SPR's exp(30 q) * P(start) *
+P(end), as a logarithm). What stands for the video is the window: what the localizer itself says of it, as in
+SPR, or, where it chooses no videos, what the retriever says of the proposal's best segment.
+
+SPR answers with one moment a proposal, without suppression; padded proposals of a video may overlap, and
+`decoding.nms` drops what comes twice. All that is answered of a query is the best `decoding.spans_per_query`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cuepoint.formats.columns import RunBlock, Task
+from cuepoint.models.decoding import Decoding, best_spans, clips_inside, seconds_of
+from cuepoint.models.protocol import QueryBatch, QueryEncoding, SpanScores
+from cuepoint.overlap import suppress
+from cuepoint.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
+from cuepoint.ranking.localize import can_localize, scored_pairs
+from cuepoint.ranking.rank import System
+from cuepoint.ranking.retrieve import can_retrieve, query_blocks
+from cuepoint.ranking.segments import (
+    Footage,
+    Proposals,
+    SegmentIndex,
+    SegmentSettings,
+    Windows,
+    place_in_group,
+)
+from cuepoint.ranking.split import Split, given_videos
+from cuepoint.types import UsageError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Queries = Callable[[Indices], QueryBatch]
+
+# Queries whose proposals are read and encoded together.
+_QUERIES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """M moments of some queries: number of the query, row of the video, seconds, score; all (M,)."""
+
+    query: Indices
+    video: Indices
+    start: Floats
+    end: Floats
+    score: Floats
+
+    def take(self, rows: NDArray[Any]) -> Moments:
+        """Some of them."""
+        return Moments(self.query[rows], self.video[rows], self.start[rows], self.end[rows], self.score[rows])
+
+
+def refined(
+    model: Any,
+    queries: QueryEncoding,
+    footage: Footage,
+    proposals: Proposals,
+    decoding: Decoding,
+    padding_seconds: float,
+) -> Moments:
+    """The best moment of each proposal (none where no span is allowed), in the order of the proposals.
+
+    `queries` are as the localizer encodes them, `proposals` name videos of `footage`. Raises UsageError for
+    a system that finds no moments.
+    """
+    if not can_localize(model):
+        raise UsageError("this system chooses videos and does not find moments in them; name a localizer")
+    windows, row = _windows(footage, proposals, padding_seconds)
+    if not len(windows):
+        nothing = np.zeros(0)
+        return Moments(proposals.query, proposals.video, nothing, nothing, nothing)
+    corpus = windows.encoded(model)
+    sought = _Sought.of(proposals, row)
+    first, last, score = _best_of_each(model, queries, corpus, sought, decoding)
+    if factor := float(model.video_weight):
+        score = score + factor * _scores_of_windows(model, queries, corpus, proposals, row)
+    start, end = seconds_of(first, last, corpus.clip_seconds[row], corpus.durations[row], decoding)
+    begins, found = windows.start[row], score > -np.inf
+    end = np.minimum(begins + end, footage.durations[proposals.video])
+    return Moments(proposals.query, proposals.video, begins + start, end, score).take(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sought:
+    """Windows (Q, N) of each query, where there `is` one, and the place (P,) of each proposal among Q * N."""
+
+    rows: Indices
+    there: NDArray[np.bool_]
+    place: Indices
+
+    @classmethod
+    def of(cls, proposals: Proposals, row: Indices) -> _Sought:
+        counts = np.diff(proposals.offsets)
+        there = np.arange(counts.max(initial=0)) < counts[:, None]
+        rows = np.zeros(there.shape, np.int64)
+        rows[there] = row
+        return cls(rows, there, np.flatnonzero(there))
+
+
+def _windows(footage: Footage, proposals: Proposals, padding: float) -> tuple[Windows, Indices]:
+    """The different windows of proposals, and the number (P,) of each one's."""
+    every = Windows.around(footage, proposals.video, proposals.start - padding, proposals.end + padding)
+    told = np.stack([every.video, every.first, every.stop], 1)
+    different, row = np.unique(told, axis=0, return_inverse=True)
+    video, first, stop = (np.ascontiguousarray(column) for column in different.T)
+    return Windows(footage, video, first, stop), row.reshape(-1)
+
+
+def _best_of_each(
+    model: Any, queries: QueryEncoding, corpus: CorpusEncoding, sought: _Sought, decoding: Decoding
+) -> tuple[Indices, Indices, Floats]:
+    """First and last clip and score (P,) of the best span of each proposal."""
+    rows, there = (torch.from_numpy(one).to(device_of(model)) for one in (sought.rows, sought.there))
+    inside = torch.from_numpy(clips_inside(corpus.clip_seconds, corpus.durations, decoding)).to(rows.device)
+    first, last = torch.zeros_like(rows).flatten(), torch.zeros_like(rows).flatten()
+    score = torch.full(first.shape, -torch.inf, dtype=torch.float64, device=rows.device)
+    with evaluating(model):
+        for scores, pairs in scored_pairs(model, queries, corpus, rows, there):
+            at = torch.arange(scores.mask.shape[1], device=rows.device)
+            mask = scores.mask & (at < inside[rows.flatten()[pairs]][:, None])
+            best = best_spans(SpanScores(scores.start, scores.end, mask, scores.spans), decoding, 1)
+            first[pairs], last[pairs] = best.first[:, 0], best.last[:, 0]
+            score[pairs] = best.score[:, 0].double()
+    place = sought.place
+    return first.cpu().numpy()[place], last.cpu().numpy()[place], score.cpu().numpy()[place]
+
+
+def _scores_of_windows(
+    model: Any, queries: QueryEncoding, corpus: CorpusEncoding, proposals: Proposals, row: Indices
+) -> Floats:
+    """(P,): what stands for the video's score; see above."""
+    if not can_retrieve(model):
+        return proposals.score.astype(np.float64)
+    found = np.zeros(len(row))
+    with evaluating(model):
+        for number, (low, high) in enumerate(zip(proposals.offsets, proposals.offsets[1:], strict=False)):
+            if low < high:
+                asked = queries.take(torch.tensor([number], device=device_of(model)))
+                scores = model.score_videos(asked, corpus.take(row[low:high]))
+                found[low:high] = scores[0].double().cpu().numpy()
+    return found
+
+
+class SegmentRanker:
+    """Answers queries by segments: retrieve, join, refine. What `ranking.Ranker` is for whole videos.
+
+    `retriever` and `localizer` are trained systems, each with the videos as it reads them. Raises UsageError
+    where one cannot do its part, and where they do not have the same videos.
+    """
+
+    def __init__(
+        self,
+        retriever: tuple[System, Footage],
+        localizer: tuple[System, Footage],
+        settings: SegmentSettings,
+        *,
+        decoding: Decoding | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.trained, self._footage = localizer
+        self._retriever, footage = retriever
+        self._settings = settings
+        self.decoding: Decoding = decoding if decoding is not None else self.trained.decoding
+        self._names = tuple(video.id for video in footage.videos)
+        self._row_of = {name: row for row, name in enumerate(self._names)}
+        theirs = {video.id: row for row, video in enumerate(self._footage.videos)}
+        if theirs.keys() != self._row_of.keys():
+            raise UsageError(
+                f"the retriever knows {len(self._row_of)} videos and the localizer {len(theirs)}, "
+                "and they are not the same; both must read the same split"
+            )
+        self._theirs = np.array([theirs[name] for name in self._names], np.int64)
+        self._index = SegmentIndex.of(self._retriever.model, footage, settings, progress=progress)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What it can be asked for."""
+        return ("VCMR", "SVMR", "VR") if can_localize(self.trained.model) else ("VR",)
+
+    def answers(
+        self,
+        query_ids: Sequence[str],
+        queries: Queries,
+        tasks: Collection[Task],
+        *,
+        given: Mapping[str, str] | None = None,
+        pools: Mapping[str, Sequence[str]] | None = None,
+        retrieval_queries: Queries | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Mapping[Task, RunBlock]]:
+        """The lists of some tasks, for some queries at a time; arguments as of `Ranker.answers`.
+
+        A video scores what its best segment does; with SVMR the segments of the given video alone are found.
+        """
+        for task in tasks:
+            if task not in self.tasks:
+                raise UsageError(f"{self.trained.system} finds no moments and cannot answer {task}")
+        for some in query_blocks(len(query_ids), _QUERIES):
+            numbers = np.arange(some.start, some.stop)
+            names = [query_ids[at] for at in some]
+            asked = _encoded(self._retriever, retrieval_queries or queries, numbers)
+            of_localizer = _encoded(self.trained, queries, numbers)
+            lists: dict[Task, RunBlock] = {}
+            for task in tasks:
+                kept = [at for at, name in enumerate(names) if task != "SVMR" or name in (given or {})]
+                there = self._allowed([names[at] for at in kept], given if task == "SVMR" else pools)
+                rows = torch.tensor(kept, dtype=torch.int64)
+                found = self._moments(task, asked, of_localizer, rows, there) if kept else _NONE
+                lists[task] = self._block([names[at] for at in kept], found)
+            yield lists
+            if progress is not None:
+                progress(some.stop, len(query_ids))
+
+    def _moments(
+        self, task: Task, asked: QueryEncoding, own: QueryEncoding, rows: Tensor, allowed: Tensor | None
+    ) -> Moments:
+        """The answers to some queries, best first."""
+        proposals = self._index.proposals(asked.take(rows.to(device_of(self._retriever.model))), allowed)
+        if task == "VR":
+            return _videos(proposals)
+        model, settings = self.trained.model, self._settings
+        named = Proposals(
+            proposals.offsets,
+            self._theirs[proposals.video],
+            proposals.start,
+            proposals.end,
+            proposals.score,
+        )
+        asked = own.take(rows.to(device_of(model)))
+        found = refined(model, asked, self._footage, named, self.decoding, settings.padding_seconds)
+        back = np.argsort(self._theirs)
+        return self._chosen(Moments(found.query, back[found.video], found.start, found.end, found.score))
+
+    def _chosen(self, found: Moments) -> Moments:
+        """The best of each query, best first: by score, video, start and end."""
+        places = np.argsort(np.argsort(np.array(self._names)))[found.video]
+        order = np.lexsort((found.end, found.start, places, -found.score, found.query))
+        found = found.take(order)
+        if self.decoding.nms is not None:
+            group = found.query * len(self._names) + found.video
+            ranks = -np.arange(len(group), dtype=np.float64)
+            found = found.take(np.sort(suppress(group, found.start, found.end, ranks, self.decoding.nms)))
+        return found.take(place_in_group(found.query) < self.decoding.spans_per_query)
+
+    def _allowed(
+        self, names: Sequence[str], videos: Mapping[str, str] | Mapping[str, Sequence[str]] | None
+    ) -> Tensor | None:
+        """(Q, V) bool: the videos of each query; those of a query that is not named are all."""
+        if videos is None:
+            return None
+        allowed = torch.zeros((len(names), len(self._names)), dtype=torch.bool)
+        for at, name in enumerate(names):
+            told = videos.get(name)
+            pool = self._names if told is None else [told] if isinstance(told, str) else told
+            lacking = [one for one in pool if one not in self._row_of]
+            if lacking:
+                raise UsageError(
+                    f"query {name!r}: video {lacking[0]!r} is not among the {len(self._names)} videos"
+                )
+            allowed[at, [self._row_of[one] for one in pool]] = True
+        return allowed
+
+    def _block(self, names: Sequence[str], found: Moments) -> RunBlock:
+        offsets = np.concatenate([[0], np.bincount(found.query, minlength=len(names)).cumsum()])
+        return RunBlock(
+            tuple(names),
+            offsets.astype(np.int64),
+            self._names,
+            found.video.astype(np.int32),
+            found.start,
+            found.end,
+            found.score,
+        )
+
+
+_NONE = Moments(*(np.zeros(0, kind) for kind in (np.int64, np.int64, float, float, float)))
+
+
+def _videos(proposals: Proposals) -> Moments:
+    """The videos of proposals, each once, as its best proposal ranks."""
+    told = np.stack([proposals.query, proposals.video], 1)
+    _, first = np.unique(told, axis=0, return_index=True)
+    first.sort()
+    nothing = np.full(len(first), np.nan)
+    score = proposals.score[first].astype(np.float64)
+    return Moments(proposals.query[first], proposals.video[first], nothing, nothing, score)
+
+
+@dataclass(frozen=True)
+class SegmentRun:
+    """The answers of a `SegmentRanker` to a split, made as they are read (`formats.columns.RunSource`)."""
+
+    ranker: SegmentRanker
+    split: Split
+    tasks: tuple[Task, ...]
+    retrieval_split: Split | None = None
+    progress: Progress | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.split.name
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        split = self.split
+        for lists in self.ranker.answers(
+            [query.id for query in split.queries],
+            split.query_batch,
+            (task,),
+            given=given_videos(split.annotations),
+            pools=split.annotations.pools or None,
+            retrieval_queries=None if self.retrieval_split is None else self.retrieval_split.query_batch,
+            progress=self.progress,
+        ):
+            yield lists[task]
+
+
+def _encoded(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
+    model = trained.model
+    with evaluating(model):
+        encoded: QueryEncoding = model.encode_queries(queries(numbers).to(device_of(model)))
+    return encoded
