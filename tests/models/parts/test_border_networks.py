@@ -20,13 +20,15 @@ def test_start_and_end_are_two_networks_of_two_convolutions() -> None:
     mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
     packing = Packing.of(mask)
     found = networks(packing.pack(clips), packing)
-    wide, narrow = networks.wide, networks.narrow
+    (first, first_bias), (second, second_bias) = (
+        [value.detach() for value in part.parameters()] for part in (networks.wide, networks.narrow)
+    )
     for border in range(2):
         mine = slice(3 * border, 3 * border + 3)
         for row, count in enumerate(LENGTHS):
             alone = clips[row, :count].T[None]
-            inner = torch.nn.functional.conv1d(alone, wide.weight[mine], wide.bias[mine], padding=2).relu()
-            logits = narrow.weight[border, :, 0] @ inner[0] + narrow.bias[border]
+            inner = torch.nn.functional.conv1d(alone, first[mine], first_bias[mine], padding=2).relu()
+            logits = second[border, :, 0] @ inner[0] + second_bias[border]
             torch.testing.assert_close(found[border, row, :count], logits)
             assert (found[border, row, count:] == -1e10).all()
 
