@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuepoint.evaluation.overconfidence import FIGURE_METRICS, Drop
-from cuepoint.figures import draw
+from cuepoint.figures import draw, picture_name
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#c2571a", "#767676"
 _NAME = 22
@@ -18,7 +18,7 @@ _NAME = 22
 def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
     """The picture of figure 6 of paper 002, `path` as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5.
 
-    Raises UsageError as `figures.draw` does.
+    Raises UsageError as `figures.picture_name` and `figures.draw` do.
     """
     names = [_short(drop.name) for drop in drops]
     width = max(4.6, 1.0 + 1.1 * len(drops))
@@ -37,8 +37,7 @@ def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
         axes.set_title(f"Mean of {metrics} at IoU 0.5", fontsize=9)
         axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
 
-    suffix = path.suffix if path.suffix in (".svg", ".png") else ""
-    return draw(path.parent, path.name.removesuffix(suffix), 1, drawing, width)
+    return draw(path.parent, picture_name(path), 1, drawing, width)
 
 
 def _short(name: str) -> str:

@@ -28,6 +28,23 @@ _SETTINGS: Final[dict[Any, Any]] = {
 }
 
 
+SUFFIXES = (".svg", ".png")
+"""What the names of the files that `draw` writes end in."""
+
+
+def picture_name(path: Path) -> str:
+    """The name of a picture without what it ends in, if anything; `draw` writes both kinds.
+
+    Raises UsageError for another ending.
+    """
+    if path.suffix and path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"{path}: {path.suffix} is no kind of picture; accepted: a name that ends in "
+            f"{' or '.join(SUFFIXES)} (both are written), or without an ending"
+        )
+    return path.stem
+
+
 def draw(
     folder: Path, name: str, panels: int, drawing: Callable[[Any], None], width: float = 4.6
 ) -> list[Path]:
@@ -49,7 +66,7 @@ def draw(
         with matplotlib.rc_context(_SETTINGS):
             figure = Figure(figsize=(width * panels, 3.6), layout="constrained")
             drawing(figure.subplots(1, panels))
-            for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+            for suffix, metadata in zip(SUFFIXES, ({"Date": None}, {"Software": None}), strict=True):
                 target, aside = folder / (name + suffix), folder / f".{name}.{os.getpid()}{suffix}"
                 figure.savefig(aside, metadata=metadata, dpi=160)
                 aside.replace(target)

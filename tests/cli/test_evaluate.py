@@ -242,6 +242,10 @@ def test_the_drop_is_told_as_a_table_and_a_picture(
         (("--run", "GIVEN"), "2 --run and 0 --given"),
         (("--given", "GIVEN", "--metric", "mIoU"), "--metric does not go with --given"),
         (("--given", "GIVEN", "--per-query", "x.jsonl"), "--per-query does not go with --given"),
+        (
+            ("--given", "GIVEN", "--figure", "drop.json"),
+            "drop.json: .json is no kind of picture; accepted: a name that ends in .svg or .png",
+        ),
         (("--given", "GIVEN", "--strict"), "--strict does not go with --given"),
     ],
 )

@@ -58,6 +58,13 @@ def test_pairs_are_found_written_and_told(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_name_of_no_picture_is_refused_before_pairs_are_sought(judgements: Path, tmp_path: Path) -> None:
+    asked = ("pairs", "--queries", judgements, "--out", tmp_path / "x.pairs")
+    with pytest.raises(UsageError, match=r"x\.json: no kind of picture; its name must end in \.png, \.svg, "):
+        run(*asked, "--picture", tmp_path / "x.json")
+    assert not list(tmp_path.glob("x.*"))
+
+
 def test_the_table_has_counts_and_examples(
     judgements: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,7 +63,11 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="what it answered with the golden video given (VMR): tells the drop from there to the pool",
     )
-    parser.add_argument("--figure", metavar="FILE", help="draw the drop, as SVG and PNG; with --given")
+    parser.add_argument(
+        "--figure",
+        metavar="FILE.svg",
+        help="with --given: draw the drop, as FILE.svg and FILE.png",
+    )
     parser.add_argument(
         "--metric",
         metavar="NAME",
@@ -160,6 +164,10 @@ def _check_drop(options: argparse.Namespace) -> None:
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} does not go with --given; leave one out")
+    if options.figure:
+        from cuepoint.figures import picture_name
+
+        picture_name(Path(options.figure))
 
 
 def _show_drop(drop: Drop) -> None:

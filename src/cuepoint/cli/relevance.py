@@ -30,31 +30,50 @@ def _add_pairs(kinds: Any) -> None:
     parser = kinds.add_parser(
         "pairs",
         help="potentially relevant pairs of the queries of a split",
-        description="Compares all captions with all: a pair is potentially relevant where parts of the two "
-        "are as similar as the threshold, and as confidently as the whole captions are similar.",
+        description="Compares all captions with all: two are potentially relevant to each other's moments "
+        "where parts of them are as similar as --threshold asks. How similar the whole captions are is the "
+        "confidence of the pair.",
     )
     _add_source(parser)
     parser.add_argument(
-        "--detector", default="vp", metavar="NAME", help="what is compared: sent, vp or np-vp (default: vp)"
+        "--detector",
+        default="vp",
+        metavar="NAME",
+        help="what is compared: sent (whole sentences), vp (verb phrases, the default) or np-vp (noun and "
+        "verb phrases)",
     )
     parser.add_argument(
-        "--threshold", type=float, default=0.5, metavar="COSINE", help="least similarity (default: 0.5)"
+        "--threshold",
+        type=float,
+        default=0.5,
+        metavar="COSINE",
+        help="how similar captions must be at least, -1 to 1 (default: 0.5)",
     )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the pairs, as training reads them")
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="the file of pairs to write: `pairs` of an experiment's [data]",
+    )
     parser.add_argument(
         "--as",
         dest="kept",
         choices=("list", "vectors"),
         default="list",
-        help="a list of all pairs, or vectors from which a batch's pairs are computed: for dense pairs",
+        help="keep a list of all pairs (default), or vectors from which training computes the pairs of a "
+        "batch, for thresholds so low that a list would not fit",
     )
     parser.add_argument(
         "--phrases",
         metavar="NAME",
         help="what takes captions apart: chunks, benepar, benepar:MODEL (default: chunks)",
     )
-    parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to read (default: 8)")
-    parser.add_argument("--picture", metavar="FILE.png", help="draw the distributions")
+    parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to show (default: 8)")
+    parser.add_argument(
+        "--picture",
+        metavar="FILE.png",
+        help="draw how sure the pairs are and how many a caption has: a file that ends in .png, .svg or .pdf",
+    )
     _add_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_pairs)
@@ -68,8 +87,12 @@ def _add_ranked(kinds: Any) -> None:
         "judged what is written: the first line says so, and by which encoder it was made.",
     )
     _add_source(parser)
-    parser.add_argument("--top", type=int, default=40, metavar="N", help="moments per query (default: 40)")
-    parser.add_argument("--out", required=True, metavar="FILE.jsonl", help="one pair a line")
+    parser.add_argument(
+        "--top", type=int, default=40, metavar="N", help="moments to write for a query (default: 40)"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FILE.jsonl", help="the file to write: a query and a moment a line"
+    )
     parser.add_argument(
         "--graded", action="store_true", help="grades from 0 to 4 instead of similarities: for test"
     )
@@ -122,8 +145,10 @@ def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
 def run_pairs(options: argparse.Namespace) -> int:
     """Find the pairs, write them, tell about them."""
     from cuepoint.relevance.finding import find_pairs
-    from cuepoint.relevance.summary import draw_summary, summarise
+    from cuepoint.relevance.summary import check_picture, draw_summary, summarise
 
+    if options.picture:
+        check_picture(Path(options.picture))
     _refuse_source(options, options.queries)
     annotations = _annotations(options)
     pairs, units = find_pairs(

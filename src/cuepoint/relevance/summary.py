@@ -19,6 +19,9 @@ from cuepoint.types import UsageError
 _BINS = 20
 _SAMPLE = 400
 
+PICTURES = (".png", ".svg", ".pdf")
+"""What the name of a picture may end in."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -151,6 +154,12 @@ def _examples(
             units.texts[parts[1][place[1]]],
             float(cosines[place]),
         )
+
+
+def check_picture(path: Path) -> None:
+    """Raise UsageError for a name that is of no picture: before pairs are sought, which takes long."""
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(PICTURES)}")
 
 
 def draw_summary(summary: Summary, title: str, path: Path) -> None:
