@@ -304,7 +304,39 @@ def test_a_study_finds_the_threshold_that_people_draw() -> None:
     assert study.precision[place] == study.recall[place] == 1 and study.similar_below[place] == 0
     spearman = pytest.importorskip("scipy.stats").spearmanr(rating, cosines).statistic
     assert study.correlation == pytest.approx(float(spearman), abs=1e-6)
-    assert any(line.startswith(f"{study.best:9.2f}") for line in study.lines())
+    lines = list(study.lines())
+    assert any(line.startswith(f"{study.best:9.2f}  {study.above[place]:11,}") for line in lines)
+    low, high = study.best_range
+    assert low <= study.best <= high
+    assert f"{study.best:.2f}; with other pairs of this kind {low:.2f} to {high:.2f} (95 %" in lines[1]
+    plain = [int((cosines >= np.float32(step)).sum()) for step in study.thresholds]
+    assert list(study.above) == plain
+
+
+def rated(count: int, noise: float) -> tuple[RatedPairs, Any]:
+    """Pairs whose cosine is the share of words in common; people agree but for noise."""
+    draw = np.random.default_rng(3)
+    shared = draw.integers(0, 11, count)
+    first = tuple(" ".join(f"w{at}" for at in range(10)) for _ in range(count))
+    second = tuple(" ".join(f"{'w' if at < n else 'x'}{at}" for at in range(10)) for n in shared.tolist())
+    rating = np.clip(shared / 2 + noise * draw.normal(size=count), 0, 5).astype(np.float32)
+    return RatedPairs(first, second, rating), WordEncoder()
+
+
+def test_few_pairs_are_said_to_be_few_and_many_tell_a_threshold() -> None:
+    few, _ = study_thresholds(*rated(8, 1.0))
+    assert "fewer than 30 pairs of a kind are too few" in "\n".join(few.lines())
+    many, _ = study_thresholds(*rated(2000, 1.0))
+    assert "too few" not in "\n".join(many.lines())
+    widths = [high - low for low, high in (few.best_range, many.best_range)]
+    assert widths[0] > 0.3 > widths[1]
+
+
+@pytest.mark.parametrize("rating", [1.0, 4.0])
+def test_pairs_of_one_kind_alone_tell_no_threshold(rating: float) -> None:
+    pairs = RatedPairs(("a",) * 3, ("b",) * 3, np.full(3, rating, np.float32))
+    with pytest.raises(UsageError, match=r"3 pairs, [03] of them rated above 3: .*give a file with both"):
+        study_thresholds(pairs, WordEncoder())
 
 
 @pytest.mark.parametrize(

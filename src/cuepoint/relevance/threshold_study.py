@@ -20,12 +20,16 @@ from cuepoint.encoders.protocol import TextEncoder
 from cuepoint.formats.opened import FormatError, opened
 from cuepoint.relevance.pool_report import BLUE, ORANGE, save_picture
 from cuepoint.relevance.units import encoded
+from cuepoint.types import UsageError
 
 Floats = NDArray[np.float32]
 
 SIMILAR = 3.0
 """Ratings above it say that two sentences are similar (paper 002, section 4.3)."""
 _LINE = 'lines "rating<tab>sentence<tab>sentence", or objects with score, sentence1 and sentence2'
+_DRAWS = 1000
+FEW = 30
+"""Fewer similar pairs, or fewer others, say next to nothing of a threshold."""
 _STEPS = np.round(np.arange(0.3, 0.981, 0.02), 2)
 
 
@@ -44,16 +48,20 @@ class ThresholdStudy:
 
     `precision` is the share of pairs above that people call similar, `recall` the share of similar pairs that
     lie above, `similar_below` the share of similar pairs among those below: what a negative threshold lets
-    in. `best` is the threshold at which precision and recall are best together (F1).
+    in; `above` counts pairs. `best` is the threshold at which precision and recall are best together (F1),
+    the middle one where several are; `best_range` where it lies with 95 % (see `_best_range`).
     """
 
     pairs: int
+    similar: int
     encoder: str
     thresholds: tuple[float, ...]
+    above: tuple[int, ...]
     precision: tuple[float, ...]
     recall: tuple[float, ...]
     similar_below: tuple[float, ...]
     best: float
+    best_range: tuple[float, float]
     correlation: float
 
     def to_json(self) -> dict[str, Any]:
@@ -62,12 +70,29 @@ class ThresholdStudy:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield f"{self.pairs} rated pairs, {self.encoder}"
-        yield f"rank correlation with people {self.correlation:.3f}; best threshold (F1) {self.best:.2f}"
-        yield "threshold  similar above  of the similar  similar below"
-        columns = zip(self.thresholds, self.precision, self.recall, self.similar_below, strict=True)
-        for step, precision, recall, below in columns:
-            yield f"{step:9.2f}  {precision:13.1%}  {recall:14.1%}  {below:13.1%}"
+        others = self.pairs - self.similar
+        yield (
+            f"{self.pairs:,} rated pairs, {self.similar:,} similar (rated above {SIMILAR:g}) and {others:,} "
+            f"others; {self.encoder}"
+        )
+        low, high = self.best_range
+        yield (
+            f"best threshold (F1) {self.best:.2f}; with other pairs of this kind {low:.2f} to {high:.2f} "
+            f"(95 %, bootstrap); rank correlation with people {self.correlation:.2f}"
+        )
+        if min(self.similar, others) < FEW:
+            yield (
+                f"fewer than {FEW} pairs of a kind are too few to choose a threshold by: take some hundred "
+                "of each (STS16 has 1,186 pairs)"
+            )
+        yield "threshold  pairs above  of these similar  of all similar  of those below similar"
+        columns = zip(
+            self.thresholds, self.above, self.precision, self.recall, self.similar_below, strict=True
+        )
+        for step, above, precision, recall, below in columns:
+            kept = f"{precision:.1%}" if above else "-"
+            left = f"{below:.1%}" if above < self.pairs else "-"
+            yield f"{step:9.2f}  {above:11,}  {kept:>16}  {recall:14.1%}  {left:>22}"
 
 
 def read_rated_pairs(path: Path) -> RatedPairs:
@@ -117,24 +142,57 @@ def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
 
 
 def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[ThresholdStudy, Floats]:
-    """(the study, (N,) cosines of the pairs)."""
+    """(the study, (N,) cosines of the pairs). Raises UsageError where all pairs are similar, or none."""
+    similar = pairs.rating > SIMILAR
+    if similar.all() or not similar.any():
+        raise UsageError(
+            f"{len(similar)} pairs, {int(similar.sum())} of them rated above {SIMILAR:g}: a threshold is "
+            "told by similar pairs and others; give a file with both"
+        )
     texts = list(dict.fromkeys((*pairs.first, *pairs.second)))
     place = {text: row for row, text in enumerate(texts)}
     vectors = encoded(texts, encoder)
     left, right = (vectors[[place[text] for text in side]] for side in (pairs.first, pairs.second))
     cosines = np.asarray((left * right).sum(axis=1), np.float32)
-    similar = pairs.rating > SIMILAR
-    above = cosines[None] >= _STEPS[:, None].astype(np.float32)
-    hits = (above & similar).sum(axis=1)
-    precision = hits / np.maximum(above.sum(axis=1), 1)
-    recall = hits / max(1, int(similar.sum()))
-    below = (~above & similar).sum(axis=1) / np.maximum((~above).sum(axis=1), 1)
-    both = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+    # How many thresholds each pair reaches, and from that how many pairs reach each threshold.
+    reached = np.searchsorted(_STEPS.astype(np.float32), cosines, side="right")
+    cells = np.zeros((2, len(_STEPS) + 1), np.int64)
+    np.add.at(cells, (similar.astype(np.int64), reached), 1)
+    above, hits, scores = _counted(cells[None])
+    best = np.flatnonzero(scores[0] >= scores.max() - 1e-12)
+    precision, recall = hits[0] / np.maximum(above[0], 1), hits[0] / similar.sum()
+    below = (similar.sum() - hits[0]) / np.maximum(len(similar) - above[0], 1)
     study = ThresholdStudy(
-        len(cosines), encoder.name, tuple(_STEPS.tolist()), tuple(precision.tolist()), tuple(recall.tolist()),
-        tuple(below.tolist()), float(_STEPS[int(both.argmax())]), _rank_correlation(pairs.rating, cosines),
+        len(cosines), int(similar.sum()), encoder.name, tuple(_STEPS.tolist()), tuple(above[0].tolist()),
+        tuple(precision.tolist()), tuple(recall.tolist()), tuple(below.tolist()),
+        float(_STEPS[best[len(best) // 2]]), _best_range(cells), _rank_correlation(pairs.rating, cosines),
     )  # fmt: skip
     return study, cosines
+
+
+def _counted(cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """(R, T) pairs that reach each of T thresholds, similar ones among them, and F1.
+
+    `cells` (R, 2, T + 1) counts pairs by whether they are similar and how many thresholds they reach.
+    """
+    reaching = cells[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
+    above, hits = reaching.sum(1), reaching[:, 1]
+    return above, hits, 2 * hits / np.maximum(above + cells[:, 1].sum(-1, keepdims=True), 1)
+
+
+def _best_range(cells: NDArray[np.int64]) -> tuple[float, float]:
+    """Where the best threshold lies with 95 %: pairs are drawn anew, with replacement, `_DRAWS` times.
+
+    Of thresholds that are equally good in a draw the lowest and the highest count.
+    """
+    count = int(cells.sum())
+    drawn = np.random.default_rng(0).multinomial(count, cells.ravel() / count, _DRAWS)
+    _, _, scores = _counted(drawn.reshape(_DRAWS, *cells.shape))
+    best = scores >= scores.max(1, keepdims=True) - 1e-12
+    lowest, highest = best.argmax(1), len(_STEPS) - 1 - best[:, ::-1].argmax(1)
+    low = np.quantile(_STEPS[lowest], 0.025, method="lower")
+    high = np.quantile(_STEPS[highest], 0.975, method="higher")
+    return float(low), float(high)
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
