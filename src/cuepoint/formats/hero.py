@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +77,10 @@ class HeroLists:
         """
         if task not in self.tasks:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        contradicting, builder, answered = 0, BlockBuilder(), False
-        with _environment(self.path) as environment:
-            for query_id, data in chain(self._entries(environment), [("", b"")]):
-                if data:
-                    builder.add(query_id, self._rows(query_id, data))
-                    answered = True
-                if len(builder) >= BLOCK_ROWS or (not data and answered):
-                    block = builder.block()
-                    contradicting += rises(block)
-                    yield best_first(block)
-        refuse_empty(self.path, answered)
+        contradicting = 0
+        for block in self._as_they_stand():
+            contradicting += rises(block)
+            yield best_first(block)
         if contradicting and not self._told:
             self._told = True
             _log.warning(
@@ -96,6 +88,20 @@ class HeroLists:
                 self.path,
                 contradicting,
             )
+
+    def _as_they_stand(self) -> Iterator[RunBlock]:
+        """Blocks of the lists, entries in their order."""
+        builder, waiting, answered = BlockBuilder(), 0, False
+        with _environment(self.path) as environment:
+            for query_id, data in self._entries(environment):
+                builder.add(query_id, self._rows(query_id, data))
+                waiting, answered = waiting + 1, True
+                if len(builder) >= BLOCK_ROWS:
+                    yield builder.block()
+                    waiting = 0
+        if waiting:
+            yield builder.block()
+        refuse_empty(self.path, answered)
 
     def _entries(self, environment: Any) -> Iterator[tuple[str, bytes]]:
         """(query id, bytes) of all records."""

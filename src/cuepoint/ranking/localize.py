@@ -89,7 +89,9 @@ def scored_pairs(
         encoding = corpus.blocks[int(corpus.block[videos[0]])]
         asked = torch.from_numpy(mine).to(rows.device)
         askers = asked // rows.shape[1]
-        with _threads(1 if _bytes_of_one(encoding) < _SMALL else torch.get_num_threads()):
+        # Systems without keys look at query and video together: large products, worth all threads.
+        small = bool(encoding.keys) and _bytes_of_one(encoding) < _SMALL
+        with _threads(1 if small else torch.get_num_threads()):
             for low, high, scores in _scored_block(model, queries, encoding, askers, corpus.row[videos]):
                 yield scores, asked[low:high]
 

@@ -1,0 +1,42 @@
+"""A small retriever and a small localizer of PREM with random weights, and the folder of a staged run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cuepoint.models import config_of, new_model
+from cuepoint.models.decoding import Decoding
+from cuepoint.models.staged import write_stages
+from cuepoint.models.trained import Trained
+
+from .small_systems import WIDTH, inputs
+
+_SMALL = {"streams": {"subtitle": WIDTH}, "query_width": WIDTH, "hidden": 16, "heads": 2, "feedforward": 32}
+
+
+def small_prem(name: str, seed: int = 0, top_videos: int = 3, **changes: Any) -> Trained:
+    """One of PREM's two systems, which reads what the small systems read."""
+    torch.manual_seed(seed)
+    model = new_model(name, config_of(name, {**_SMALL, "initializer_range": 0.3, **changes})).eval()
+    return Trained(name, model, inputs(), Decoding(max_clips=6, top_videos=top_videos))
+
+
+def small_retriever(seed: int = 0) -> Trained:
+    """PREM's retriever."""
+    return small_prem("prem_retriever", seed)
+
+
+def small_localizer(seed: int = 0, top_videos: int = 3, temperature: float = 0.1) -> Trained:
+    """PREM's localizer; it looks into so many videos, of which it adds 1 / temperature times the score."""
+    return small_prem("prem_localizer", seed, top_videos, temperature=temperature)
+
+
+def save_pair(folder: Path, retriever: Trained, localizer: Trained) -> Path:
+    """A staged run of two systems."""
+    retriever.save_pretrained(folder / "first")
+    localizer.save_pretrained(folder / "second")
+    write_stages(folder, retriever="first", localizer="second")
+    return folder
