@@ -3,13 +3,13 @@
     python -m benchmarks.prem_step [--batch 32] [--negatives 4] [--clips 100] [--hidden 384] [--rounds 3]
                                    [--threads 1] [--small] [--out benchmarks/results/prem_step.json]
 
-A step is forward, backward and AdamW on a batch of random queries with a video and some hard negatives each,
-in the shape of TVR (4,352 + 768 dimensions, words of 768, up to 30 of them). Clips as in TVR, see
-`training_step`; and all videos of `--clips` clips, where nothing is padding. Beside the whole step: without the
-adversarial loss, and without negatives; and the localizer's half of a search: one query in ten videos whose
-encodings are kept. Told are medians of processor and wall seconds, the operations in products of matrices with
-the rate of a large product beside them, and the most memory that a process ever had: each case has a process of
-its own. `--small` is a quick look: a batch of 8 and 30 clips.
+A step is forward, backward and AdamW on a batch of random queries with a video and some hard negatives
+each, in the shape of TVR (4,352 + 768 dimensions, words of 768, up to 30 of them). Clips as in TVR, see
+`training_step`; and all videos of `--clips` clips, where nothing is padding. Beside the whole step: without
+the adversarial loss, and without negatives; and the localizer's half of a search: one query in ten videos
+whose encodings are kept. Told are medians of processor and wall seconds, the operations in products of
+matrices with the rate of a large product beside them, and the most memory that a process ever had: each
+case has a process of its own. `--small` is a quick look: a batch of 8 and 30 clips.
 """
 
 from __future__ import annotations
