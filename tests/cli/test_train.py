@@ -67,10 +67,10 @@ def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunFolder, "draw_curves", lambda *_: None)
 
 
-def ran(features: Path, *more: str) -> int:
+def ran(features: Path, *more: str, file: str = "tiny.toml") -> int:
     parser = argparse.ArgumentParser()
     train.add_parser(parser.add_subparsers())
-    command = ["train", str(features / "tiny.toml"), "--features", str(features), "--device", "cpu", *more]
+    command = ["train", str(features / file), "--features", str(features), "--device", "cpu", *more]
     options = parser.parse_args(command)
     return int(options.run(options))
 
@@ -149,6 +149,68 @@ def test_what_is_wrong_is_one_line_before_anything_is_written(
         ran(features, "--out", str(tmp_path / "run"), *options)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run" / "experiment.toml").exists()
+
+
+@pytest.fixture()
+def staged(features: Path) -> Path:
+    """XML, then CONQUER with negatives of XML's lists."""
+    (features / "second.toml").write_text(
+        'extends = "tiny.toml"\ntitle = "second"\n[data.retrieved]\nlists = "stage:tiny"\nvideos = 1\n'
+        '[model]\nsystem = "conquer"\nclusters = 2\n[training]\nmetric = "SVMR R@1,IoU=0.5"\n'
+    )
+    (features / "both.toml").write_text('title = "both"\nstages = ["tiny.toml", "second.toml"]\n')
+    return features
+
+
+def test_stages_are_told_one_after_the_other(staged: Path, tmp_path: Path, capsys: Any) -> None:
+    one = "training.epochs=1"
+    assert ran(staged, "--out", str(tmp_path / "run"), "--set", one, "--table", file="both.toml") == 0
+    told = capsys.readouterr()
+    begun = [line for line in told.err.splitlines() if line.startswith(("stage", "negatives"))]
+    assert begun == [
+        "stage tiny (1 of 2)",
+        "stage second (2 of 2)",
+        f"negatives   1 for each query and epoch, of the first 100 videos that {tmp_path}/run/tiny lists",
+    ]
+    assert [line for line in told.out.splitlines() if line.startswith("stage")] == [
+        "stage tiny",
+        "stage second",
+    ]
+    first, second = told.out.split("stage second")
+    assert "\nVR R@1" in first  # CONQUER chooses no videos
+    assert "\nVR R@1" not in second
+    assert "\nSVMR R@1" in second
+    assert f"both: {tmp_path / 'run'}" in told.out
+
+
+def test_stages_are_told_as_json_and_may_have_settings_and_seeds(
+    staged: Path, tmp_path: Path, capsys: Any
+) -> None:
+    more = ("--set", "tiny.training.epochs=1", "--precision", "bf16", "--json")
+    assert ran(staged, "--out", str(tmp_path / "run"), *more, file="both.toml") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["stages"]) == ["tiny", "second"]
+    assert [one["ended"] for one in told["stages"].values()] == ["its one epoch", "all 2 epochs"]
+    assert 'precision = "bf16"' in (tmp_path / "run" / "second" / "experiment.toml").read_text()
+    about = json.loads((tmp_path / "run" / "second" / "run.json").read_text())
+    assert about["machine"]["device"] == "cpu, bf16"
+    assert ran(staged, "--out", str(tmp_path / "runs"), *more, "--seeds", "1,2", file="both.toml") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stages"]["second"]["seeds"] == [1, 2]
+    assert set(told["stages"]["second"]["metrics"]["SVMR R@1,IoU=0.5"]) == {"mean", "deviation", "values"}
+
+
+def test_a_wrong_stage_is_one_line_before_anything_is_written(staged: Path, tmp_path: Path) -> None:
+    for options, message in (
+        (["--set", "thrd.training.epochs=1"], "there is no 'thrd'"),
+        (["--set", "second.model.heads=3"], "no multiple of heads = 3"),
+        (["--resume"], "no training here to resume"),
+        (["--data", "none"], "none: is no folder"),
+    ):
+        with pytest.raises(CuepointError, match=message) as raised:
+            ran(staged, "--out", str(tmp_path / "run"), *options, file="both.toml")
+        assert "\n" not in str(raised.value)
+        assert not (tmp_path / "run").exists()
 
 
 def test_no_process_at_all_is_refused(features: Path, tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ def test_lessons_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
     assert outcome.steps == 2
     why = "lessons are left out: their own video is not among the first 3 of a list"
     assert any("12 lessons" in line for line in told)
+    assert f"negatives   2 for each query and epoch, of the first 100 videos that {lists} lists" in told
     assert any(why in line and "8" in line for line in told)
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["material"]["train"]["counts"][why] == 8

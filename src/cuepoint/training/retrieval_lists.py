@@ -38,17 +38,17 @@ _CLIPS_IN_MEMORY = 1 << 18
 
 def choose_retrieved(
     experiment: Experiment, material: Material, run: str | Path, device: torch.device | str = "cpu"
-) -> None:
+) -> str:
     """Have the lessons of a training take negatives from the lists that its experiment names, if it asks.
 
-    `run` is the folder of the training. Lessons whose own video is not listed far enough up are left out.
-    Raises UsageError where lists are asked for and none are named, and as `opened_lists` and
-    `RetrievedNegatives` do.
+    Returns a line about that for people, "" where none are asked for. `run` is the folder of the training.
+    Lessons whose own video is not listed far enough up are left out. Raises UsageError where lists are asked
+    for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
     """
     settings, lessons = experiment.data.retrieved, material.split("train")
     check_lists(experiment, material.folder)
     if not settings.asks:
-        return
+        return ""
     place = folder_of(settings.lists, run, experiment.training.seed)
     with opened_lists(place, experiment.data, material, settings.reach, device) as source:
         chosen = RetrievedNegatives(source, lessons, settings, experiment.training.seed)
@@ -64,6 +64,9 @@ def choose_retrieved(
             )
     if settings.videos:
         lessons.choose_negatives(chosen)
+    return (
+        f"{'negatives':12}{settings.videos} for each query and epoch, {settings.described} that {place} lists"
+    )
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:

@@ -77,6 +77,13 @@ class RetrievedSettings:
         return self.videos > 0 or self.own_within is not None
 
     @property
+    def described(self) -> str:
+        """Which videos of a list may be drawn, for people."""
+        if self.beyond_own is None:
+            return f"of the first {self.depth:,} videos"
+        return f"of the first (rank of its own video + {self.beyond_own:,}) videos"
+
+    @property
     def reach(self) -> int | None:
         """How many videos of a list are ever looked at; None: as many as it has."""
         if self.beyond_own is None:

@@ -58,9 +58,10 @@ def start(
         with Material.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as material:
-            choose_retrieved(experiment, material, folder.path, machine.device)
-            for line in material.summary() if tell and machine.writes else ():
-                tell(line)  # type: ignore[misc]
+            negatives = choose_retrieved(experiment, material, folder.path, machine.device)
+            for line in [*material.summary(), negatives] if tell and machine.writes else ():
+                if line:
+                    tell(line)  # type: ignore[misc]
             about = _about(experiment, material, Path(features), machine)
             if machine.writes:
                 folder.write_about(about)
