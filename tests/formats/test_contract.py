@@ -15,7 +15,7 @@ import pytest
 from cuepoint import formats
 from cuepoint.formats.columns import Annotations, MemoryRun
 from cuepoint.formats.opened import FormatError, look_into
-from cuepoint.types import CuepointError
+from cuepoint.types import CuepointError, UsageError
 
 MODULES = {module.NAME: module for module in formats._formats()}
 READ = [(name, way) for way in ("read_annotations", "open_run") for name in formats.format_names(way)]
@@ -346,6 +346,26 @@ def test_a_run_that_fails_while_it_is_read_leaves_nothing(
     with pytest.raises(FormatError, match="line 3"):
         formats.write_run(source, tmp_path / "out", name, annotations)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("read", [formats.read_annotations, formats.open_run])
+def test_a_file_of_no_format_is_told_what_every_command_can_do_about_it(read: Any, tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text("{}")
+    with pytest.raises(UsageError) as caught:
+        read(path)
+    told = str(caught.value)
+    assert "pools.json: a file that begins with '{}' is in no format that is known for" in told
+    assert "`cuepoint convert" in told and "--from NAME`" in told
+    assert ("--truth-format" in told) == (read is formats.read_annotations)
+
+
+def test_a_file_of_pools_that_is_taken_for_a_run_is_called_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mvmr.json"
+    entry = {"timestamps": [[0, 1]], "sentences": ["a"], "pos_moments": [[]], "retrieval_pool": [["v"]]}
+    path.write_text(json.dumps({"v": entry}))
+    with pytest.raises(UsageError, match=r"mvmr\.json: is a file of judgements \(mvmr\); .* goes to --pools"):
+        formats.open_run(path)
 
 
 def test_gzip_files_of_the_same_content_are_the_same_bytes(annotations: Annotations, tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ def test_a_run_counts_as_any_retriever_does(toy: Callable[..., Any]) -> None:
 
 def test_a_run_without_a_query_or_with_a_foreign_video_is_refused(toy: Callable[..., Any]) -> None:
     one = toy("localizer")
-    with pytest.raises(UsageError, match=r"videos\.jsonl: has no videos for query 'q1'"):
+    with pytest.raises(
+        UsageError, match=r"videos\.jsonl: has no videos for query 'q1'.*such as 'q0'.*--pools"
+    ):
         answers(one, one.corpus(), ("VCMR",), retriever=run_of({"q0": [("v01", 1.0)]}))
     strange = {name: [("v99", 1.0)] for name in one.query_ids}
     with pytest.raises(UsageError, match=r"videos\.jsonl: query 'q0': video 'v99' is not among the 13"):

@@ -118,9 +118,28 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     if opening.whole and not opening.head.strip():
         raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
     _check_json(opening)
-    raise UsageError(
-        f"{path}: {opening.describe()} is in no format known for this; "
-        f"name it with --format, one of {', '.join(format_names(way))}"
+    raise _not_known(opening, str(path), way)
+
+
+_CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
+"""By what a format can read: what files of that kind are called, and the option that names their format."""
+
+
+def _not_known(opening: Opening, path: str, way: str) -> UsageError:
+    """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
+    what, option = _CALLED.get(way, ("files", "--format"))
+    names = ", ".join(format_names(way))
+    for other, (kind, _) in _CALLED.items():
+        for module in _formats() if other != way else ():
+            if hasattr(module, other) and module.recognises(opening):
+                pools = "; a file of pools goes to --pools" if kind == "judgements" else ""
+                return UsageError(
+                    f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"
+                )
+    return UsageError(
+        f"{path}: {opening.describe()} is in no format that is known for {what} ({names}); "
+        f"if it is in one of them, name it: {option} of `cuepoint evaluate`, or `cuepoint convert {path} "
+        "OUT.jsonl --to jsonl --from NAME`, whose file every command reads"
     )
 
 

@@ -81,7 +81,8 @@ class VideoRun:
             if query_id not in self.ranked:
                 raise UsageError(
                     f"{self.name}: has no videos for query {query_id!r}; a retriever's run must rank videos "
-                    f"for every query (it has {len(self.ranked)} queries)"
+                    f"for every query (it has {len(self.ranked)}, such as {next(iter(self.ranked), '')!r}; "
+                    "where these are the queries of a file of pools, name that file with --pools)"
                 )
             names, said = self.ranked[query_id]
             try:
