@@ -358,7 +358,8 @@ def _all(ranker: SegmentRanker, one: Reels, task: Any, **more: Any) -> dict[str,
 def test_moments_come_best_first_whatever_is_asked_together(
     reels: Any, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr(refining, "_QUERIES", together)
+    monkeypatch.setattr(refining, "_FOUND", together)
+    monkeypatch.setattr(refining, "_READ", max(1, together // 2))
     one = reels(seed=6)
     found = _all(SegmentRanker((one, one), (one, one), PLAIN), one, "VCMR")
     proposals = SegmentIndex.of(one.model, one, PLAIN).proposals(_asked(one))
@@ -367,6 +368,21 @@ def test_moments_come_best_first_whatever_is_asked_together(
         mine = plain.take(plain.query == query)
         told = zip([one.videos[row].id for row in mine.video], mine.start, mine.end, mine.score, strict=True)
         assert found[name] == sorted(told, key=lambda row: (-row[3], *row[:3]))
+
+
+def test_the_windows_score_counts_as_often_as_is_told(reels: Any) -> None:
+    """Padded by an hour a window is its whole video."""
+    one, wide = reels(seed=6), replace(PLAIN, padding_seconds=3600.0)
+    counted = {
+        weight: _all(SegmentRanker((one, one), (one, one), wide, video_weight=weight), one, "VCMR")
+        for weight in (None, 3.0, 0.5, 0.0)
+    }
+    assert counted[None] == counted[3.0] != counted[0.0]
+    for query, name in enumerate(one.query_ids):
+        spans = {row[:3]: row[3] for row in counted[0.0][name]}
+        best = [float((rows @ one.tokens[query].sum(0)).max()) for rows in one.features]
+        for video, start, end, score in counted[0.5][name]:
+            assert score == spans[video, start, end] + 0.5 * best[one.names.index(video)]
 
 
 def test_videos_rank_as_their_best_segments(reels: Any) -> None:

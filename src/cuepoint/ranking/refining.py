@@ -13,7 +13,7 @@ SPR answers with one moment a proposal, without suppression; padded proposals of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Queries = Callable[[Indices], QueryBatch]
 
-# Queries whose proposals are read and encoded together.
-_QUERIES = 32
+# Queries whose segments are found together, and whose proposals are read and encoded together.
+_FOUND, _READ = 512, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,9 @@ class Moments:
         return Moments(self.query[rows], self.video[rows], self.start[rows], self.end[rows], self.score[rows])
 
 
+_NONE = Moments(*(np.zeros(0, kind) for kind in (np.int64, np.int64, float, float, float)))
+
+
 def refined(
     model: Any,
     queries: QueryEncoding,
@@ -70,27 +73,52 @@ def refined(
     proposals: Proposals,
     decoding: Decoding,
     padding_seconds: float,
+    *,
+    weight: float | None = None,
 ) -> Moments:
     """The best moment of each proposal (none where no span is allowed), in the order of the proposals.
 
-    `queries` are as the localizer encodes them, `proposals` name videos of `footage`. Raises UsageError for
-    a system that finds no moments.
+    `queries` are as the localizer encodes them, `proposals` name videos of `footage`. `weight` is how often
+    the window's score counts; None is the system's own `video_weight`. Raises UsageError for a system that
+    finds no moments.
     """
     if not can_localize(model):
         raise UsageError("this system chooses videos and does not find moments in them; name a localizer")
-    windows, row = _windows(footage, proposals, padding_seconds)
-    if not len(windows):
-        nothing = np.zeros(0)
-        return Moments(proposals.query, proposals.video, nothing, nothing, nothing)
-    corpus = windows.encoded(model)
-    sought = _Sought.of(proposals, row)
-    first, last, score = _best_of_each(model, queries, corpus, sought, decoding)
-    if factor := float(model.video_weight):
-        score = score + factor * _scores_of_windows(model, queries, corpus, proposals, row)
-    start, end = seconds_of(first, last, corpus.clip_seconds[row], corpus.durations[row], decoding)
-    begins, found = windows.start[row], score > -np.inf
-    end = np.minimum(begins + end, footage.durations[proposals.video])
-    return Moments(proposals.query, proposals.video, begins + start, end, score).take(found)
+    refiner = _Refiner(model, footage, decoding, padding_seconds, weight)
+    found = [_NONE]
+    for some in query_blocks(len(proposals.offsets) - 1, _READ):
+        rows = torch.arange(some.start, some.stop, device=device_of(model))
+        moments = refiner.moments(queries.take(rows), proposals.part(some.start, some.stop))
+        found.append(replace(moments, query=moments.query + some.start))
+    names = [one.name for one in fields(Moments)]
+    return Moments(*(np.concatenate([getattr(one, name) for one in found]) for name in names))
+
+
+@dataclass(frozen=True, eq=False)
+class _Refiner:
+    """What `refined` is told, for the proposals of a few queries at a time."""
+
+    model: Any
+    footage: Footage
+    decoding: Decoding
+    padding: float
+    weight: float | None
+
+    def moments(self, queries: QueryEncoding, proposals: Proposals) -> Moments:
+        """The best moment of each proposal."""
+        if not len(proposals):
+            return _NONE
+        model, decoding = self.model, self.decoding
+        windows, row = _windows(self.footage, proposals, self.padding)
+        corpus = windows.encoded(model)
+        sought = _Sought.of(proposals, row)
+        first, last, score = _best_of_each(model, queries, corpus, sought, decoding)
+        if factor := float(model.video_weight) if self.weight is None else self.weight:
+            score = score + factor * _scores_of_windows(model, queries, corpus, proposals, row)
+        start, end = seconds_of(first, last, corpus.clip_seconds[row], corpus.durations[row], decoding)
+        begins, found = windows.start[row], score > -np.inf
+        end = np.minimum(begins + end, self.footage.durations[proposals.video])
+        return Moments(proposals.query, proposals.video, begins + start, end, score).take(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +185,8 @@ def _scores_of_windows(
 class SegmentRanker:
     """Answers queries by segments: retrieve, join, refine. What `ranking.Ranker` is for whole videos.
 
-    `retriever` and `localizer` are trained systems, each with the videos as it reads them. Raises UsageError
+    `retriever` and `localizer` are trained systems, each with the videos as it reads them; `video_weight` is
+    how often a window's score counts in that of a moment (None: as the localizer says). Raises UsageError
     where one cannot do its part, and where they do not have the same videos.
     """
 
@@ -168,12 +197,14 @@ class SegmentRanker:
         settings: SegmentSettings,
         *,
         decoding: Decoding | None = None,
+        video_weight: float | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.trained, self._footage = localizer
         self._retriever, footage = retriever
         self._settings = settings
         self.decoding: Decoding = decoding if decoding is not None else self.trained.decoding
+        self._weight = video_weight
         self._names = tuple(video.id for video in footage.videos)
         self._row_of = {name: row for row, name in enumerate(self._names)}
         theirs = {video.id: row for row, video in enumerate(self._footage.videos)}
@@ -208,7 +239,7 @@ class SegmentRanker:
         for task in tasks:
             if task not in self.tasks:
                 raise UsageError(f"{self.trained.system} finds no moments and cannot answer {task}")
-        for some in query_blocks(len(query_ids), _QUERIES):
+        for some in query_blocks(len(query_ids), _FOUND):
             numbers = np.arange(some.start, some.stop)
             names = [query_ids[at] for at in some]
             asked = _encoded(self._retriever, retrieval_queries or queries, numbers)
@@ -231,18 +262,18 @@ class SegmentRanker:
         proposals = self._index.proposals(asked.take(rows.to(device_of(self._retriever.model))), allowed)
         if task == "VR":
             return _videos(proposals)
-        model, settings = self.trained.model, self._settings
-        named = Proposals(
-            proposals.offsets,
-            self._theirs[proposals.video],
-            proposals.start,
-            proposals.end,
-            proposals.score,
+        model = self.trained.model
+        named = replace(proposals, video=self._theirs[proposals.video])
+        found = refined(
+            model,
+            own.take(rows.to(device_of(model))),
+            self._footage,
+            named,
+            self.decoding,
+            self._settings.padding_seconds,
+            weight=self._weight,
         )
-        asked = own.take(rows.to(device_of(model)))
-        found = refined(model, asked, self._footage, named, self.decoding, settings.padding_seconds)
-        back = np.argsort(self._theirs)
-        return self._chosen(Moments(found.query, back[found.video], found.start, found.end, found.score))
+        return self._chosen(replace(found, video=np.argsort(self._theirs)[found.video]))
 
     def _chosen(self, found: Moments) -> Moments:
         """The best of each query, best first: by score, video, start and end."""
@@ -284,9 +315,6 @@ class SegmentRanker:
             found.end,
             found.score,
         )
-
-
-_NONE = Moments(*(np.zeros(0, kind) for kind in (np.int64, np.int64, float, float, float)))
 
 
 def _videos(proposals: Proposals) -> Moments:

@@ -192,6 +192,14 @@ class Proposals:
         """(P,) the number of the query of each."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
+    def part(self, low: int, high: int) -> Proposals:
+        """Those of the queries from `low` to `high` - 1, which become the queries from 0 on."""
+        offsets = self.offsets[low : high + 1]
+        mine = slice(int(offsets[0]), int(offsets[-1]))
+        return Proposals(
+            offsets - offsets[0], self.video[mine], self.start[mine], self.end[mine], self.score[mine]
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SegmentIndex:
