@@ -75,6 +75,42 @@ def test_pools_are_built_written_in_both_formats_and_told(
     }
 
 
+def test_moments_without_length_are_dropped_and_counted_whichever_file_they_stand_in(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a data set's file, in our judgements, and in `pos_moments` of a pool file."""
+    videos = json.loads((folder / "charades_test.json").read_text())
+    videos["DOOR1"]["timestamps"] = [[3.0, 3.0]]
+    (folder / "charades_test.json").write_text(json.dumps(videos))
+    lines = [
+        {
+            "query_id": name,
+            "video_id": name,
+            "start": video["timestamps"][0][0],
+            "end": video["timestamps"][0][1],
+        }
+        for name, video in videos.items()
+    ]
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "qrels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    texts = [{"query_id": name, "text": video["sentences"][0]} for name, video in videos.items()]
+    (ours / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in texts))
+    pools = {name: {**video, "pos_moments": [[]], "retrieval_pool": [[]]} for name, video in videos.items()}
+    pools["BOOK0"]["pos_moments"] = [[["BOOK1", "", [5.0, 5.0]]]]
+    (tmp_path / "mvmr.json").write_text(json.dumps(pools))
+    told = []
+    for one in (
+        source(folder),
+        *(("mvmr", "--annotations", tmp_path / at, *SMALL) for at in ("ours", "mvmr.json")),
+    ):
+        assert run(*one, "--no-visual", "--out", tmp_path / "out.json", "--json") == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert [one["odd judgements"]["moments have no length"] for one in told] == [1, 1, 2]
+    assert [one["left out"]["queries have no positive moment"] for one in told] == [1, 1, 1]
+    assert [one["queries"] for one in told] == [11, 11, 11]
+
+
 def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert run(*source(folder), "--no-visual", "--out", tmp_path / name, "--seed", seed, "--json") == 0
@@ -134,7 +170,10 @@ def test_the_visual_check_runs_over_a_feature_file(
         (("--features", "f", "--out", "x.json"), "--features: which model made them"),
         (("--no-visual", "--features", "f", "--out", "x.json"), "--no-visual leaves the visual check out"),
         (("--no-visual",), "what is to be written"),
-        (("--no-visual", "--out", "x.json", "--pool-size", 40), "pools of 40 videos out of 12"),
+        (
+            ("--no-visual", "--out", "x.json", "--pool-size", 40),
+            "has 12 videos, of which no pool of 40 can be made",
+        ),
         (("--no-visual", "--out", "x.json", "--positive", 0.5), "thresholds 0.5 and 0.6"),
     ],
 )

@@ -208,3 +208,11 @@ def test_a_calibration_that_came_with_a_system_is_read_like_one_that_lies_beside
         confidence_of("me/xml", content, "fedcba9876543210")
     with pytest.raises(FormatError, match=r"me/xml/calibration\.json"):
         confidence_of("me/xml", content[:40], kept.fingerprint)
+
+
+def test_the_report_has_headings_over_its_numbers() -> None:
+    lines = list(report().lines())
+    for words in (["confidence", "its", "mean", "right", "answers"], ["given", "wrong"]):
+        (at,) = [number for number, line in enumerate(lines) if line.split() == words]
+        assert "%" in lines[at + 1]
+        assert len(lines[at + 1]) == len(lines[at]), "numbers end under their heading"

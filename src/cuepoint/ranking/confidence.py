@@ -222,15 +222,17 @@ class TrainedReport:
             f"{self.error:.3f}; a match from {kept.thresholds.match_at:.1%}, no match below "
             f"{kept.thresholds.no_match_below:.1%}"
         )
-        yield "reliability: what was claimed, and how many were right"
+        yield "reliability: first answers by their confidence, and how many of them were right"
+        yield f"  {'confidence':<12} {'its mean':>9} {'right':>7} {'answers':>8}"
         for one in self.bins:
             span = f"{one.low:>4.0%} to {one.high:<4.0%}"
-            yield f"  {span} {one.confidence:6.1%} {one.right:6.1%}  {one.count:,}"
+            yield f"  {span} {one.confidence:9.1%} {one.right:7.1%} {one.count:8,}"
         curve = risk_coverage(self.outcomes)
         if curve is not None:
-            yield "risk and coverage: of the surest answers, how many are wrong"
+            yield "risk and coverage: if only the surest answers are given, how many of these are wrong"
+            yield "   given  wrong"
             for share in (0.1, 0.25, 0.5, 0.75, 1.0):
-                yield f"  {share:>12.0%} {curve.risk_at(share):6.1%}"
+                yield f"  {share:>6.0%} {curve.risk_at(share):6.1%}"
             yield f"  area under the curve {curve.area:.3f}; {curve.ideal:.3f} in the best order"
 
 

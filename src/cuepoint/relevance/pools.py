@@ -236,6 +236,7 @@ class Pools:
             "as released": settings.as_released,
             "queries": len(self.full),
             "left out": self.dropped,
+            **({"odd judgements": dict(self.source.counts)} if self.source.counts else {}),
         }
 
 
@@ -285,8 +286,9 @@ def build_pools(
     settings = settings or PoolSettings()
     if settings.size > len(annotations.videos):
         raise UsageError(
-            f"{annotations.name}: pools of {settings.size} videos out of {len(annotations.videos)}: give a "
-            f"smaller --pool-size (the paper's for 25 videos is 5)"
+            f"{annotations.name}: has {len(annotations.videos)} videos, of which no pool of {settings.size} "
+            f"can be made; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 for "
+            "TACoS, whose test split has 25 videos)"
         )
     described = described_by(annotations)
     distance = query_distance(
