@@ -469,6 +469,9 @@ def test_a_run_of_a_split_has_each_list(reels: Any) -> None:
     (moments,), (given,) = list(run.blocks()), list(run.blocks("SVMR"))
     assert moments.query_ids == given.query_ids == ("q0", "q1")
     assert {given.video_ids[code] for code in given.video[: given.offsets[1]]} == {"v9"}
+    whole = run.in_memory()
+    assert whole.tasks == run.tasks
+    assert [_rows(block) for block in whole.blocks("SVMR")] == [_rows(given)]
 
 
 def test_a_moment_of_three_seconds_is_found_in_an_hour(reels: Any) -> None:

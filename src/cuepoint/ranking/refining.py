@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint.formats.columns import RunBlock, Task
+from cuepoint.formats.columns import MemoryRun, RunBlock, Task
 from cuepoint.models.decoding import Decoding, best_spans, clips_inside, seconds_of
 from cuepoint.models.protocol import QueryBatch, QueryEncoding, SpanScores
 from cuepoint.overlap import suppress
@@ -344,17 +344,26 @@ class SegmentRun:
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list."""
+        for lists in self.answers((task,)):
+            yield lists[task]
+
+    def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
+        """The answers of several lists, for some queries at a time."""
         split = self.split
-        for lists in self.ranker.answers(
+        return self.ranker.answers(
             [query.id for query in split.queries],
             split.query_batch,
-            (task,),
+            tasks,
             given=given_videos(split.annotations),
             pools=split.annotations.pools or None,
             retrieval_queries=None if self.retrieval_split is None else self.retrieval_split.query_batch,
             progress=self.progress,
-        ):
-            yield lists[task]
+        )
+
+    def in_memory(self) -> MemoryRun:
+        """All lists, the queries gone through once."""
+        found = list(self.answers(self.tasks))
+        return MemoryRun(self.name, {task: tuple(lists[task] for lists in found) for task in self.tasks})
 
 
 def _encoded(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
