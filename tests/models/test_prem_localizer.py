@@ -536,6 +536,19 @@ def test_more_padding_and_videos_that_nobody_chose_move_no_term() -> None:
         torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("adversary", ["together", "players"])
+def test_in_half_precision_all_terms_and_gradients_are_finite(adversary: Any) -> None:
+    model, batch = _model(adversary=adversary), _batch()
+    exact = model.loss(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = model.loss(batch)
+    for name in ("start", "end"):
+        torch.testing.assert_close(rough[name], exact[name], rtol=0.05, atol=0.05)
+    whole = torch.stack(list(rough.values())).sum()
+    found = torch.autograd.grad(whole, list(model.parameters()))
+    assert all(one.isfinite().all() for one in found)
+
+
 # --- ablations
 
 
