@@ -113,6 +113,15 @@ def test_pooling_counts_every_row_once_and_keeps_times_right(count: int, most: i
     assert (shares.sum(0) == 1).all()
 
 
+@pytest.mark.parametrize("settings", [{}, {"tef": True}, {"long_videos": "even", "max_clips": 4}])
+def test_videos_of_which_no_stream_has_anything_are_silent(settings: dict[str, Any]) -> None:
+    made = Inputs(StreamInput(3), {"video": StreamInput(WIDTH), "words": StreamInput(2)}, **settings)
+    nothing, some = np.zeros((5, WIDTH), np.float32), rows(3)
+    videos = [{"video": nothing}, {"video": nothing, "words": rows(1, 2)}, {"video": some}]
+    silent = made.clips([*videos, {"video": nothing, "words": np.zeros((5, 2), np.float32)}]).silent
+    assert silent is not None and silent.tolist() == [True, False, False, True]
+
+
 def test_cutting_keeps_the_first_clips_and_their_length() -> None:
     made = plain(max_clips=3, long_videos="cut")
     video = rows(5)

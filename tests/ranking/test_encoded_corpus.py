@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from cuepoint.formats.opened import FormatError
-from cuepoint.models.protocol import VideoEncoding
+from cuepoint.models.protocol import ClipBatch, VideoEncoding
 from cuepoint.ranking import CorpusEncoding, corpus, encode_corpus
 from cuepoint.types import UsageError
 
@@ -168,3 +170,26 @@ def test_numbers_that_do_not_fit_and_videos_that_are_not_there_are_named(toy: Ca
         one.corpus().rows_of(["v00", "zebra"])
     with pytest.raises(UsageError, match="no videos were asked for"):
         one.corpus().take([])
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_silent_videos_are_known_in_memory_and_on_disk(
+    toy: Callable[..., Any], tmp_path: Path, in_folder: bool
+) -> None:
+    one = toy()
+    silent = {"v03", "v10"}
+
+    def clips_of(rows: NDArray[np.int64]) -> ClipBatch:
+        told = torch.tensor([one.video_ids[row] in silent for row in rows.tolist()])
+        clips: ClipBatch = replace(one.clips_of(rows), silent=told)
+        return clips
+
+    folder = tmp_path / "encoded" if in_folder else None
+    made = encode_corpus(
+        one.model, clips_of, one.video_ids, clips=one.clips, clip_seconds=2.0, folder=folder, batch_videos=2
+    )
+    found = [made, CorpusEncoding.open(made.save(tmp_path / "copy"))]
+    for one_ in [*found, *([CorpusEncoding.open(folder)] if folder else [])]:
+        told = zip(one_.video_ids, one_.audible.tolist(), strict=True)
+        assert {name for name, heard in told if not heard} == silent
+    assert one.corpus().audible.all()

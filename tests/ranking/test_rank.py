@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from cuepoint.formats.columns import RunBlock, Task, best_first
 from cuepoint.models.decoding import Decoding, clips_inside, seconds_of, span_mask
 from cuepoint.ranking import Ranker, corpus, localize, rank, retrieve
+from cuepoint.ranking.pools import pool_candidates
 from cuepoint.types import UsageError
 
 Row = tuple[float, str, float, float]
@@ -283,3 +285,53 @@ def test_progress_counts_the_queries(toy: Callable[..., Any], monkeypatch: pytes
     told: list[tuple[int, int]] = []
     answers(one, one.corpus(), progress=lambda done, total: told.append((done, total)))
     assert told == [(4, 9), (8, 9), (9, 9)]
+
+
+@pytest.mark.parametrize("kind", ["borders", "map"])
+def test_silent_videos_are_no_answers_and_are_scored_only_where_they_are_given(
+    toy: Callable[..., Any], kind: str
+) -> None:
+    one = toy(kind)
+    how = Decoding(top_videos=4, spans_per_query=12)
+    encoded = one.corpus(batch_videos=3)
+    usual = answers(one, encoded, decoding=how)["VR"]
+    silent = [rows[0][1] for rows in usual.values()][:3]  # the best of the first queries
+    deaf = replace(encoded, silent=np.isin(encoded.video_ids, silent))
+    given = {"q0": silent[0], "q1": one.video_ids[0]}
+    found = answers(one, deaf, decoding=how, given=given)
+    for query, name in enumerate(one.query_ids):
+        heard = [at for at in best_videos(one, query, 13) if one.video_ids[at] not in silent][:4]
+        assert [row[1] for row in found["VR"][name]] == [one.video_ids[at] for at in heard]
+        assert found["VCMR"][name] == by_hand(one, query, how, heard, weighted=True)
+    assert found["SVMR"] == answers(one, encoded, ("SVMR",), decoding=how, given=given)["SVMR"]
+    assert Ranker(one, deaf).unfound == len(set(silent)) and Ranker(one, encoded).unfound == 0
+
+
+@pytest.mark.parametrize("nms", [None, 0.5])
+@pytest.mark.parametrize("kind", ["borders", "localizer"])
+def test_silent_videos_of_a_pool_are_no_answers(
+    toy: Callable[..., Any], kind: str, nms: float | None
+) -> None:
+    one = toy(kind)
+    encoded = one.corpus()
+    pools = {name: one.video_ids[at : at + 4] for at, name in enumerate(one.query_ids)}
+    silent = set(one.video_ids[2:8:2])
+    deaf = replace(encoded, silent=np.isin(encoded.video_ids, sorted(silent)))
+    how = Decoding(top_videos=13, spans_per_query=500, nms=nms)
+    found = answers(one, deaf, ("VCMR",), decoding=how, pools=pools)["VCMR"]
+    smaller = {name: [video for video in pool if video not in silent] for name, pool in pools.items()}
+    assert found == answers(one, encoded, ("VCMR",), decoding=how, pools=smaller)["VCMR"]
+    candidates = pool_candidates(deaf, list(pools.values()))
+    kept = [
+        {deaf.video_ids[row] for row, score in zip(rows, scores, strict=True) if score > -np.inf}
+        for rows, scores in zip(candidates.rows.tolist(), candidates.scores.tolist(), strict=True)
+    ]
+    assert kept == [set(pool) for pool in smaller.values()]
+
+
+def test_another_retriever_finds_what_is_silent_for_the_localizer(toy: Callable[..., Any]) -> None:
+    one, retriever = toy("borders"), toy("retriever")
+    deaf = replace(one.corpus(), silent=np.ones(13, bool))
+    chooser = Ranker(retriever, retriever.corpus())
+    assert all(answers(one, deaf, ("VCMR",), retriever=chooser)["VCMR"].values())
+    assert not any(answers(one, deaf, ("VCMR",))["VCMR"].values())

@@ -150,7 +150,7 @@ class Inputs:
         durations: Sequence[float] | None = None,
         names: Sequence[str] | None = None,
     ) -> ClipBatch:
-        """Videos made ready: stream -> (V, T, D) padded with zeros to the longest, and the mask.
+        """Videos made ready: stream -> (V, T, D) padded to the longest with zeros, the mask, who is silent.
 
         A video is stream name -> (rows, D). A stream that ends early, or that a video lacks, has rows of
         zeros there. With `durations` (seconds) rows behind a video's end are left out: releases often have
@@ -164,6 +164,7 @@ class Inputs:
         counts = np.array([self.clips_of(count) for count in rows.tolist()], np.int64)
         mask = np.arange(counts.max(initial=1)) < counts[:, None]
         streams = {}
+        silent = np.ones(len(videos), bool)
         for stream, told in self.streams.items():
             block = np.zeros((*mask.shape, told.width + 2 * self.tef), np.float32)
             for at, video in enumerate(videos):
@@ -173,11 +174,12 @@ class Inputs:
                     ready = self._fitted(found, int(rows[at]), told.normalise)
                     block[at, : len(ready), : told.width] = ready
             normalise = told.normalise and not self.is_even
-            _bring_to_unit(block[..., : told.width], normalise, named, f", stream {stream!r}")
+            said = _bring_to_unit(block[..., : told.width], normalise, named, f", stream {stream!r}")
+            silent &= ~said.any(1)
             if self.tef:
                 block[..., told.width :] = endpoint_features(counts, mask)
             streams[stream] = torch.from_numpy(block)
-        return ClipBatch(streams, torch.from_numpy(mask))
+        return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent))
 
     def queries(self, tokens: Sequence[Rows], names: Sequence[str] | None = None) -> QueryBatch:
         """Queries made ready: (Q, L, D) padded with zeros to the longest, and the mask.
@@ -271,8 +273,12 @@ def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDA
     return np.where(mask[..., None], np.stack([begins, ends], -1), 0).astype(np.float32)
 
 
-def _bring_to_unit(block: NDArray[np.float32], normalise: bool, named: Sequence[str], where: str) -> None:
+def _bring_to_unit(
+    block: NDArray[np.float32], normalise: bool, named: Sequence[str], where: str
+) -> NDArray[np.bool_]:
     """Each row x of (N, M, D) becomes x / (|x| + 1e-5) in place where `normalise`; zeros stay.
+
+    Gives (N, M): which rows are not zero.
 
     Raises UsageError for the first row that is not finite, or too large for its squares to be.
     """
@@ -282,6 +288,7 @@ def _bring_to_unit(block: NDArray[np.float32], normalise: bool, named: Sequence[
         raise _not_usable(block[at, row], row, f"{named[at]}{where}")
     if normalise:
         block /= (np.sqrt(squares) + _ADDED)[..., None]
+    return np.asarray(squares > 0)
 
 
 def _named(names: Sequence[str] | None, count: int, kind: str) -> list[str]:

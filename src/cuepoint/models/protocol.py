@@ -45,18 +45,21 @@ class QueryBatch:
 class ClipBatch:
     """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
 
-    A clip for which a stream has nothing (no words) is a row of zeros.
+    A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None tells
+    videos of which no stream has anything: whoever encodes them cannot find them (`ranking.corpus`).
     """
 
     streams: Named
     mask: Tensor
+    silent: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.mask)
 
     def to(self, device: torch.device | str) -> ClipBatch:
         """The same on a device."""
-        return ClipBatch({name: one.to(device) for name, one in self.streams.items()}, self.mask.to(device))
+        streams = {name: one.to(device) for name, one in self.streams.items()}
+        return ClipBatch(streams, self.mask.to(device), self.silent)
 
 
 @dataclass(frozen=True)

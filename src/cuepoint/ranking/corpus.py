@@ -47,7 +47,9 @@ class CorpusEncoding:
     """V encoded videos, sorted by id: the row of a video is its place in every total order.
 
     Video v is row `row[v]` of block `block[v]`; `clip_seconds` (V,) is how long its clips are, `durations`
-    (V,) its seconds, infinite where they are not known. Blocks hold videos of similar length.
+    (V,) its seconds, infinite where they are not known. Blocks hold videos of similar length. `silent` (V,)
+    bool tells videos of which the system's streams have nothing, no words and no pictures (None: it is not
+    known of any): whatever they score means nothing, and they are not found (`audible`).
     """
 
     video_ids: tuple[str, ...]
@@ -56,6 +58,7 @@ class CorpusEncoding:
     blocks: Blocks
     block: Indices
     row: Indices
+    silent: NDArray[np.bool_] | None = None
     _row_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +69,11 @@ class CorpusEncoding:
 
     def __len__(self) -> int:
         return len(self.video_ids)
+
+    @property
+    def audible(self) -> NDArray[np.bool_]:
+        """(V,) which videos can be found: those that are not silent."""
+        return np.ones(len(self), bool) if self.silent is None else ~self.silent
 
     def rows_of(self, video_ids: Sequence[str]) -> Indices:
         """The rows of videos, (N,). Raises UsageError for one that is not in the corpus."""
@@ -122,6 +130,7 @@ class CorpusEncoding:
             _Folder(place, told["blocks"]),
             np.array(told["block"], np.int64),
             np.array(told["row"], np.int64),
+            np.isin(np.arange(len(told["video_ids"])), told.get("silent", [])),
         )
 
     @staticmethod
@@ -184,7 +193,8 @@ def encode_corpus(
     if not len(video_ids):
         raise UsageError("the corpus has no videos")
     batches = _batches(told, place.names, batch_videos, by_length)
-    blocks = _blocks(_encoded(model, clips_of, batches, len(video_ids), progress), joined_all=not by_length)
+    encoded = _encoded(model, clips_of, batches, len(video_ids), place.silent, progress)
+    blocks = _blocks(encoded, joined_all=not by_length)
     if folder is None:
         kept: list[VideoEncoding] = []
         for rows, encoding in blocks:
@@ -233,6 +243,7 @@ class _Placing:
     durations: Floats
     block: Indices
     row: Indices
+    silent: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -248,7 +259,8 @@ class _Placing:
         names = np.empty(count, np.int64)
         names[sorted(range(count), key=video_ids.__getitem__)] = np.arange(count)
         lengths[np.isnan(lengths)] = np.inf
-        return cls(video_ids, names, seconds, lengths, np.zeros(count, np.int64), np.zeros(count, np.int64))
+        block, row = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        return cls(video_ids, names, seconds, lengths, block, row, np.zeros(count, bool))
 
     def put(self, rows: Indices, block: int) -> None:
         """Note that some videos became the rows of a block, in that order."""
@@ -265,6 +277,7 @@ class _Placing:
             blocks,
             self.block[order],
             self.row[order],
+            self.silent[order],
         )
 
 
@@ -284,12 +297,17 @@ def _encoded(
     clips_of: Callable[[Indices], ClipBatch],
     batches: Sequence[Indices],
     count: int,
+    silent: NDArray[np.bool_],
     progress: Progress | None,
 ) -> Iterator[tuple[Indices, VideoEncoding]]:
+    """Batches encoded, with their rows; `silent` (V,) is filled as they are."""
     device, done = device_of(model), 0
     for rows in batches:
+        clips = clips_of(rows)
+        if clips.silent is not None:
+            silent[rows] = clips.silent.cpu().numpy()
         with evaluating(model):
-            encoding = model.encode_videos(clips_of(rows).to(device))
+            encoding = model.encode_videos(clips.to(device))
         yield rows, encoding
         done += len(rows)
         if progress is not None:
@@ -344,6 +362,7 @@ def _save_about(corpus: CorpusEncoding, folder: Path, about: dict[str, Any]) -> 
         "durations": [one if np.isfinite(one) else None for one in corpus.durations.tolist()],
         "block": corpus.block.tolist(),
         "row": corpus.row.tolist(),
+        "silent": np.flatnonzero(~corpus.audible).tolist(),
     }
     (folder / _ABOUT).write_text(json.dumps(told), encoding="utf-8")
 

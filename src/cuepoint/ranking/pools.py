@@ -225,7 +225,8 @@ def _best_of_block(
 def pool_candidates(
     corpus: CorpusEncoding, pools: Sequence[Sequence[str]], scores: Tensor | None = None
 ) -> Candidates:
-    """Every video of each pool, by row; `scores` (Q, V) are what a retriever says of them (None: zeros).
+    """Every video of each pool that is not silent, by row; `scores` (Q, V) are what a retriever says of them
+    (None: zeros).
 
     Raises UsageError for a pool without videos and for a video that is not in the corpus.
     """
@@ -237,7 +238,7 @@ def pool_candidates(
     rows = np.zeros((len(known), width), np.int64)
     real = np.zeros((len(known), width), bool)
     for at, own in enumerate(known):
-        rows[at, : len(own)], real[at, : len(own)] = own, True
+        rows[at, : len(own)], real[at, : len(own)] = own, corpus.audible[own]
     placed = torch.from_numpy(rows)
     said = torch.zeros(placed.shape) if scores is None else scores.gather(1, placed.to(scores.device))
     return Candidates(

@@ -56,6 +56,10 @@ class Ranker:
     their score. Order is total: score, then video, start, end. It does not depend on how queries and videos
     were put into blocks.
 
+    A video of which the system that chooses reads nothing (no words, for one that reads subtitles alone) is
+    no answer: what it scores is the same whatever is in it. Only where it is given (SVMR) its moments are
+    scored.
+
     In pools (MVMR) suppression looks at all spans of every video, so that as many moments survive as are
     asked for, and not only at the `spans_before_nms` best (`pools.py`).
 
@@ -185,7 +189,7 @@ class Ranker:
             scores = torch.zeros((len(names), len(self.corpus)), device=device_of(self.trained.model))
         else:
             scores = self._video_scores(encoding, queries, numbers, names)
-        allowed = None if pools is None else self._allowed(names, pools)
+        allowed = self._allowed(names, pools)
         count, most = self.decoding.top_videos, None if pools is None else widest(names, pools)
         if most is not None:
             # A system that does not choose videos looks into all of a pool.
@@ -214,13 +218,29 @@ class Ranker:
         asked = encoding if chooser is self else chooser._encoded(queries, numbers)
         return score_corpus(chooser.trained.model, asked, chooser.corpus)
 
-    def _allowed(self, names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> Tensor:
+    @property
+    def unfound(self) -> int:
+        """How many videos are never among the answers, because nothing of them is read by what chooses."""
+        return int((~self._findable).sum())
+
+    @property
+    def _findable(self) -> NDArray[np.bool_]:
+        """(V,) which videos may be answers: those that are not silent for what chooses them."""
+        if isinstance(self.retriever, VideoRun):
+            return np.ones(len(self.corpus), bool)
+        return (self.retriever or self).corpus.audible
+
+    def _allowed(self, names: Sequence[str], pools: Mapping[str, Sequence[str]] | None) -> Tensor | None:
+        """(Q, V) the videos that may be answers; None where all may."""
+        findable = torch.from_numpy(self._findable)
+        if pools is None:
+            return None if bool(findable.all()) else findable.expand(len(names), -1)
         allowed = torch.zeros((len(names), len(self.corpus)), dtype=torch.bool)
         for at, name in enumerate(names):
             allowed[
                 at, torch.from_numpy(self.corpus.rows_of(pools[name])) if name in pools else slice(None)
             ] = True
-        return allowed
+        return allowed & findable
 
     def _videos(self, names: Sequence[str], candidates: Candidates) -> RunBlock:
         found = candidates.scores > -torch.inf
