@@ -26,6 +26,7 @@ from cuepoint.training.retrieved import RetrievedNegatives
 from cuepoint.training.start import start
 from cuepoint.types import CuepointError, UsageError
 
+ROOT = Path(__file__).resolve().parents[2]
 CONQUER = (
     "model.system=conquer",
     "model.clusters=2",
@@ -100,6 +101,29 @@ def test_conquer_learns_from_the_negatives_of_a_list(tiny: Any, tmp_path: Path, 
     begun(tiny, tmp_path / "without", *CONQUER[:-1], "training.epochs=1")
     ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("run", "without"))
     assert any(name not in ours or not torch.equal(ours[name], one) for name, one in theirs.items())
+
+
+@pytest.mark.parametrize("folder", ["tvr", "simulated_charades"])
+def test_the_shipped_exclusive_conquer_trains(tiny: Any, tmp_path: Path, folder: str) -> None:
+    """At first its own video and 3 negatives are alike to it: a cross-entropy of log 4, times its weight."""
+    lists = write_list(tmp_path / "lists.jsonl")
+    settings = [
+        *("data.dataset=", "data.train=train.jsonl", "data.validation=", f"data.retrieved.lists={lists}"),
+        *("features.query=query.h5", "features.clip_seconds=2.0", "model.hidden=16", "model.heads=2"),
+        *("model.clusters=2", "model.span_hidden=8", "training.epochs=1", "training.batch_size=8"),
+    ]
+    path = ROOT / "experiments" / folder / "conquer_exclusive.toml"
+    settings += [f"features.streams.{name}=vision.h5" for name in load_experiment(path).features.streams]
+    losses: list[float] = []
+    outcome = start(
+        load_experiment(path, settings),
+        tiny.folder,
+        tmp_path / "run",
+        open_machine("cpu"),
+        show=lambda told: losses.append(told.losses["videos"]),
+    )
+    assert outcome.reason == "its one epoch"
+    assert losses[0] == pytest.approx(0.05 * np.log(4), rel=0.02)
 
 
 def test_a_trained_retriever_ranks_the_training_split_itself(

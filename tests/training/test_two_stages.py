@@ -165,6 +165,17 @@ def test_the_first_stage_of_a_seed_is_named_by_it(crocs: Any, tmp_path: Path) ->
     assert outcome.reason == "all 2 epochs"
 
 
+def test_a_first_stage_may_be_the_folder_beside_that_of_the_second(crocs: Any, tmp_path: Path) -> None:
+    begun(crocs, tmp_path / "one", *FIRST)
+    begun(crocs, tmp_path / "by_path", *SECOND, f"data.first_stage={tmp_path / 'one'}")
+    begun(crocs, tmp_path / "by_name", *SECOND, "data.first_stage=stage:one")
+    ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("by_path", "by_name"))
+    assert all(torch.equal(one, theirs[name]) for name, one in ours.items())
+    with pytest.raises(UsageError, match=r"'stage:none' is the folder .*none, and holds no trained system"):
+        begun(crocs, tmp_path / "more", *SECOND, "data.first_stage=stage:none")
+    assert not (tmp_path / "more").exists()
+
+
 def test_similar_videos_without_pairs_are_refused(crocs: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="pairs is missing"):
         begun(crocs, tmp_path / "one", *FIRST, "data.pairs=")

@@ -140,13 +140,14 @@ def start_stages(
         seeded = [(seed, staged.with_seed(seed)) for seed in different_seeds(seeds)]
         runs = [(one, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, one in seeded]
     check_stages(staged, features)
-    _check_folders(runs, resume=resume, of_seeds=seeds is not None)
+    if machine.writes:
+        _check_folders(runs, resume=resume, of_seeds=seeds is not None)
     outcomes: dict[str, list[Outcome]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
         for number, (name, experiment) in enumerate(run.stages.items(), 1):
             if tell and machine.writes:
                 tell(f"{before}stage {name} ({number} of {len(run.stages)})")
-            begun = resume and (folder / name / EXPERIMENT).exists()
+            begun = machine.agreed(resume and (folder / name / EXPERIMENT).exists())
             own = replace(machine, precision=experiment.training.precision)
             outcome = start(experiment, features, folder / name, own, resume=begun, show=show, tell=tell)
             outcomes[name].append(outcome)
