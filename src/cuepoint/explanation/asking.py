@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from cuepoint.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
 from cuepoint.explanation.told import Borders, Heard
 from cuepoint.models.decoding import Decoding, seconds_of, span_mask
-from cuepoint.models.protocol import Explainer, QueryEncoding, SpanScores
+from cuepoint.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import best_moments, can_localize
 from cuepoint.ranking.rank import System
@@ -21,6 +22,15 @@ from cuepoint.types import Moment
 
 # How tokenizers mark a piece that goes on a word (BERT), and one that begins it (SentencePiece, byte pairs).
 _GOES_ON, _BEGINS = "##", ("\u2581", "\u0120")
+
+
+@runtime_checkable
+class WeighsStreams(Protocol):
+    """A system that can say how much each stream counts in each clip."""
+
+    def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
+        """(P, T) by stream: shares that add up to 1 in each clip, for query p and video p."""
+        ...
 
 
 def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
@@ -65,8 +75,12 @@ def borders(trained: System, encoded: QueryEncoding, corpus: CorpusEncoding, vid
     if not can_localize(model):
         return None
     row = int(corpus.rows_of([video_id])[0])
+    video = corpus.take([row]).to(device_of(model))
+    shares: Named = {}
     with evaluating(model):
-        scores = model.score_spans(encoded, corpus.take([row]).to(device_of(model)))
+        scores = model.score_spans(encoded, video)
+        if isinstance(model, WeighsStreams):
+            shares = model.stream_shares(encoded, video)
     clips = int(scores.mask[0].sum())
     start, end = _probabilities(scores, clips, trained.decoding)
     seconds, duration = float(corpus.clip_seconds[row]), float(corpus.durations[row])
@@ -79,6 +93,9 @@ def borders(trained: System, encoded: QueryEncoding, corpus: CorpusEncoding, vid
         end.cpu().numpy(),
         trained.decoding.ends == "exclusive",
         _best(trained, encoded, corpus, video_id),
+        {stream: one[0, :clips].double().cpu().numpy() for stream, one in shares.items()}
+        if len(shares) > 1
+        else {},
     )
 
 

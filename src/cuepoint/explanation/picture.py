@@ -23,7 +23,7 @@ from cuepoint.types import Moment, UsageError
 SUFFIXES: Final = (".png", ".svg", ".pdf")
 _WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
 _DOTS = 100
-_BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH = 2.0, 0.27, 0.34, 0.32
+_BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH, _SHARE_HIGH = 2.0, 0.27, 0.34, 0.32, 0.2
 _START, _END, _TRUTH, _GREY, _INK = "#1f5fa8", "#c2571a", "#2f7d4f", "#6b6b6b", "#1b1f22"
 _LETTER, _SMALL, _WORD_HIGH, _GAP = 9.5, 7.5, 30.0, 9.0
 _SETTINGS: Final[dict[Any, Any]] = {
@@ -96,7 +96,9 @@ def _drawn(told: Explanation) -> Any:
     words = max(_words_high(one.heard, wide) for one in told.systems)
     borders = any(one.borders is not None for one in told.systems)
     rows = max((len(one.moments) for one in told.systems), default=0)
-    tall = [_HEAD_HIGH, words, (_TITLE_HIGH + _BORDERS_HIGH + 0.55) if borders else 0.0]
+    shares = max((len(one.borders.shares) for one in told.systems if one.borders is not None), default=0)
+    below = 0.55 + _SHARE_HIGH * shares + (0.1 if shares else 0.0)
+    tall = [_HEAD_HIGH, words, (_TITLE_HIGH + _BORDERS_HIGH + below) if borders else 0.0]
     high = head + sum(tall) + _TITLE_HIGH + _ROW_HIGH * (rows + 1) + 0.25
     sheet = _Sheet(Figure(figsize=(_WIDE, high)), _WIDE, high)
     sheet.write(_MARGIN, 0.22, "\n".join(title), fontsize=14, fontweight="bold", linespacing=1.25)
@@ -108,6 +110,8 @@ def _drawn(told: Explanation) -> Any:
             _draw_words(sheet, system.heard, left, top + tall[0], wide)
         if system.borders is not None:
             _draw_borders(sheet, system.borders, told, left, top + sum(tall[:2]), wide)
+            above = top + sum(tall[:2]) + _TITLE_HIGH + _BORDERS_HIGH + 0.45
+            _draw_shares(sheet, system.borders, _seen(system.borders, told), left, above, wide)
         _draw_moments(sheet, system.moments, told.truth, left, top + sum(tall), wide)
     return sheet.figure
 
@@ -201,8 +205,7 @@ def _draw_borders(
     for values, colour, name in ((borders.start, _START, "start"), (borders.end, _END, "end")):
         axes.stairs(values, edges, color=colour, linewidth=1.5, label=name)
         axes.stairs(values, edges, color=colour, alpha=0.15, fill=True)
-    seen = [told.duration or 0.0, last, *(one.end for one in told.truth_here)]
-    axes.set(xlim=(0, max(seen)), xlabel="seconds", ylabel="probability")
+    axes.set(xlim=(0, _seen(borders, told)), xlabel="seconds", ylabel="probability")
     axes.set_ylim(0, 1.08 * _most_probable(told))
     axes.legend(
         loc="lower left",
@@ -213,6 +216,27 @@ def _draw_borders(
         handlelength=1.4,
         columnspacing=1.2,
     )
+
+
+def _seen(borders: Borders, told: Explanation) -> float:
+    """Seconds of the video that are drawn."""
+    last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
+    return max(told.duration or 0.0, last, *(one.end for one in told.truth_here), 0.0)
+
+
+def _draw_shares(
+    sheet: _Sheet, borders: Borders, seconds: float, left: float, top: float, wide: float
+) -> None:
+    """A strip for each stream: the darker, the more it counts in a clip."""
+    edges = np.append(borders.low, max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3))
+    for number, (stream, values) in enumerate(borders.shares.items()):
+        above = top + number * _SHARE_HIGH
+        sheet.write(left, above + 0.02, _shortened(stream, 33, _SMALL), fontsize=_SMALL, color=_GREY)
+        axes = sheet.panel(left + 0.5, above, wide - 0.55, _SHARE_HIGH - 0.04)
+        axes.pcolormesh(edges, [0, 1], values[None], cmap="Greys", vmin=0, vmax=1)
+        axes.set(xlim=(0, seconds), xticks=[], yticks=[])
+        for side in axes.spines.values():
+            side.set_visible(False)
 
 
 def _most_probable(told: Explanation) -> float:

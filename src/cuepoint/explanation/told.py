@@ -6,7 +6,7 @@ Shapes: N words, T clips of one video.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,8 @@ class Borders:
     """Where a moment starts and ends in one video: probabilities (T,) of clips [low, high), in seconds.
 
     `start` and `end` each add up to 1. `exclusive` says that a moment ends where the clip of its end
-    begins, and not where it is over. `answered` is the system's best moment in this video.
+    begins, and not where it is over. `answered` is the system's best moment in this video. `shares` is, by
+    stream, how much each counts in each clip (T,), where a system weighs streams clip by clip: together 1.
     """
 
     low: Floats
@@ -70,6 +71,7 @@ class Borders:
     end: Floats
     exclusive: bool
     answered: Moment | None
+    shares: Mapping[str, Floats] = field(default_factory=dict)
 
     def of(self, moment: Moment) -> tuple[Place, Place]:
         """What start and end of a moment score."""
@@ -87,7 +89,19 @@ class Borders:
             "start_probability": _rounded(self.start, 5),
             "end_probability": _rounded(self.end, 5),
             "answered": None if self.answered is None else moment_to_json(self.answered),
+            **({"stream_shares": self._shares()} if self.shares else {}),
         }
+
+    def _shares(self) -> dict[str, list[float]]:
+        return {stream: _rounded(values, 4) for stream, values in self.shares.items()}
+
+    def share_line(self, moment: Moment) -> str:
+        """For people: how much each stream counts in a moment, on average."""
+        inside = (self.low < moment.end) & (self.high > moment.start)
+        if not inside.any():
+            return ""
+        means = {stream: float(values[inside].mean()) for stream, values in self.shares.items()}
+        return ", ".join(f"{stream} {_percent(share)}" for stream, share in means.items())
 
     def lines(self, moment: Moment) -> list[str]:
         """For people: how probable the borders of a moment are, and where the likeliest ones lie."""
@@ -174,6 +188,8 @@ class Explained:
             best = max((self.borders.answered.iou(one) for one in truth), default=None)
             overlap = "" if best is None else f" (IoU {best:.2f})"
             lines.append(f"  best in this video: {span(self.borders.answered)}{overlap}")
+            if self.borders.shares:
+                lines.append(f"  what counts there: {self.borders.share_line(self.borders.answered)}")
         for moment in truth:
             if moment.video_id == video_id:
                 lines += [f"  the truth {line}" for line in self.borders.lines(moment)]

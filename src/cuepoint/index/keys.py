@@ -72,7 +72,8 @@ class SystemKeys:
 class EncodedVideo:
     """One video as a trained system keeps it.
 
-    `rows` is how many rows it has on the system's grid before pooling, `duration` its seconds. `keys` are
+    `rows` is how many rows it has on the system's grid before pooling, 0 where the system reads nothing in it,
+    and then it has no keys and is never found; `duration` its seconds. `keys` are
     (K, D) by stream, `start` and `end` (K,) the seconds that each key stands for. `encoding` is what spans
     are scored by, `packed` the keys as they were made: bytes, which are not looked into here.
     """
@@ -140,13 +141,14 @@ def remove_keys(store: Store, info: SystemKeys) -> None:
 class Keys:
     """The keys and encodings of one trained system in one corpus.
 
-    Encodings that were read are remembered, `remembered_bytes` of them: open the keys anew where somebody
-    else may have changed them.
+    Encodings that were read are remembered, `remembered_bytes` of them, and so is which videos there are:
+    open the keys anew where somebody else may have changed them.
     """
 
     def __init__(self, store: Store, info: SystemKeys, *, remembered_bytes: int = REMEMBERED_BYTES) -> None:
         self._store = store
         self._remembered = _Remembered(remembered_bytes)
+        self._all: list[str] | None = None
         self.info = info
 
     def describe(self, info: SystemKeys) -> None:
@@ -163,12 +165,17 @@ class Keys:
         """How many videos are encoded."""
         return self._store.count_side(self.info.encodings)
 
+    def unread(self) -> int:
+        """In how many of the encoded videos the system reads nothing."""
+        rows = self._store.read_side(self.info.encodings, ["rows"])["rows"].to_pylist()
+        return rows.count(0)
+
     def put(self, videos: Sequence[EncodedVideo]) -> None:
         """Write videos; what was there of them goes."""
         if not videos:
             return
         ids = [video.video_id for video in videos]
-        self._remembered.forget()
+        self._forget()
         with self._store.writing():
             self._store.replace_in_side(self.info.encodings, ids, None)
             for stream, width in self.info.streams.items():
@@ -178,7 +185,7 @@ class Keys:
 
     def forget(self, video_ids: Sequence[str]) -> None:
         """Drop videos that are no longer in the corpus."""
-        self._remembered.forget()
+        self._forget()
         with self._store.writing():
             for begin in range(0, len(video_ids), 1000):
                 part = video_ids[begin : begin + 1000]
@@ -192,17 +199,25 @@ class Keys:
         return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids)
 
     def encodings(self, video_ids: Sequence[str] | None = None, *, with_keys: bool = True) -> list[KeptVideo]:
-        """What is kept of some videos (None: all), in order of `video_ids`; without those not encoded."""
+        """What is kept of some videos (None: all), in order of `video_ids`.
+
+        Left out are those not encoded, and those in which the system reads nothing.
+        """
         if video_ids is None:
-            kept = self._read(None, with_keys)
-            return [kept[name] for name in sorted(kept)]
+            if self._all is None:
+                self._all = sorted(self.marks())
+            video_ids = self._all
         kept = self._remembered.those(video_ids, with_keys=with_keys)
         missing = [name for name in video_ids if name not in kept]
         if missing:
             read = self._read(missing, with_keys)
             self._remembered.put(read.values())
             kept |= read
-        return [kept[name] for name in video_ids if name in kept]
+        return [kept[name] for name in video_ids if name in kept and kept[name].rows]
+
+    def _forget(self) -> None:
+        self._remembered.forget()
+        self._all = None
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:
         columns = ["video_id", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]
