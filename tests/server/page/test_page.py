@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -580,9 +580,47 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     expect(page.locator("#beneath")).to_contain_text("cuepoint index")
 
 
-def test_the_page_is_small_and_holds_no_script_or_style_in_its_html() -> None:
-    files = sorted(PAGE.iterdir())
-    assert sum(file.stat().st_size for file in files) < 100_000
+# Bytes that a browser fetches before anything was done, and all that it can come to fetch.
+FIRST_LOAD, WHOLE_PAGE = 100_000, 125_000
+
+
+def first_load() -> set[Path]:
+    """The page's HTML, what it names, and what the scripts among that import at once."""
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    left = {PAGE / name for name in re.findall(r'(?:href|src)="static/([^"]+)"', html)}
+    found = {PAGE / "index.html"}
+    while left:
+        file = left.pop()
+        found.add(file)
+        if file.suffix == ".js":
+            imports = re.findall(r'^import [^;(]*?"\./([^"]+)";', file.read_text(encoding="utf-8"), re.M)
+            left |= {PAGE / name for name in imports} - found
+    return found
+
+
+def size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def test_what_a_browser_fetches_at_first_is_small_and_so_is_all_of_the_page() -> None:
+    files = {file for file in PAGE.iterdir() if file.is_file()}
+    late = files - first_load()
+    assert {file.name for file in late} == {"compare.js", "compare.css", "why.js"}
+    assert size_of(files - late) < FIRST_LOAD
+    assert size_of(files) < WHOLE_PAGE
+
+
+def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address: str) -> None:
+    asked: set[str] = set()
+    page.on("request", lambda request: asked.add(urlsplit(request.url).path))
+    search(page, address, "crown jewels")
+    static = {path.removeprefix("/static/") for path in asked if path.startswith("/static/")}
+    # A browser without a window asks for no icon.
+    assert static | {"index.html", "favicon.svg"} == {file.name for file in first_load()}
+    expect(page.get_by_role("button", name="Compare")).to_be_hidden()
+
+
+def test_the_page_holds_no_script_or_style_in_its_html() -> None:
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://", html)
     for script in PAGE.glob("*.js"):
@@ -672,16 +710,16 @@ def test_all_text_stands_out_from_what_is_behind_it(
     search(page, address, "words")
     page.locator("#tail summary").click()
     page.unroute("**/api/search?*")
-    weak: list[str] = page.evaluate(_WEAK_TEXT)
+    weak: list[str] = page.evaluate(WEAK_TEXT)
     open_first(page, address, "crown jewels")
     page.keyboard.press("w")
     expect(page.locator("#why-title")).to_be_visible()
-    weak += page.evaluate(_WEAK_TEXT)
+    weak += page.evaluate(WEAK_TEXT)
     assert not weak
 
 
 # Contrast as WCAG 2 counts it; colours are solid here except over pictures, which have a dark sheet.
-_WEAK_TEXT = """() => {
+WEAK_TEXT = """() => {
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
     .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))

@@ -3,7 +3,7 @@
 import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { keyOf, momentCard, videoCard, waiting } from "./results.js";
-import { counted, length, make, thresholds } from "./words.js";
+import { counted, length, make, sentence, thresholds } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
@@ -12,8 +12,8 @@ const PAGE = 12;
 const CLOSEST = 3;
 const FILTERS = ["within", "stream", "model", "min", "after", "before"];
 
-/** What is asked and what is open; `v`, `s`, `e` are the open video and moment. */
-let state = { q: "", v: "", s: null, e: null };
+/** What is asked and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
+let state = { q: "", v: "", s: null, e: null, vs: null };
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
 let shown = null;
 let asking = new AbortController();
@@ -39,6 +39,8 @@ function readAddress() {
   const read = { q: asked.get("q") ?? "", v: asked.get("v") ?? "", s: seconds("s"), e: seconds("e") };
   for (const name of FILTERS) read[name] = asked.get(name) ?? "";
   if (!(Number(read.min) > 0)) read.min = "";
+  const vs = asked.getAll("vs");
+  read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
   if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
   return read;
 }
@@ -50,6 +52,7 @@ function addressOf(wanted) {
     asked.set("s", wanted.s.toFixed(3));
     asked.set("e", wanted.e.toFixed(3));
   }
+  for (const name of wanted.vs ?? []) asked.append("vs", name);
   const tail = asked.toString();
   return location.pathname + (tail ? `?${tail}` : "");
 }
@@ -67,14 +70,16 @@ function go(changes, { replace = false, quiet = false } = {}) {
 async function follow(next, { focus = true } = {}) {
   const another = shown === null || questionOf(next) !== shown.question;
   const wasOpen = player.isOpen ? state : null;
+  const compared = state.vs;
   state = next;
   fillForm();
   document.title = next.q ? `${next.q} – cuepoint` : "cuepoint";
   document.body.classList.toggle("watching", Boolean(next.v));
   if (!next.v) {
     player.close();
-    if (wasOpen && focus && !another) (linkOf(wasOpen.v, wasOpen.s) ?? byId("results")).focus();
+    if (wasOpen && focus && !another) (comparison?.linkOf(wasOpen) ?? linkOf(wasOpen.v, wasOpen.s) ?? byId("results")).focus();
   }
+  if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
   // The answer is not waited for: a link to a moment opens its video at once.
   const answered = another ? search() : Promise.resolve();
   if (next.v) {
@@ -85,6 +90,22 @@ async function follow(next, { focus = true } = {}) {
   }
   markOpen();
   await answered;
+}
+
+/** Two systems side by side: a script of its own, fetched when it is first opened. */
+let [comparison, fetching] = [null, null];
+async function compare(focus) {
+  const hooks = { go, linkTo: (to) => addressOf({ ...state, ...to }), parametersOf, systems, say };
+  try {
+    fetching ??= import("./compare.js").then((script) => script.opened(hooks));
+    comparison = await fetching;
+  } catch {
+    showFault(new Error("The comparison could not be loaded. Is `cuepoint serve` still running?"), () => location.reload());
+    return;
+  }
+  document.body.classList.toggle("comparing", Boolean(state.vs));
+  comparison.show(state, focus);
+  if (focus && !state.vs) byId("compare").focus();
 }
 
 const questionOf = (of) => JSON.stringify(["q", ...FILTERS].map((name) => of[name] ?? ""));
@@ -130,17 +151,33 @@ async function search() {
 async function searchMoments(mine, signal) {
   const told = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const measured = mine.model ? null : told.calibration ?? (await measuredOnce());
+  const measured = mine.model ? null : told.calibration ?? (await statsOnce()).calibration;
   if (signal.aborted) return;
   showRates(measured);
   Object.assign(shown, told, { data: told.data ?? [], question: shown.question });
   showAnswer();
+  void offerComparison();
   if (state.v) bindOpen();
 }
 
-/** What `cuepoint calibrate` measured of this corpus; null where it did not. */
-let measured;
-const measuredOnce = () => (measured ??= ask("stats").then((stats) => stats.calibration ?? null, () => null));
+/** Numbers of this corpus; none where the server does not tell them. */
+let stats;
+const statsOnce = () => (stats ??= ask("stats").catch(() => { stats = null; return {}; }));
+
+/** The systems that can be asked; "" is the streams' own search. */
+const systems = async () => ["", ...((await statsOnce()).models ?? [])];
+
+async function offerComparison() {
+  const all = await systems();
+  byId("compare").hidden = !shown.isSearch || all.length < 2;
+}
+
+/** Compare the system that is chosen with another one, two trained ones where there are so many. */
+async function openComparison() {
+  const models = (await systems()).slice(1);
+  const first = state.model || (models.length > 1 ? models[0] : "");
+  go({ vs: [first, models.find((name) => name !== first) ?? ""] });
+}
 
 /** How often the three answers are wrong here, and where one ends and the next begins. */
 function showRates(told) {
@@ -209,7 +246,7 @@ function head(answer, beneath = "") {
   byId("answer").textContent = answer;
   byId("beneath").textContent = beneath;
   byId("fault").hidden = true;
-  say([answer, beneath].filter(Boolean).join(" "));
+  if (!state.vs) say([answer, beneath].filter(Boolean).join(" "));
 }
 
 function showWaiting() {
@@ -218,6 +255,7 @@ function showWaiting() {
   byId("fault").hidden = byId("rates").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
   byId("answer").textContent = shown.isSearch ? "Searching…" : "";
   byId("beneath").textContent = "";
+  if (!shown.isSearch) byId("compare").hidden = true;
   // Grey cards only where the answer takes long enough to be waited for.
   clearTimeout(waitsUntilAnswer);
   const mine = shown;
@@ -252,7 +290,6 @@ function showAnswer() {
   showCards();
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 const filtered = (of) => FILTERS.some((name) => of[name]);
 
 /** What stands out is shown; what chance finds as easily is behind one more click. */
@@ -264,7 +301,7 @@ function showCards() {
   };
   const cardOf = (found, row) => momentCard(found, {
     answer, query: state.q, dim: answer === "no_match" || isTail(found, row),
-    href: addressOf({ ...state, v: found.video_id, s: found.start, e: found.end }),
+    href: addressOf({ ...state, vs: null, v: found.video_id, s: found.start, e: found.end }),
   });
   const cards = data.map(cardOf);
   const tail = data.map(isTail);
@@ -378,7 +415,7 @@ function step(by) {
 function openLink(link, options) {
   const asked = new URL(link.href).searchParams;
   const seconds = (name) => (asked.has(name) ? Number(asked.get(name)) : null);
-  go({ v: asked.get("v"), s: seconds("s"), e: seconds("e") }, options);
+  go({ v: asked.get("v"), s: seconds("s"), e: seconds("e"), model: asked.get("model") ?? "" }, options);
 }
 
 // Wiring ---------------------------------------------------
@@ -388,6 +425,7 @@ function submit(event) {
   const changes = { q: byId("query").value.trim(), v: "", s: null, e: null };
   for (const name of FILTERS) changes[name] = byId(name).value.trim();
   if (changes.min === "0") changes.min = "";
+  if (!changes.q) changes.vs = null;
   const same = questionOf({ ...state, ...changes }) === shown?.question;
   go(changes);
   if (same && byId("results").dataset.answer === "fault") void search();
@@ -410,6 +448,8 @@ function closeTop() {
     byId("why").focus();
   } else if (player.isOpen) {
     go({ v: "", s: null, e: null });
+  } else if (state.vs) {
+    go({ vs: null });
   } else {
     return false;
   }
@@ -458,7 +498,7 @@ function key(event) {
 async function fillFilters() {
   // Conveniences: without them the fields can still be typed into.
   try {
-    const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), ask("stats")]);
+    const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce()]);
     byId("videos").replaceChildren(...videos.data.map((video) =>
       make("option", { value: video.video_id }, video.title || video.video_id)));
     const choices = { stream: Object.keys(stats.streams), model: stats.models };
@@ -480,6 +520,7 @@ function listen() {
   byId("min").addEventListener("input", showMin);
   byId("more").addEventListener("click", () => void more());
   byId("tail").addEventListener("toggle", showMore);
+  byId("compare").addEventListener("click", () => void openComparison());
   byId("close").addEventListener("click", () => go({ v: "", s: null, e: null }));
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));

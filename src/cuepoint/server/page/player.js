@@ -3,7 +3,6 @@
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
 import { Timeline } from "./timeline.js";
 import { clock, day, length, make, marker, readClock, span } from "./words.js";
-import { explained } from "./why.js";
 
 const byId = (id) => document.getElementById(id);
 // Cues are read in pieces: a day of film has tens of thousands.
@@ -466,7 +465,9 @@ export class Player {
     if (!this.opened.query) return;
     this.#tell("Asking…");
     try {
-      const told = explained(await this.#reasons(this.opening.signal), this.hooks.linkTo);
+      const reasons = await this.#reasons(this.opening.signal);
+      const { explained } = await import("./why.js");
+      const told = explained(reasons, this.hooks.linkTo);
       this.#tell("");
       byId("why-title").textContent = told.title;
       byId("why-body").replaceChildren(...told.body);

@@ -347,7 +347,7 @@ const surprise = (confidence) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9
 const scaleOf = (curve) => curve.confidence.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
 
 /** A clip's height in 0..1: how surprising it is, or where it lies between the lowest and highest score. */
-function heights(curve) {
+export function heights(curve) {
   if (isMeasured(curve)) {
     const scale = scaleOf(curve);
     return (row) => surprise(curve.confidence[row]) / scale;

@@ -20,7 +20,7 @@ export function explained(why, linkTo) {
 }
 
 /** The words that a trained system heeded, shaded by how much; then where it sees start and end. */
-function heardParts({ heard, said }) {
+export function heardParts({ heard, said }) {
   const rows = Object.entries(heard?.weights ?? {}).map(([stream, weights]) =>
     make("p", { class: "why-stream" }, make("strong", {}, stream), ...heard.words.flatMap((word, at) => {
       const part = make("span", { class: "heard" }, word, make("small", {}, ` ${Math.round(100 * weights[at])}%`));

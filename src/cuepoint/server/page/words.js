@@ -64,6 +64,8 @@ export function day(text) {
 
 export const counted = (number, one, many = one + "s") => `${number} ${number === 1 ? one : many}`;
 
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
 /** Never rounded up: what is no match must not look like one. */
 export function percent(confidence) {
   if (confidence === null || confidence === undefined) return "?";

@@ -1,0 +1,408 @@
+// Two systems side by side for one question: words that count, start and end, best moments.
+// This script and its styles are fetched when a comparison is first opened.
+
+import { keyOf, momentCard, waiting } from "./results.js";
+import { ask, ofVideo } from "./server.js";
+import { heights } from "./timeline.js";
+import { heardParts } from "./why.js";
+import { clock, counted, draw, make, sentence, span } from "./words.js";
+
+// Best moments of each; and the overlap (IoU) from which two are the same, as in `explanation/told.py`.
+const BEST = 10;
+const SAME = 0.5;
+const SIDES = [0, 1];
+const WIDE = 1000;
+const LANE = 100;
+const MOST_STEPS = 600;
+const ANSWERS = { match: "Found", unsure: "Not sure", no_match: "Not in here" };
+
+const nameOf = (system) => system || "the usual search";
+const isAbort = (error) => error.name === "AbortError";
+
+/** The comparison, styled. `hooks`: go(changes), linkTo(changes), parametersOf(state), systems(), say(text). */
+export function opened(hooks) {
+  const sheet = make("link", { rel: "stylesheet", href: "static/compare.css" });
+  return new Promise((resolve, reject) => {
+    sheet.addEventListener("load", () => resolve(new Comparison(hooks)));
+    sheet.addEventListener("error", reject);
+    document.head.append(sheet);
+  });
+}
+
+function shareOf(one, other) {
+  if (one.video_id !== other.video_id) return 0;
+  const shared = Math.max(0, Math.min(one.end, other.end) - Math.max(one.start, other.start));
+  return shared / (one.end - one.start + other.end - other.start - shared);
+}
+
+/** The best ranked result that is the same moment; undefined where none is. */
+const sameIn = (found, moment) => found.find((one) => shareOf(one, moment) >= SAME - 1e-9);
+
+class Comparison {
+  constructor(hooks) {
+    this.hooks = hooks;
+    this.question = null;
+    this.asking = new AbortController();
+    this.title = make("h1", { class: "answer", tabindex: -1, id: "compare-title" }, "Side by side");
+    this.summary = make("p", { class: "beneath" });
+    this.columns = SIDES.map((side) => new Column(this, side));
+    this.root = make("section", { class: "found compare", id: "comparison", tabindex: -1, "aria-labelledby": "compare-title", hidden: true, keydown: (event) => this.#key(event) },
+      make("div", { class: "answer-line" }, this.title,
+        make("button", { type: "button", click: () => hooks.go({ vs: null }) }, "Back to results")),
+      this.summary,
+      make("div", { class: "columns" }, ...this.columns.map((column) => column.root)));
+    document.getElementById("results").after(this.root);
+  }
+
+  /** Show what a state compares, or nothing; what is already shown is not asked again. */
+  show(state, focus) {
+    this.state = state;
+    this.root.hidden = !state.vs;
+    document.querySelector(".skip").setAttribute("href", state.vs ? "#comparison" : "#results");
+    const question = state.vs && JSON.stringify([state.vs, { ...this.hooks.parametersOf(state), model: "" }]);
+    const another = question !== this.question;
+    this.question = question;
+    if (another) this.asking.abort();
+    if (!question) return;
+    if (another) void this.#ask();
+    else this.#follow();
+    if (focus) this.title.focus();
+  }
+
+  /** The moment that is open, to go back to; null where nothing is compared. */
+  linkOf() {
+    return this.root.hidden ? null : this.root.querySelector("[aria-current]") ?? this.title;
+  }
+
+  again() {
+    this.question = null;
+    this.show(this.state, true);
+  }
+
+  other(column) {
+    return this.columns[1 - column.side];
+  }
+
+  /** Another system on one side; the one that is on the other side changes places with it. */
+  take(side, system) {
+    const vs = [...this.state.vs];
+    if (vs[1 - side] === system) vs[1 - side] = vs[side];
+    vs[side] = system;
+    this.hooks.go({ vs });
+  }
+
+  async #ask() {
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    const onWait = (seconds) => { this.summary.textContent = `The server is busy. Asking again in ${seconds} s.`; };
+    this.summary.textContent = "Asking both…";
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      for (const column of this.columns) column.wait(this.state.vs[column.side]);
+      const systems = await this.hooks.systems();
+      if (signal.aborted) return;
+      for (const column of this.columns) column.offer(new Set([...systems, ...this.state.vs]));
+      await Promise.all(this.columns.map((column) => column.search(this.state, signal, onWait)));
+      this.#choose();
+      await Promise.all(this.columns.map((column) => column.tell(signal)));
+      if (signal.aborted) return;
+      for (const column of this.columns) column.show();
+      this.#drawBoth();
+      this.#mark();
+      this.#summarize();
+      this.root.removeAttribute("aria-busy");
+    } catch (error) {
+      if (!isAbort(error)) throw error;
+    }
+  }
+
+  /** First that which is open, else the best; where a system finds nothing, what the other one finds. */
+  #choose() {
+    for (const column of this.columns) {
+      column.chosen = this.#openIn(column) ?? column.found[0] ?? this.other(column).found[0] ?? null;
+    }
+  }
+
+  /** The result of a column that the player has open. */
+  #openIn(column) {
+    const { v, s, e, model } = this.state;
+    if (!v || s === null || column.system !== model) return undefined;
+    const open = { video_id: v, start: s, end: e };
+    return column.found.find((one) => keyOf(one) === keyOf(open)) ?? sameIn(column.found, open);
+  }
+
+  #follow() {
+    this.#mark();
+    for (const column of this.columns) {
+      const open = this.#openIn(column);
+      if (open && column.chosen !== open) void this.choose(column, open);
+    }
+  }
+
+  /** Tell start and end of another moment in a column. */
+  async choose(column, moment) {
+    column.chosen = moment;
+    this.#mark();
+    try {
+      await column.tell(this.asking.signal, moment);
+      if (column.chosen !== moment) return;
+      this.#drawBoth();
+      this.hooks.say(`${nameOf(column.system)}: ${column.caption()}. ${column.told?.said.join(" ") ?? column.fault}`);
+    } catch (error) {
+      if (!isAbort(error)) throw error;
+    }
+  }
+
+  /** Both with one scale: a probability is as high here as there. */
+  #drawBoth() {
+    const top = Math.max(0, ...this.columns.map((column) => column.most()));
+    for (const column of this.columns) column.draw(top);
+  }
+
+  #mark() {
+    for (const column of this.columns) column.mark(this.#openIn(column));
+  }
+
+  #summarize() {
+    const [one, two] = this.columns;
+    const both = one.found.filter((found) => sameIn(two.found, found)).length;
+    this.summary.textContent = one.found.length && two.found.length
+      ? `${both || "None"} of the ${counted(one.found.length, "best moment")} of ${nameOf(one.system)} ${both === 1 ? "is" : "are"} among those of ${nameOf(two.system)} (with half of the time shared, or more). Scores are each system's own; only their order means something.`
+      : "";
+    this.hooks.say(`Side by side. ${this.summary.textContent}`);
+  }
+
+  /** Arrows go through a column and from one to the other. */
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !event.target.matches?.(".card-link")) return;
+    const letters = this.state.v ? {} : { j: 1, k: -1 };
+    const step = { ArrowDown: 1, ArrowUp: -1, ...letters }[event.key] ?? 0;
+    const side = { ArrowLeft: 0, ArrowRight: 1 }[event.key];
+    if (!step && side === undefined) return;
+    event.preventDefault();
+    const own = this.columns.find((column) => column.links.includes(event.target));
+    const { links } = this.columns[side ?? own.side];
+    links[Math.min(links.length - 1, Math.max(0, own.links.indexOf(event.target) + step))]?.focus();
+  }
+}
+
+/** One system: what it answers, and what it makes of the moment that is chosen. */
+class Column {
+  constructor(comparison, side) {
+    Object.assign(this, { comparison, side, system: "", found: [], links: [], chosen: null, about: null, told: null });
+    const button = (text, label, step) =>
+      make("button", { type: "button", class: "round", "aria-label": label, click: () => this.#step(step) }, text);
+    this.select = make("select", { change: () => comparison.take(side, this.select.value) });
+    this.name = make("h2", { class: "unseen" });
+    this.answer = make("div", { class: "column-answer quiet" });
+    this.words = make("div", { class: "why" });
+    this.said = make("figcaption", { class: "quiet" });
+    this.less = button("‹", "Start and end of the moment before", -1);
+    this.more = button("›", "Start and end of the next moment", 1);
+    this.both = make("button", { type: "button", click: () => this.#inBoth() }, "Show in both");
+    this.named = make("p", { class: "along-name" });
+    this.heading = make("h3");
+    this.plot = make("div", { class: "along-plot", role: "img" });
+    this.along = make("figure", { class: "along" }, 
+      make("div", { class: "along-steps" }, this.heading, this.less, this.more, this.both), this.named, this.plot, this.said);
+    this.list = make("ol", { class: "cards" });
+    this.root = make("section", { class: "column" },
+      make("div", { class: "column-head" }, this.name, make("label", {}, side ? "Second system" : "First system", this.select)),
+      this.answer, this.words, this.along, this.list);
+  }
+
+  /** Grey until a system has answered. */
+  wait(system) {
+    Object.assign(this, { system, found: [], links: [], chosen: null, about: null, told: null, fault: "" });
+    this.offer(new Set([system]));
+    this.root.setAttribute("aria-label", nameOf(system));
+    this.name.textContent = nameOf(system);
+    this.heading.textContent = system ? "Start and end" : "How well it fits";
+    this.root.classList.add("waits");
+    this.answer.replaceChildren();
+    this.words.replaceChildren();
+    this.list.setAttribute("aria-label", `Best moments of ${nameOf(system)}`);
+    this.list.replaceChildren(...waiting(3));
+  }
+
+  offer(systems) {
+    this.select.replaceChildren(...[...systems].map((name) => make("option", { value: name }, nameOf(name))));
+    this.select.value = this.system;
+  }
+
+  async search(state, signal, onWait) {
+    const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, k: BEST, page_limit: BEST };
+    this.query = parameters.query;
+    // A trained system has streams of its own; the server would refuse.
+    this.skips = this.system && state.stream ? [`The filter “${state.stream}” is for the usual search only.`] : [];
+    if (this.system) parameters.stream = "";
+    this.fails = null;
+    try {
+      this.reply = await ask("search", parameters, { signal, onWait });
+      this.found = this.reply.data;
+    } catch (error) {
+      if (isAbort(error)) throw error;
+      this.fails = error.message;
+    }
+  }
+
+  /** Ask about the chosen moment; `told` is null where that fails, and `fault` says why. */
+  async tell(signal, moment = this.chosen) {
+    if (!moment || this.fails) return;
+    this.along.setAttribute("aria-busy", "true");
+    let [told, fault] = [null, ""];
+    try {
+      told = await this.#reasons(moment, signal);
+    } catch (error) {
+      if (isAbort(error)) throw error;
+      fault = error.message;
+    }
+    // Another one may have been chosen meanwhile.
+    if (moment === this.chosen) {
+      Object.assign(this, { about: moment, told, fault });
+      this.along.removeAttribute("aria-busy");
+    }
+  }
+
+  async #reasons({ video_id: id, start, end }, signal) {
+    const { query, system } = this;
+    if (system) return ask("explain", { query, model: system, moment: `${id}@${start.toFixed(3)}-${end.toFixed(3)}`, k: 1 }, { signal });
+    const { curves } = await ask(ofVideo(id, "/curves"), { query }, { signal });
+    return { heard: null, curves, said: [] };
+  }
+
+  show() {
+    this.root.classList.remove("waits");
+    this.root.classList.toggle("fails", Boolean(this.fails));
+    if (this.fails) {
+      this.answer.replaceChildren(make("div", { class: "fault", role: "alert" }, make("p", {}, this.fails),
+        make("button", { type: "button", click: () => this.comparison.again() }, "Try again")));
+      this.list.replaceChildren();
+      return;
+    }
+    const { answer, doubt, notes } = this.reply;
+    const head = this.found.length ? ANSWERS[answer] : "Finds nothing for this question";
+    this.answer.replaceChildren(make("p", {}, sentence(doubt && this.found.length ? `${head}: ${doubt}` : head)),
+      ...[...notes, ...this.skips].filter((note) => note !== doubt).map((note) => make("p", {}, sentence(note))));
+    this.along.hidden = !this.chosen;
+    this.words.replaceChildren(make("h3", {}, "Words that count"), ...this.#heard());
+    const cards = this.found.map((found) => this.#card(found, answer));
+    this.links = cards.map((card) => card.querySelector(".card-link"));
+    this.list.replaceChildren(...cards);
+  }
+
+  #heard() {
+    if (this.told?.heard) return heardParts({ heard: this.told.heard, said: [] });
+    const why = this.fault || (!this.told ? "They are told of a moment, and there is none."
+      : this.system ? "This system tells no word weights." : "The usual search weighs no words.");
+    return [make("p", { class: "quiet" }, why)];
+  }
+
+  #card(found, answer) {
+    const other = this.comparison.other(this);
+    const href = this.comparison.hooks.linkTo({ v: found.video_id, s: found.start, e: found.end, model: this.system });
+    const card = momentCard(found, { answer, query: this.query, href, dim: answer === "no_match" });
+    const same = sameIn(other.found, found);
+    // What nobody measured is said once, above.
+    if (found.confidence === null) card.querySelector(".badge").remove();
+    card.querySelector(".card-head").after(
+      make("span", { class: "place" }, make("span", {}, span(found.start, found.end)), " ", make("span", {}, `score ${found.score.toFixed(3)}`)),
+      same ? make("span", { class: "badge same" }, `= ${same.rank}. of ${nameOf(other.system)}`) : "");
+    return card;
+  }
+
+  /** Which result is open in the player, and which one's start and end are shown. */
+  mark(open) {
+    this.links.forEach((link, at) => {
+      link.classList.toggle("chosen", this.found[at] === this.chosen);
+      if (this.found[at] === open) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    });
+  }
+
+  #step(by) {
+    const to = this.#place() + by;
+    if (this.found[to]) void this.comparison.choose(this, this.found[to]);
+  }
+
+  /** Where the chosen moment stands in the own list; -1 where it does not. */
+  #place() {
+    return this.found.indexOf(this.chosen && (this.found.includes(this.chosen) ? this.chosen : sameIn(this.found, this.chosen)));
+  }
+
+  #inBoth() {
+    const other = this.comparison.other(this);
+    if (this.chosen && !other.fails) void this.comparison.choose(other, this.chosen);
+  }
+
+  /** "3. Film 0:10.0 – 0:14.0", and where it stands if it is the other system's. */
+  caption() {
+    const { about, found } = this;
+    if (!about) return "";
+    const said = `${about.title || about.video_id} ${span(about.start, about.end)}`;
+    if (found.includes(about)) return `${about.rank}. ${said}`;
+    const same = sameIn(found, about);
+    return `${said} (${same ? `here ${same.rank}.` : "not among the best here"})`;
+  }
+
+  /** The highest probability of start and end; 0 where there is none. */
+  most() {
+    const curves = this.system ? Object.values(this.told?.curves ?? {}) : [];
+    return curves.reduce((most, { score }) => score.reduce((high, one) => Math.max(high, one), most), 0);
+  }
+
+  /** Start and end along the video, the highest lane `top`. */
+  draw(top) {
+    const at = this.#place();
+    this.less.setAttribute("aria-disabled", String(!this.found[at - 1]));
+    this.more.setAttribute("aria-disabled", String(!this.found[at + 1]));
+    this.both.setAttribute("aria-disabled", String(!this.chosen || Boolean(this.comparison.other(this).fails)));
+    this.named.textContent = this.caption();
+    const curves = Object.entries(this.told?.curves ?? {});
+    this.plot.hidden = !curves.length;
+    if (curves.length) this.#plot(curves, top);
+    const scale = this.system ? `Full height: ${percentOf(top)}.` : "What each place of the video scores, stream by stream.";
+    const none = this.fault || (this.told ? "This system finds no start and end in a video." : "Nothing is chosen.");
+    this.said.replaceChildren(...(curves.length ? [...this.told.said, scale] : [none]).map((line) => make("p", {}, line)));
+  }
+
+  #plot(curves, top) {
+    const { start, end } = this.about;
+    const until = curves.reduce((last, [, curve]) => Math.max(last, curve.end.at(-1) ?? 0), end);
+    const lanes = draw("svg", { class: "lanes", viewBox: `0 0 ${WIDE} ${curves.length * LANE}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+    curves.forEach(([, curve], row) => {
+      const height = this.system ? (at) => curve.score[at] / (top || 1) : heights(curve);
+      lanes.append(draw("path", { class: "floor", d: `M0 ${(row + 1) * LANE}H${WIDE}` }),
+        draw("path", { class: `curve stream-${row % 4}`, d: pathOf(curve, height, (row + 1) * LANE, until) }));
+    });
+    const names = make("div", { class: "lane-names" }, ...curves.map(([name], row) => make("span", { class: `lane-name stream-${row % 4}` }, name)));
+    const band = make("div", { class: "span" });
+    band.style.left = `${(100 * start) / until}%`;
+    band.style.width = `${(100 * (end - start)) / until}%`;
+    this.plot.style.setProperty("--lanes", curves.length);
+    this.plot.replaceChildren(band, lanes, names,
+      make("span", { class: "along-end", "aria-hidden": "true" }, make("span", {}, clock(0, 0)), make("span", {}, clock(until, 0))));
+    this.plot.setAttribute("aria-label", `Along ${clock(until, 0)} of video: ${curves.map(([name, curve]) => this.#highest(name, curve)).join("; ")}`);
+  }
+
+  #highest(name, { start, score }) {
+    const at = score.reduce((best, one, row) => (one > score[best] ? row : best), 0);
+    return `${name} is highest at ${clock(start[at])}${this.system ? ` (${percentOf(score[at])})` : ""}`;
+  }
+}
+
+const percentOf = (share) => `${(100 * share).toFixed(share < 0.095 ? 1 : 0)} %`;
+
+/** A step for each clip; of many clips the highest of neighbours. */
+function pathOf({ start, end, score }, height, bottom, until) {
+  const joined = Math.ceil(score.length / MOST_STEPS);
+  const across = (seconds) => ((seconds / until) * WIDE).toFixed(1);
+  let path = "";
+  for (let first = 0; first < score.length; first += joined) {
+    const last = Math.min(score.length, first + joined) - 1;
+    let most = 0;
+    for (let at = first; at <= last; at += 1) most = Math.max(most, height(at));
+    path += `M${across(start[first])} ${bottom}V${(bottom - 2 - most * (LANE - 27)).toFixed(1)}H${across(end[last])}V${bottom}`;
+  }
+  return path;
+}
