@@ -12,6 +12,7 @@ from cuepoint.server.app import Application
 from cuepoint.server.settings import Settings, named_models
 from cuepoint.types import UsageError
 
+from ..small_pairs import save_pair, small_localizer, small_retriever
 from ..small_systems import Letters, small_xml, write_talk
 from .conftest import Asked, told
 
@@ -156,3 +157,27 @@ def test_models_are_named_by_their_folders_and_no_two_alike() -> None:
     assert named_models(["runs/xml/", "owner/other"]) == {"xml": "runs/xml/", "other": "owner/other"}
     with pytest.raises(UsageError, match="'xml' as well"):
         named_models(["a/xml", "b/xml"])
+
+
+def test_a_staged_run_is_served_words_by_its_retriever_and_borders_by_its_localizer(
+    place: Path, tmp_path: Path
+) -> None:
+    run = save_pair(tmp_path / "prem", small_retriever(), small_localizer())
+    corpus = Corpus(place / "c", create=False, encoders=[Letters()])
+    application = Application(corpus, Settings(cache=tmp_path / "cache", models={"prem": str(run)}))
+    served = Asked(application, {})
+    try:
+        found = served.json("/api/search", query=QUERY, model="prem", k=3)["data"]
+        named = f"{found[0]['video_id']}@{found[0]['start']:.3f}-{found[0]['end']:.3f}"
+        body = served.json("/api/explain", query=QUERY, model="prem", moment=named)
+    finally:
+        application.service.close()
+    expected = corpus.explain(QUERY, run, moment=named, k=3).systems[0]
+    assert [(one["video_id"], one["start"]) for one in found] == [
+        (one.moment.video_id, round(one.moment.start, 3)) for one in expected.moments
+    ]
+    alone = corpus.explain(QUERY, small_retriever(), moment=named).systems[0]
+    assert alone.heard is not None and expected.borders is not None
+    assert body["heard"]["weights"] == alone.heard.to_json()["weights"]
+    assert body["curves"]["start"]["score"] == expected.borders.to_json()["start_probability"]
+    assert body["rank"] == 1

@@ -97,7 +97,7 @@ def _drawn(told: Explanation) -> Any:
     borders = any(one.borders is not None for one in told.systems)
     rows = max((len(one.moments) for one in told.systems), default=0)
     shares = max((len(one.borders.shares) for one in told.systems if one.borders is not None), default=0)
-    below = 0.55 + _SHARE_HIGH * shares + (0.1 if shares else 0.0)
+    below = 0.55 + _SHARE_HIGH * shares + (0.2 if shares else 0.0)
     tall = [_HEAD_HIGH, words, (_TITLE_HIGH + _BORDERS_HIGH + below) if borders else 0.0]
     high = head + sum(tall) + _TITLE_HIGH + _ROW_HIGH * (rows + 1) + 0.25
     sheet = _Sheet(Figure(figsize=(_WIDE, high)), _WIDE, high)
@@ -110,7 +110,7 @@ def _drawn(told: Explanation) -> Any:
             _draw_words(sheet, system.heard, left, top + tall[0], wide)
         if system.borders is not None:
             _draw_borders(sheet, system.borders, told, left, top + sum(tall[:2]), wide)
-            above = top + sum(tall[:2]) + _TITLE_HIGH + _BORDERS_HIGH + 0.45
+            above = top + sum(tall[:2]) + _TITLE_HIGH + _BORDERS_HIGH + 0.52
             _draw_shares(sheet, system.borders, _seen(system.borders, told), left, above, wide)
         _draw_moments(sheet, system.moments, told.truth, left, top + sum(tall), wide)
     return sheet.figure
