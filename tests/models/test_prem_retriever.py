@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,9 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cuepoint import Corpus, trained_search
+from cuepoint.features import open_features
 from cuepoint.models.prem_retriever import Config, Model
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
 from cuepoint.types import UsageError
+
+from ..small_systems import Letters, small_system, write_talk
 
 BOTH: Mapping[str, int] = {"video": 7, "sub": 5}
 CLIPS, TOKENS = [6, 4, 1, 5, 3], [3, 1, 5, 2]
@@ -495,3 +500,34 @@ def test_it_learns_to_find_the_video_and_the_clip_that_answers() -> None:
             for at, (first, last) in enumerate(batch.spans.tolist())
         ]
     assert sum(inside) >= 5
+
+
+# --- an index
+
+
+@pytest.mark.slow
+def test_an_indexed_corpus_is_searched_by_the_keys_of_clips_with_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transcripts with pauses; as few videos as may be are scored exactly."""
+    (tmp_path / "talks").mkdir()
+    for number in range(6):
+        write_talk(tmp_path / "talks", number)
+    corpus = Corpus(tmp_path / "my.corpus", encoders=[Letters()])
+    corpus.add(tmp_path / "talks", text=Letters(), processes=1)
+    trained, text = small_system("prem_retriever"), "the penguin moves to the north"
+    monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)
+    found = corpus.search(text, k=2, model=trained.save_pretrained(tmp_path / "run")).moments
+    corpus.export_features("subtitle", 2.0, tmp_path / "features")
+    scores = {}
+    with open_features(tmp_path / "features") as source, torch.no_grad():
+        asked = trained.model.encode_queries(trained.inputs.queries(Letters().encode_tokens([text])))
+        for record in corpus.records():
+            video = trained.model.encode_videos(
+                trained.inputs.clips([{"subtitle": source.get(record.video_id)}])
+            )
+            assert 0 < int(video.key_masks["subtitle"].sum()) < video.mask.shape[1]
+            scores[record.video_id] = float(trained.model.score_videos(asked, video)[0, 0])
+    best = sorted(scores, key=lambda name: -scores[name])[:2]
+    assert [one.moment.video_id for one in found] == best
+    assert [one.score for one in found] == pytest.approx([scores[name] for name in best], abs=1e-3)
