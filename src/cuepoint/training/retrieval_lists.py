@@ -8,7 +8,7 @@ encodings lie in a temporary folder meanwhile; of the lists `retrieved` keeps th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,19 +37,24 @@ _CLIPS_IN_MEMORY = 1 << 18
 
 
 def choose_retrieved(
-    experiment: Experiment, material: Material, run: str | Path, device: torch.device | str = "cpu"
-) -> str:
+    experiment: Experiment,
+    material: Material,
+    run: str | Path,
+    device: torch.device | str,
+    tell: Callable[[str], None],
+) -> None:
     """Have the lessons of a training take negatives from the lists that its experiment names, if it asks.
 
-    Returns a line about that for people, "" where none are asked for. `run` is the folder of the training.
-    Lessons whose own video is not listed far enough up are left out. Raises UsageError where lists are asked
-    for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
+    `run` is the folder of the training; `tell` hears a sentence before the lists are read or made, which may
+    take a while. Lessons whose own video is not listed far enough up are left out. Raises UsageError where
+    lists are asked for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
     """
     settings, lessons = experiment.data.retrieved, material.split("train")
     check_lists(experiment, material.folder)
     if not settings.asks:
-        return ""
+        return
     place = folder_of(settings.lists, run, experiment.training.seed)
+    tell(f"{'negatives':12}{settings.described} that {place} lists")
     with opened_lists(place, experiment.data, material, settings.reach, device) as source:
         chosen = RetrievedNegatives(source, lessons, settings, experiment.training.seed)
     lessons.note(chosen.counts)
@@ -64,9 +69,6 @@ def choose_retrieved(
             )
     if settings.videos:
         lessons.choose_negatives(chosen)
-    return (
-        f"{'negatives':12}{settings.videos} for each query and epoch, {settings.described} that {place} lists"
-    )
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:

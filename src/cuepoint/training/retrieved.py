@@ -78,10 +78,11 @@ class RetrievedSettings:
 
     @property
     def described(self) -> str:
-        """Which videos of a list may be drawn, for people."""
-        if self.beyond_own is None:
-            return f"of the first {self.depth:,} videos"
-        return f"of the first (rank of its own video + {self.beyond_own:,}) videos"
+        """How many videos are drawn and of which, for people."""
+        depth = f"{self.depth:,}"
+        if self.beyond_own is not None:
+            depth = f"(rank of its own video + {self.beyond_own:,})"
+        return f"{self.videos} for each query and epoch, of the first {depth} videos"
 
     @property
     def reach(self) -> int | None:

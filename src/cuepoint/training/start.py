@@ -58,10 +58,10 @@ def start(
         with Material.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as material:
-            negatives = choose_retrieved(experiment, material, folder.path, machine.device)
-            for line in [*material.summary(), negatives] if tell and machine.writes else ():
-                if line:
-                    tell(line)  # type: ignore[misc]
+            say = tell if tell and machine.writes else _silent
+            choose_retrieved(experiment, material, folder.path, machine.device, say)
+            for line in material.summary():
+                say(line)
             about = _about(experiment, material, Path(features), machine)
             if machine.writes:
                 folder.write_about(about)
@@ -86,9 +86,8 @@ def start_seeds(
 
     With `resume`, those that are done are only read, one that was broken off goes on, the others begin.
     """
-    experiments = [
-        experiment.with_seed(seed) for seed in different_seeds(seeds)
-    ]  # a wrong one is refused before any begins
+    # A wrong one is refused before any begins.
+    experiments = [experiment.with_seed(seed) for seed in different_seeds(seeds)]
     outcomes, summary = [], tell
     for seed, seeded in zip(seeds, experiments, strict=True):
         place = Path(out) / f"seed-{seed}"
@@ -115,6 +114,10 @@ def write_json(path: Path, value: Any) -> None:
 
     with written(path) as stream:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _silent(_: str) -> None:
+    """Nobody listens."""
 
 
 def _about(experiment: Experiment, material: Material, features: Path, machine: Machine) -> dict[str, Any]:
