@@ -50,6 +50,7 @@ from cuepoint.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPosi
 from cuepoint.models._parts.borders import MASKED, at_truth, log_probabilities
 from cuepoint.models._parts.context_query import ContextQueryAttention
 from cuepoint.models._parts.dropout import Dropout
+from cuepoint.models._parts.joint_streams import JointStreams
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.projection import InputProjection, initialise
 from cuepoint.models._parts.settings import faults
@@ -143,34 +144,6 @@ class PairLogits(NamedTuple):
     video: Tensor | None
 
 
-class VideoEncoder(nn.Module):
-    """All clips of all streams of a video, through one transformer."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.projections = nn.ModuleDict(
-            {
-                name: InputProjection(width, config.hidden, config.input_dropout)
-                for name, width in config.streams.items()
-            }
-        )
-        self.positions = TypedPositions(config.max_clips, config.hidden, config.input_dropout, "clips")
-        self.encoder = _encoder(config)
-        self.as_released = config.as_released
-
-    def forward(self, videos: ClipBatch) -> Tensor:
-        """(V, T, S, H): each clip as each stream has it."""
-        packing = Packing.of(videos.mask, everything=self.as_released)
-        count = len(self.projections)
-        rows = [one(packing.pack(videos.streams[name])) for name, one in self.projections.items()]
-        together = torch.stack([packing.unpack(one) for one in rows], dim=2)
-        # A clip's streams stand next to each other: what is real then comes before what is not.
-        joint = Packing.of(videos.mask.repeat_interleave(count, dim=1), everything=self.as_released)
-        placed = self.positions(joint.pack(together.flatten(1, 2)), joint, 0, count)
-        encoded: Tensor = joint.unpack(self.encoder(placed, joint))
-        return encoded.view(together.shape)
-
-
 class StreamWeights(nn.Module):
     """How much each stream counts for a query."""
 
@@ -227,7 +200,7 @@ class Model(nn.Module):
         self.query_projection = InputProjection(config.query_width, hidden, dropout)
         self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
         self.query_encoder = _encoder(config)
-        self.video_encoder = VideoEncoder(config)
+        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
         self.stream_weights = StreamWeights(config) if config.weighs else None
         self.attention = ContextQueryAttention(hidden, as_released=config.as_released)
         self.context = _projected(4 * hidden, config)
@@ -260,7 +233,7 @@ class Model(nn.Module):
         most = self.config.max_clips
         streams = {name: self._padded(one, videos.mask, most)[0] for name, one in videos.streams.items()}
         mask = self._padded(videos.mask[..., None], videos.mask, most)[1]
-        encoded = self.video_encoder(ClipBatch(streams, mask)).unbind(2)
+        encoded = self.video_encoder(ClipBatch(streams, mask), everything=self.config.as_released).unbind(2)
         return VideoEncoding(
             mask, parts={f"clips/{name}": one for name, one in zip(self.config.streams, encoded, strict=True)}
         )
