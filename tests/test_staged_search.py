@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from cuepoint import Corpus, trained_search
 from cuepoint.confidence import Thresholds
 from cuepoint.index.keys import known_systems
+from cuepoint.models.inputs import StreamInput
 from cuepoint.models.staged import fingerprint_of, write_stages
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.calibrators import Temperature
@@ -22,7 +24,7 @@ from cuepoint.search import SearchResult
 from cuepoint.types import UsageError
 
 from .small_pairs import save_pair, small_localizer, small_retriever
-from .small_systems import DEEDS, Letters, Pairs, inputs, small_xml, write_talk
+from .small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
 
@@ -200,6 +202,18 @@ def test_a_retriever_finds_no_moments_for_another(corpus: Corpus) -> None:
         corpus.search(QUERY, retriever=small_retriever())
 
 
+@pytest.mark.parametrize("lacking", ["retriever", "localizer"])
+def test_a_stage_that_reads_a_stream_which_the_corpus_lacks_is_refused(corpus: Corpus, lacking: str) -> None:
+    pair = {"retriever": small_retriever(), "localizer": small_localizer()}
+    told = {name: StreamInput(WIDTH, True, Letters.name) for name in ("subtitle", "vision")}
+    pair[lacking] = replace(pair[lacking], inputs=inputs(streams=told))
+    with pytest.raises(
+        UsageError, match=rf"prem_{lacking} reads the streams subtitle, vision; .* lacks vision"
+    ):
+        corpus.search(QUERY, model=pair["localizer"], retriever=pair["retriever"])
+    assert not known_systems(corpus._store)
+
+
 def test_words_are_told_by_the_retriever_and_borders_by_the_localizer(corpus: Corpus, run: Path) -> None:
     told = corpus.explain(QUERY, run, k=3)
     (system,) = told.systems
@@ -219,7 +233,14 @@ def calibration(fingerprint: str) -> TrainedConfidence:
     """A calibration whose unrelated sentences the corpus knows."""
     texts = tuple(f"a {deed} {number}" for number, deed in enumerate(DEEDS * 3))
     return TrainedConfidence(
-        fingerprint, "pair", "margin", Temperature(0.0, 100.0), 0.5, texts, Thresholds(0.8, 0.2), {"split": "x"}
+        fingerprint,
+        "pair",
+        "margin",
+        Temperature(0.0, 100.0),
+        0.5,
+        texts,
+        Thresholds(0.8, 0.2),
+        {"split": "x"},
     )
 
 
