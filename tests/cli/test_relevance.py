@@ -99,9 +99,11 @@ def test_a_ranked_set_and_pseudo_grades_are_written_and_read(
     arguments = ("ranked", "--queries", judgements, "--top", 3, "--out", out, "--json")
     assert run(*arguments, "--leave-out", test) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["pairs"] == 24 and told["queries left out, asked elsewhere"] == 1
+    assert told["pairs"] == 24 and told["queries left out"] == 1
     found = read_annotations(out)
     assert len(found.queries) == 8 and found.relevance.max() == 1
+    assert run(*arguments, "--asked-in", test) == 0
+    assert json.loads(capsys.readouterr().out)["pairs"] == 3
     assert run(*arguments, "--graded") == 0
     assert sum(value for key, value in json.loads(capsys.readouterr().out).items() if "grade" in key) == 27
     assert set(read_annotations(out).relevance.tolist()) <= {0, 1, 2, 3, 4}

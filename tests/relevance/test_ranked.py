@@ -63,6 +63,18 @@ def test_queries_that_are_asked_elsewhere_are_left_out_and_counted(judged: Any, 
     assert 3 not in ranked.query and set(ranked.moment.tolist()) == set(range(90))
 
 
+def test_queries_that_are_asked_elsewhere_alone_are_ranked_against_all_moments(
+    judged: Any, encoder: Any
+) -> None:
+    text = judged.queries[3].text
+    rest = rank_moments(judged, encoder, 90, asked_elsewhere=[text])
+    alone = rank_moments(judged, encoder, 90, asked_in=[f"  {text.upper()} ."])
+    assert set(alone.query.tolist()) == set(range(90)) - set(rest.query.tolist())
+    assert 3 in alone.query and set(alone.moment.tolist()) == set(range(90))
+    with pytest.raises(UsageError, match="no queries left"):
+        rank_moments(judged, encoder, 90, asked_elsewhere=[text], asked_in=[text])
+
+
 def test_moments_without_length_and_of_grade_zero_are_not_ranked(encoder: Any) -> None:
     collector = Collector("made")
     for number, (start, end, grade) in enumerate([(0, 5, 1), (3, 3, 1), (1, 4, 0)]):

@@ -103,6 +103,12 @@ def _add_ranked(kinds: Any) -> None:
         metavar="FILE",
         help="judgements of validation or test, whose queries must not be trained on; may be given again",
     )
+    parser.add_argument(
+        "--asked-in",
+        action="append",
+        metavar="FILE",
+        help="rank those queries alone that are asked in these judgements too; may be given again",
+    )
     _add_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_ranked)
@@ -188,12 +194,14 @@ def run_ranked(options: argparse.Namespace) -> int:
     from cuepoint.formats import read_annotations
     from cuepoint.relevance.ranked import rank_moments, write_ranked
 
-    _refuse_source(options, options.queries, *options.leave_out)
+    _refuse_source(options, options.queries, *options.leave_out, *(options.asked_in or ()))
     annotations = _annotations(options)
-    elsewhere = [query.text for file in options.leave_out for query in read_annotations(file).queries]
-    ranked = rank_moments(
-        annotations, open_text_encoder(options.encoder), options.top, asked_elsewhere=elsewhere
+    elsewhere, wanted = (
+        None if files is None else [query.text for file in files for query in read_annotations(file).queries]
+        for files in (options.leave_out, options.asked_in)
     )
+    encoder = open_text_encoder(options.encoder)
+    ranked = rank_moments(annotations, encoder, options.top, asked_elsewhere=elsewhere or (), asked_in=wanted)
     write_ranked(ranked, Path(options.out), graded=options.graded)
     summary = ranked.summary(graded=options.graded)
     if wants_json(options):

@@ -64,7 +64,7 @@ class RankedSet:
         return {
             "pairs": len(self),
             "queries": queries,
-            "queries left out, asked elsewhere": self.removed,
+            "queries left out": self.removed,
             "moments": len(np.unique(self.moment)),
             "encoder": self.made_by,
             **held,
@@ -72,7 +72,12 @@ class RankedSet:
 
 
 def rank_moments(
-    annotations: Annotations, encoder: TextEncoder, top: int, *, asked_elsewhere: Sequence[str] = ()
+    annotations: Annotations,
+    encoder: TextEncoder,
+    top: int,
+    *,
+    asked_elsewhere: Sequence[str] = (),
+    asked_in: Sequence[str] | None = None,
 ) -> RankedSet:
     """The `top` moments of each query, by the cosine of query and caption, below 0 cut to 0.
 
@@ -80,6 +85,8 @@ def rank_moments(
     the moment comes once. A query's own moments come first, then those of
     equal captions; the order is total. Queries whose text is among `asked_elsewhere` (those of validation and
     test; case, blanks and a full stop do not count) are left out and counted; their moments stay, as in
+    paper 004. `asked_in` ranks no query but those whose text is among these, compared likewise: with the same
+    file for both, the sets to train on and to test on know the same moments and share no query, as those of
     paper 004. Raises UsageError where there is nothing to rank.
     """
     if top < 1:
@@ -87,7 +94,13 @@ def rank_moments(
     usable = np.flatnonzero((annotations.start < annotations.end) & (annotations.relevance > 0))
     captions, caption_of = distinct_captions(annotations.queries)
     left_out = {_same(text) for text in asked_elsewhere}
-    kept = [row for row, query in enumerate(annotations.queries) if _same(query.text) not in left_out]
+    wanted = None if asked_in is None else {_same(text) for text in asked_in} - left_out
+    texts = [_same(query.text) for query in annotations.queries]
+    kept = [
+        row
+        for row, text in enumerate(texts)
+        if (text in wanted if wanted is not None else text not in left_out)
+    ]
     if not len(usable) or not kept:
         raise UsageError(f"{annotations.name}: there are no moments, or no queries left, to rank")
     vectors = encoded(captions, encoder)
