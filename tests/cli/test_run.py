@@ -485,3 +485,20 @@ def test_confidence_is_told_only_where_it_was_measured(
     with pytest.raises(UsageError, match="is the calibration of another checkpoint"):
         called(*asked)
     assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_videos_of_which_nothing_is_read_are_not_found_and_told(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran(tmp_path / "before.jsonl")["videos_not_found"] == 0
+    with h5py.File(features / "vision.h5", "r+") as clips:
+        clips["v1"][...] = 0
+        clips["v3"][...] = 0
+    assert ran(tmp_path / "run.jsonl")["videos_not_found"] == 2
+    found = lines(tmp_path / "run.jsonl")
+    assert len(found) == QUERIES
+    assert {one["video_id"] for moments in found.values() for one in moments} == {"v0", "v2", "v4"}
+    called(features, checkpoint, "--out", str(tmp_path / "svmr.jsonl"), "--task", "svmr", "--table")
+    assert "videos of which nothing is read, and which are not found: 2" in capsys.readouterr().out
+    given = lines(tmp_path / "svmr.jsonl").values()
+    assert {moments[0]["video_id"] for moments in given} == {f"v{at}" for at in range(VIDEOS)}

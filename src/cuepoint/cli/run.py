@@ -296,6 +296,8 @@ def _told(
         "tasks": list(tasks),
         "queries": len(split.queries),
         "videos": len(split.videos),
+        "videos_not_found": ranker.unfound,
+        "odd_judgements": dict(split.annotations.counts) if options.pools else {},
         "system": ranker.trained.system,
         "checkpoint": options.checkpoint,
         "decoding": ranker.decoding.to_json(),
@@ -316,6 +318,12 @@ def _show(options: argparse.Namespace, told: dict[str, Any]) -> None:
         f"{told['videos']:,} videos, by {told['system']}{simulated}"
     )
     out.print(for_terminal(line), markup=False, soft_wrap=True)
+    notes = [f"{options.pools}: {what}: {times:,}" for what, times in told["odd_judgements"].items()]
+    if told["videos_not_found"]:
+        unfound = told["videos_not_found"]
+        notes.insert(0, f"videos of which nothing is read, and which are not found: {unfound:,}")
+    for note in notes:
+        out.print(for_terminal(note), markup=False, soft_wrap=True)
     if told["evaluate"]:
         out.print(for_terminal(told["evaluate"]), style="dim", markup=False, soft_wrap=True)
 
