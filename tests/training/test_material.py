@@ -322,6 +322,30 @@ def test_one_of_a_kind_is_told_as_one(place: Path) -> None:
     assert lines[1] == "            videos have one clip: 1"
 
 
+def test_videos_of_which_nothing_is_read_are_counted_and_silent(place: Path) -> None:
+    videos = video_rows()
+    words = {name: np.zeros((len(rows), 2)) if name in "bd" else rows[:, :2] for name, rows in videos.items()}
+    del words["c"]
+    write_hdf5(place / "words.h5", words)
+    told = "videos have nothing in any stream and are not found (scored only where they are given)"
+    both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",))
+    with Material.open(DATA, both, place) as material:
+        assert told not in counts(material)
+        assert counts(material)["videos have nothing in stream 'words' (zeros)"] == 3
+    write_hdf5(place / "words.h5", words | {"c": np.zeros((1, 2))})
+    alone = replace(FEATURES, streams={"words": "words.h5"})
+    with Material.open(DATA, alone, place) as material:
+        lessons = material.split("train")
+        silent = lessons.video_batch(range(len(lessons.videos))).silent
+        assert counts(material)[told] == 3
+    assert silent is not None
+    assert [one.id for one, is_silent in zip(lessons.videos, silent, strict=True) if is_silent] == [
+        "b",
+        "c",
+        "d",
+    ]
+
+
 def test_queries_without_words_are_counted(place: Path) -> None:
     write_annotations(place / "train.jsonl")
     lines = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]

@@ -211,6 +211,9 @@ def count_videos(
             f"videos have nothing in stream {stream!r} (zeros)": int(zero.sum())
             for stream, zero in is_zero.items()
         },
+        "videos have nothing in any stream and are not found (scored only where they are given)": int(
+            np.all(list(is_zero.values()), axis=0).sum()
+        ),
     }
 
 
