@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -282,6 +283,24 @@ def test_a_list_lies_beside_the_annotations_or_where_the_program_runs(
     assert begun(tiny, tmp_path / "run", *settings).steps == 3
     (tiny.folder / "lists.jsonl").replace(tmp_path / "lists.jsonl")
     assert begun(tiny, tmp_path / "more", *settings).steps == 3
+
+
+def test_heros_lists_are_read_from_a_folder_of_lmdb(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lmdb = pytest.importorskip("lmdb")
+    numbers = {"train": {f"v{video}": [12.0, 100 + video] for video in range(5)}}
+    (tmp_path / "tiny_video2dur_idx.json").write_text(json.dumps(numbers))
+    with lmdb.open(str(tmp_path / "train_top2000")) as lists, lists.begin(write=True) as writing:
+        for query in range(20):
+            ranked = [[100 + (query + at) % 5, 5.0 - at, "more"] for at in range(5)]
+            writing.put(str(query).encode(), msgspec.msgpack.encode(ranked))
+    made = heard(monkeypatch)
+    settings = (f"data.retrieved.lists={tmp_path / 'train_top2000'}", "training.epochs=1")
+    begun(tiny, tmp_path / "run", *CONQUER, *settings)
+    for query in range(20):
+        expected = [(query + at) % 5 for at in range(5) if (query + at) % 5 != query // 4]
+        assert made[0].candidates(query).tolist() == expected
 
 
 def test_the_seed_may_stand_in_the_name_of_a_list(tiny: Any, tmp_path: Path) -> None:

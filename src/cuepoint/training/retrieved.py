@@ -9,9 +9,10 @@ the batches, nor on where a training was broken off.
   whose own video is not among the first 100 are no lessons.
 
 Rules for odd lists, each counted in what `train` tells: a video that comes twice counts once, where it is
-best; scores that contradict the order of the rows decide (equal scores stay as they stand); a query with
-fewer videos than are asked for gets those that there are. A list with a video that is not of the training
-split, and a query without a list, are errors.
+best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
+and HERO's files are sorted as they are read, which their readers tell in the log); a query with fewer videos
+than are asked for gets those that there are. A list with a video that is not of the training split, and a
+query without a list, are errors.
 
 Shapes: Q queries, V videos and N lessons of a split; K candidates of all queries.
 """
