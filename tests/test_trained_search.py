@@ -34,6 +34,7 @@ from cuepoint.types import UsageError
 from .small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
+SILENT = Path(__file__).parents[1] / "samples" / "videos" / "flower.webm"
 
 
 @pytest.fixture(scope="module")
@@ -517,3 +518,20 @@ def test_the_calibration_of_another_checkpoint_is_refused_and_named(corpus: Corp
     calibrate(run, fingerprint="0123456789abcdef")
     with pytest.raises(UsageError, match=r"calibration\.json: is the calibration of another checkpoint"):
         corpus.search(QUERY, 3, model=run)
+
+
+@pytest.mark.parametrize("name", ["xml", "reloclnet"])
+def test_a_video_without_words_is_not_found_by_a_system_that_reads_words_alone_and_that_is_told(
+    corpus: Corpus, tmp_path: Path, name: str
+) -> None:
+    trained = small_system(name)
+    usual = corpus.search(QUERY, k=50, model=trained)
+    assert not any("no subtitle" in note for note in usual.notes)
+    (tmp_path / "more").mkdir()
+    shutil.copy(SILENT, tmp_path / "more" / "silent.webm")
+    corpus.add(tmp_path / "more", text=Letters(), processes=1)
+    assert len(corpus.videos()) == 10
+    found = corpus.search(QUERY, k=50, model=trained)
+    assert spans_of(found) == spans_of(usual)
+    (note,) = [note for note in found.notes if "no subtitle" in note]
+    assert note == f"1 of 10 videos have no subtitle and cannot be found by {name}"

@@ -169,7 +169,8 @@ def _new_keys(store: Store, trained: Trained, name: str, place: str) -> Keys:
     """Room for a system's keys; what they look like is seen from one video."""
     records = [record for record in store.videos() if record.streams]
     for videos in _encoded(store, trained, records[:_VIDEOS_AT_A_TIME]):
-        lengths = [np.linalg.norm(rows, axis=1) for rows in videos[0].keys.values() if len(rows)]
+        found = next((video for video in videos if video.rows), videos[0])
+        lengths = [np.linalg.norm(rows, axis=1) for rows in found.keys.values() if len(rows)]
         unit = all(np.abs(one - 1).max() < _UNIT_WITHIN for one in lengths)
         streams = {stream: rows.shape[1] for stream, rows in videos[0].keys.items()}
         return add_keys(
@@ -200,16 +201,17 @@ def _rows_of(video: GridVideo) -> int:
 
 
 def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVideo]:
-    """Videos of one length through the system."""
+    """Videos of one length through the system; one in which it reads nothing has no keys and 0 rows."""
     names = [video.record.video_id for video in videos]
     clips = trained.inputs.clips(
         [video.streams for video in videos], [video.duration for video in videos], names
     )
     with evaluating(trained.model):
         encoding = trained.model.encode_videos(clips.to(device_of(trained.model))).to("cpu")
+    silent = [False] * len(videos) if clips.silent is None else clips.silent.tolist()
     for row, video in enumerate(videos):
-        rows = _rows_of(video)
-        real = {stream: mask[row].bool() for stream, mask in encoding.key_masks.items()}
+        rows = 0 if silent[row] else _rows_of(video)
+        real = {stream: mask[row].bool() & (rows > 0) for stream, mask in encoding.key_masks.items()}
         keys = {stream: one[row][real[stream]].float().numpy() for stream, one in encoding.keys.items()}
         start: dict[str, NDArray[np.float64]] = {}
         end: dict[str, NDArray[np.float64]] = {}

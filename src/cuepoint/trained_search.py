@@ -220,6 +220,7 @@ class TrainedSearch:
         self._checked: int | None = None
         self._keys: Keys | None = None
         self._usable: frozenset[str] | None = None
+        self._unfound: tuple[int, int] | None = None
         self._background: tuple[int, Background] | None = None
 
     @property
@@ -242,11 +243,13 @@ class TrainedSearch:
     def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._fresh()
-        notes = [*self._notes, *notes]
-        usable = [self._usable]
+        unread, usable = self._unread(keys), [self._usable]
         if self._retriever is not None:
-            notes += self._retriever._fresh()[1]
+            theirs, more = self._retriever._fresh()
+            notes = [*notes, *more]
+            unread = unread or self._retriever._unread(theirs)
             usable.append(self._retriever._usable)
+        notes = [*self._notes, *notes, *unread]
         for some in usable:
             if some is not None:
                 wanted = sorted(some) if allowed is None else allowed
@@ -265,6 +268,15 @@ class TrainedSearch:
         moments = [replace(one, confidence=told) for one, told in zip(moments, sure, strict=True)]
         measured = f"confidence was measured on {known.about['split']}, not on this corpus"
         return Found(moments, [*notes, measured], known.thresholds)
+
+    def _unread(self, keys: Keys) -> list[str]:
+        """A note on the videos in which the system reads nothing."""
+        if self._unfound is None or self._unfound[0] != self._store.version:
+            self._unfound = self._store.version, keys.unread()
+        if not (count := self._unfound[1]):
+            return []
+        streams = " or ".join(self._trained.inputs.streams)
+        return [f"{count:,} of {keys.count():,} videos have no {streams} and cannot be found by {self.name}"]
 
     def _found(
         self, keys: Keys, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher

@@ -72,9 +72,9 @@ class SystemKeys:
 class EncodedVideo:
     """One video as a trained system keeps it.
 
-    `rows` is how many rows it has on the system's grid before pooling, 0 where the system reads nothing in it,
-    and then it has no keys and is never found; `duration` its seconds. `keys` are
-    (K, D) by stream, `start` and `end` (K,) the seconds that each key stands for. `encoding` is what spans
+    `rows` is how many rows it has on the system's grid before pooling, 0 where the system reads nothing in
+    it, and then it has no keys and is never found; `duration` its seconds. `keys` are (K, D) by stream,
+    `start` and `end` (K,) the seconds that each key stands for. `encoding` is what spans
     are scored by, `packed` the keys as they were made: bytes, which are not looked into here.
     """
 
@@ -167,7 +167,7 @@ class Keys:
 
     def unread(self) -> int:
         """In how many of the encoded videos the system reads nothing."""
-        rows = self._store.read_side(self.info.encodings, ["rows"])["rows"].to_pylist()
+        rows: list[int] = self._store.read_side(self.info.encodings, ["rows"])["rows"].to_pylist()
         return rows.count(0)
 
     def put(self, videos: Sequence[EncodedVideo]) -> None:
