@@ -30,9 +30,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "build",
         help="MVMR pools from a data set, and people's check of them",
-        description="Build a benchmark with several positives and distractors a query from any annotated "
-        "data "
-        "set, let people check it, and say how much of it is wrong.",
+        description="Build a benchmark from any annotated data set, in which each query has several right\n"
+        "videos and many wrong ones; let people check it, and say how much of it is wrong.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,16 +46,20 @@ def _add_mvmr(kinds: Any) -> None:
     parser = kinds.add_parser(
         "mvmr",
         help="a pool of positives and negatives for each query",
-        description="For each query, draw videos that answer it and videos that do not, told by the "
-        "similarity of "
-        "sentences and by EMScore. docs/building-pools.md has the rules.",
+        description="For each query, draw videos that answer it and videos that do not. The similarity of "
+        "sentences (query check) and of words and frames (visual check, EMScore) tell which. "
+        "docs/building-pools.md has the rules.",
     )
     _add_source(parser)
     _add_rules(parser)
     _add_visual(parser)
-    parser.add_argument("--out", metavar="FILE.json", help="write the format of the MVMR release")
     parser.add_argument(
-        "--judgements", metavar="DIR", help="write qrels.jsonl, pools.jsonl, videos.jsonl and queries.jsonl"
+        "--out", metavar="FILE.json", help="write the pools, in the format of the MVMR release"
+    )
+    parser.add_argument(
+        "--judgements",
+        metavar="DIR",
+        help="write the pools as a folder of ours: qrels.jsonl, pools.jsonl, videos.jsonl and queries.jsonl",
     )
     parser.add_argument("--report", metavar="DIR", help="write the table, pictures and examples")
     parser.add_argument(
@@ -70,15 +73,19 @@ def _add_mvmr(kinds: Any) -> None:
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dataset", metavar="NAME", help="as `cuepoint datasets` lists it")
-    source.add_argument("--annotations", metavar="FILE", help="judgements with texts, in any known format")
+    source.add_argument("--dataset", metavar="NAME", help="a data set that `cuepoint datasets` lists")
+    source.add_argument(
+        "--annotations", metavar="FILE", help="or: judgements with texts, in any known format"
+    )
     parser.add_argument(
         "--data",
         metavar="DIR",
         default=".",
         help="the folder that holds the data set's files (default: here)",
     )
-    parser.add_argument("--split", default="test", help="of the data set (default: test)")
+    parser.add_argument(
+        "--split", metavar="NAME", default="test", help="split of the data set (default: test)"
+    )
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +94,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--positives", type=int, default=5, metavar="K",
-        help="videos in a pool that answer the query at most, its own too (default: 5)",
+        help="at most so many videos of a pool answer the query, its own among them (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--positive", type=float, default=0.9, metavar="COSINE",
@@ -98,7 +105,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         help="similarity up to which a video may be a negative (default: 0.5)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="decides what chance draws (default: 0)"
+        "--seed", type=int, default=0, metavar="N", help="decides which videos are drawn (default: 0)"
     )
     parser.add_argument(
         "--as-released",
@@ -127,11 +134,14 @@ def _add_visual(parser: argparse.ArgumentParser) -> None:
     add_corpus(parser)
     parser.add_argument(
         "--frames", type=int, default=128, metavar="N",
-        help="frames a video is pooled to at most (default: 128; released: 32 for Charades-STA, 128 for "
+        help="at most so many frames a video; more are averaged (default: 128; released: 32 for "
+        "Charades-STA, 128 for "
         "ActivityNet Captions, 256 for TACoS)",
     )  # fmt: skip
     parser.add_argument(
-        "--no-visual", action="store_true", help="make the query check alone; the file says so"
+        "--no-visual",
+        action="store_true",
+        help="leave the visual check out: sentences alone decide, and the file says so",
     )
 
 
@@ -147,7 +157,7 @@ def _add_thresholds(kinds: Any) -> None:
         "--pairs",
         metavar="FILE",
         required=True,
-        help="rating, sentence, sentence: tab-separated or JSON lines",
+        help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2",
     )
     parser.add_argument("--report", metavar="DIR", help="draw how cosines are spread for each rating")
     _add_encoder(parser)
@@ -164,8 +174,19 @@ def _add_tasks(kinds: Any) -> None:
         "without saying which are positives; beside it, the labelling interface to paste.",
     )
     _add_pools(parser)
-    parser.add_argument("--out", metavar="FILE.json", required=True, help="the tasks to import")
-    parser.add_argument("--queries", type=int, default=100, metavar="N", help="how many (default: 100)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE.json",
+        required=True,
+        help="the tasks to write; the labelling interface goes into FILE.xml",
+    )
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=100,
+        metavar="N",
+        help="of how many queries the pools are asked about (default: 100)",
+    )
     parser.add_argument(
         "--video-url",
         metavar="URL",
@@ -180,7 +201,8 @@ def _add_answers(kinds: Any) -> None:
     parser = kinds.add_parser(
         "answers",
         help="how many videos people find falsely categorised",
-        description="Hold people's answers against the pools that the tasks were made from.",
+        description="Hold people's answers against the pools that the tasks were made from: how many videos "
+        "were taken for right or wrong ones and are not.",
     )
     _add_pools(parser)
     parser.add_argument(
@@ -192,7 +214,10 @@ def _add_answers(kinds: Any) -> None:
 
 def _add_pools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pools", metavar="PATH", required=True, help="an MVMR file, or a folder with pools.jsonl"
+        "--pools",
+        metavar="PATH",
+        required=True,
+        help="the pools: what `build mvmr` wrote as --out or --judgements",
     )
 
 

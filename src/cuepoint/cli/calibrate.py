@@ -35,9 +35,10 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "calibrate",
         help="measure how often the answers are wrong",
-        description="Ask a corpus unrelated questions and questions whose answer is known, with their true "
-        "video in and taken out; say how often the answers are wrong, and keep it with the corpus. Or ask a "
-        "trained system the queries of a split, and keep it with the checkpoint.",
+        description="Ask a corpus unrelated questions, and questions whose answer is known with their true\n"
+        "video in and taken out; say how often the answers are wrong, and keep that with the corpus.\n"
+        "Or, with --checkpoint: ask a trained system the queries of a split, in pools with their answer\n"
+        "and without, and keep with the checkpoint how sure its answers are.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -48,7 +49,7 @@ def add_parser(verbs: Any) -> None:
         help="questions and where their answers are, as JSON lines (default: made of what is said)",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="folder for the diagrams (SVG, PNG) and calibration.json"
+        "--out", metavar="DIR", help="write the diagrams (SVG, PNG) and the numbers (JSON) into this folder"
     )
     _add_checkpoint(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another command writes to the corpus")
@@ -64,10 +65,10 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of a trained system or of a staged run, whose answers are calibrated",
     )
-    add("--features", metavar="DIR", help="folder of the feature files")
+    add("--features", metavar="DIR", help="folder of the split's feature files")
     add("--split", metavar="NAME", default="validation", help="train, validation (default) or test")
     add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
-    add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
+    add("--experiment", metavar="FILE", help="which files to read (default: as --checkpoint keeps it)")
     add("--pools", metavar="FILE", help="pools of the split's queries: an MVMR file (`cuepoint build mvmr`)")
     add(
         "--pool-size",
@@ -78,11 +79,30 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=("temperature", "isotonic"),
-        help="the curve (default: isotonic from 1,000 answers on, with fewer temperature)",
+        help="the curve from that number to confidence (default: isotonic from 1,000 answers on, with fewer "
+        "temperature)",
     )
-    add("--raw", choices=("margin", "top"), default="margin", help="the number that confidence is told from")
-    add("--iou", type=float, default=0.5, help="what a right first moment shares with a positive (0.5)")
-    add("--seed", type=int, default=0, help="of what is drawn")
+    add(
+        "--raw",
+        choices=("margin", "top"),
+        default="margin",
+        help="the number that confidence is told from: how far the best moment scores above chance (margin, "
+        "the default), or its score (top)",
+    )
+    add(
+        "--iou",
+        metavar="IOU",
+        type=float,
+        default=0.5,
+        help="how much a first moment must share with a true one to be right (default: 0.5)",
+    )
+    add(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="decides which pools and which unrelated queries are drawn (default: 0)",
+    )
     add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
 
 

@@ -27,12 +27,12 @@ protocols:
 {protocols}
 
 metrics:
-  R@10,IoU=0.5   recall of moments: a right one among the first 10
-  SVMR R@1,IoU=0.7   the same inside the video of the first judgement
-  VR R@100   recall of videos
-  nDCG@20,IoU=0.7   ranked moments with grades
-  mAP   over IoU 0.5 to 0.95; mAP,IoU=0.5; mAP,length=short
-  mIoU   overlap of the first moment
+  R@10,IoU=0.5          recall of moments: a right one among the first 10
+  SVMR R@1,IoU=0.7      the same inside the video of the first judgement
+  VR R@100              recall of videos
+  nDCG@20,IoU=0.7       ranked moments with grades
+  mAP                   over IoU 0.5 to 0.95; mAP,IoU=0.5; mAP,length=short
+  mIoU                  overlap of the first moment
 
   cuepoint evaluate tvr --truth tvr_val_release.jsonl --run submission.json
   cuepoint evaluate rvmr --truth qrels.jsonl --run run.jsonl --metric "nDCG@5,IoU=0.5" --json
@@ -54,14 +54,20 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
     parser.add_argument(
-        "--run", metavar="FILE", required=True, action="append", dest="answers", help="what a system answered"
+        "--run",
+        metavar="FILE",
+        required=True,
+        action="append",
+        dest="answers",
+        help="the answers of a system, in any known format",
     )
     parser.add_argument(
         "--given",
         metavar="FILE",
         action="append",
         default=[],
-        help="what it answered with the golden video given (VMR): tells the drop from there to the pool",
+        help="its answers with the true video given (`cuepoint run --task svmr`): tells how much is lost "
+        "from there to the pools",
     )
     parser.add_argument(
         "--figure",
@@ -73,13 +79,17 @@ def add_parser(verbs: Any) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="ask for this instead; may be given again",
+        help="measure this in place of what the protocol measures (names below); may be given again",
     )
     parser.add_argument("--per-query", metavar="FILE", help="write each query's values, one JSON line each")
     parser.add_argument(
         "--as-released", action="store_true", help="with the faults of the protocol's released program"
     )
-    parser.add_argument("--strict", action="store_true", help="refuse queries and videos that are not judged")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse a run that names queries or videos of which no judgement knows",
+    )
     add_file_formats(parser)
     add_format(parser)
     parser.set_defaults(run=run)

@@ -66,7 +66,8 @@ def _add_pairs(kinds: Any) -> None:
     parser.add_argument(
         "--phrases",
         metavar="NAME",
-        help="what takes captions apart: chunks, benepar, benepar:MODEL (default: chunks)",
+        help="what finds the phrases of captions: chunks (default, needs no download), benepar, or "
+        "benepar:MODEL",
     )
     parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to show (default: 8)")
     parser.add_argument(
@@ -94,7 +95,7 @@ def _add_ranked(kinds: Any) -> None:
         "--out", required=True, metavar="FILE.jsonl", help="the file to write: a query and a moment a line"
     )
     parser.add_argument(
-        "--graded", action="store_true", help="grades from 0 to 4 instead of similarities: for test"
+        "--graded", action="store_true", help="write grades from 0 to 4 in place of similarities: a test set"
     )
     parser.add_argument(
         "--leave-out",
@@ -116,10 +117,14 @@ def _add_ranked(kinds: Any) -> None:
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dataset", metavar="NAME", help="as `cuepoint datasets` lists it; with --data")
-    source.add_argument("--queries", metavar="FILE", help="judgements with texts, in any known format")
+    source.add_argument(
+        "--dataset", metavar="NAME", help="a data set that `cuepoint datasets` lists; with --data"
+    )
+    source.add_argument("--queries", metavar="FILE", help="or: judgements with texts, in any known format")
     parser.add_argument("--data", metavar="DIR", help="the folder that holds the data set's files")
-    parser.add_argument("--split", default="train", help="of the data set (default: train)")
+    parser.add_argument(
+        "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
+    )
     parser.add_argument("--input-format", metavar="NAME", help="format of --queries (default: by content)")
 
 
