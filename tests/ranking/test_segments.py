@@ -177,6 +177,28 @@ def test_segments_of_videos_that_are_not_allowed_are_not_found(reels: Any) -> No
     assert set(proposals.video[proposals.query == 1].tolist()) == {0, 1, 2, 3}
 
 
+def test_segments_of_which_nothing_is_read_are_not_found(reels: Any) -> None:
+    """What is zero would score 0, and other segments less: video 1 is silent, of video 2 the middle."""
+    one = reels(seed=3)
+    one.features[1][:] = 0
+    one.features[2][4:8] = 0
+    one.tokens = -np.abs(one.tokens)
+    one.features = [np.abs(rows) for rows in one.features]
+    index = SegmentIndex.of(one.model, one, replace(PLAIN, depth=100))
+    found = index.nearest(_asked(one))
+    silent = [at for at in range(len(index.segments)) if index.segments.video[at] == 1]
+    silent += [int(np.flatnonzero(index.segments.video == 2)[place]) for place in (2, 3)]
+    for query in range(5):
+        rows = found.rows[query][found.scores[query] > -np.inf].tolist()
+        assert sorted(rows) == [at for at in range(len(index.segments)) if at not in silent]
+    assert index.unfound == SegmentRanker((one, one), (one, one), PLAIN).unfound == 1
+    assert "v8" not in {
+        row[0]
+        for rows in _all(SegmentRanker((one, one), (one, one), PLAIN), one, "VCMR").values()
+        for row in rows
+    }
+
+
 def test_few_queries_at_a_time_find_the_same(reels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     one = reels()
     index = SegmentIndex.of(one.model, one, PLAIN)

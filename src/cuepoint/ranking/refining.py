@@ -221,6 +221,11 @@ class SegmentRanker:
         """What it can be asked for."""
         return ("VCMR", "SVMR", "VR") if can_localize(self.trained.model) else ("VR",)
 
+    @property
+    def unfound(self) -> int:
+        """How many videos are never among the answers, because the retriever reads nothing of them."""
+        return self._index.unfound
+
     def answers(
         self,
         query_ids: Sequence[str],

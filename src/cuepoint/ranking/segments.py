@@ -226,16 +226,24 @@ class SegmentIndex:
         segments = Windows.equal(footage, settings.seconds)
         return cls(model, segments, segments.encoded(model, folder=folder, progress=progress), settings)
 
+    @property
+    def unfound(self) -> int:
+        """How many videos have no segment of which the system reads anything."""
+        return len(self.segments.footage.videos) - len(np.unique(self.segments.video[self.encoding.audible]))
+
     def nearest(self, queries: QueryEncoding, allowed: Tensor | None = None) -> Candidates:
-        """The `depth` best segments of each query; `allowed` (Q, V) bool restricts it to some videos."""
+        """The `depth` best segments of each query; `allowed` (Q, V) bool restricts it to some videos.
+
+        A segment of which the system reads nothing (a pause, if it reads subtitles alone) is not found.
+        """
         found = []
-        of_video = torch.from_numpy(self.segments.video)
+        of_video, audible = torch.from_numpy(self.segments.video), torch.from_numpy(self.encoding.audible)
         for some in query_blocks(len(queries), max(1, _NUMBERS // len(self.segments))):
             rows = torch.arange(some.start, some.stop)
             asked = queries.take(rows.to(_device_of(queries)))
             scores = score_corpus(self.model, asked, self.encoding)
-            there = None if allowed is None else allowed[rows][:, of_video].to(scores.device)
-            found.append(best_videos(scores, self.settings.depth, there))
+            there = audible.expand(len(rows), -1) if allowed is None else allowed[rows][:, of_video] & audible
+            found.append(best_videos(scores, self.settings.depth, there.to(scores.device)))
         return Candidates(torch.cat([one.rows for one in found]), torch.cat([one.scores for one in found]))
 
     def proposals(self, queries: QueryEncoding, allowed: Tensor | None = None) -> Proposals:
