@@ -444,6 +444,17 @@ def test_a_calibrated_system_says_how_sure_its_moments_are(corpus: Corpus, run: 
     assert "confidence was measured on validation, not on this corpus" in found.notes
 
 
+def test_a_calibration_comes_along_from_a_hub(
+    corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate(run)
+    here = corpus.search(QUERY, 6, model=run)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(run))
+    there = corpus.search(QUERY, 6, model="me/xml")
+    assert [one.confidence for one in there.moments] == [one.confidence for one in here.moments]
+    assert all(one.confidence is not None for one in there.moments)
+
+
 def test_moments_that_are_less_sure_are_left_out(corpus: Corpus, run: Path) -> None:
     calibrate(run)
     found = corpus.search(QUERY, 6, model=run)

@@ -45,7 +45,7 @@ from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
 from cuepoint.overlap import suppress
 from cuepoint.ranking.confidence import FILE as CALIBRATION
-from cuepoint.ranking.confidence import TrainedConfidence, load_confidence
+from cuepoint.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import best_moments, can_localize
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
@@ -122,8 +122,11 @@ def load_model(model: str | Path | Trained, retriever: str | Path | Trained | No
         loaded = replace(loaded, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
     if chooser is not None:
         loaded = replace(loaded, retriever=_chooser(chooser, loaded))
-    if loaded.opened is None or retriever is not None:
+    if isinstance(model, Trained) or retriever is not None:
         return loaded
+    if loaded.opened is None:  # from a hub
+        calibration, fingerprint = loaded.trained.calibration, loaded.trained.fingerprint
+        return replace(loaded, confidence=confidence_of(loaded.place, calibration, fingerprint))
     first = None if loaded.retriever is None else loaded.retriever.trained.fingerprint
     fingerprint = staged.fingerprint_of(loaded.trained.fingerprint, first)
     return replace(loaded, confidence=load_confidence(loaded.opened, fingerprint))

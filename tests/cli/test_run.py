@@ -502,3 +502,14 @@ def test_videos_of_which_nothing_is_read_are_not_found_and_told(
     assert "videos of which nothing is read, and which are not found: 2" in capsys.readouterr().out
     given = lines(tmp_path / "svmr.jsonl").values()
     assert {moments[0]["video_id"] for moments in given} == {f"v{at}" for at in range(VIDEOS)}
+
+
+def test_a_calibration_comes_along_from_a_hub(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate_here(features, checkpoint, pools)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(checkpoint))
+    asked = ("--out", str(tmp_path / "a.jsonl"), "--confidence", "--experiment", str(features / "tiny.toml"))
+    assert called(features, Path("me/xml"), *asked) == 0
+    told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert all(0 <= line["confidence"] <= 1 for line in told)

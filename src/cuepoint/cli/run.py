@@ -204,7 +204,7 @@ def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
 def _confident(options: argparse.Namespace, answers: SplitRun, name: str) -> RunSource:
     """The answers, with how sure the first of each query is."""
     from cuepoint.models import staged
-    from cuepoint.ranking.confidence import load_confidence
+    from cuepoint.ranking.confidence import confidence_of, load_confidence
     from cuepoint.ranking.confident_run import ConfidentRun
     from cuepoint.ranking.rank import Ranker
 
@@ -217,6 +217,8 @@ def _confident(options: argparse.Namespace, answers: SplitRun, name: str) -> Run
     retriever: Any = ranker.retriever.trained if own and isinstance(ranker.retriever, Ranker) else None
     pair = staged.fingerprint_of(localizer.fingerprint, retriever and retriever.fingerprint)
     known = load_confidence(options.checkpoint, pair)
+    if known is None and not Path(options.checkpoint).is_dir():  # from a hub
+        known = confidence_of(options.checkpoint, localizer.calibration, pair)
     if known is None:
         raise UsageError(
             f"{options.checkpoint}: its answers are not calibrated; run `cuepoint calibrate --checkpoint "
