@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
     from cuepoint.ranking.rank import Ranker
+    from cuepoint.ranking.refining import SegmentRanker, SegmentRun
     from cuepoint.ranking.split import Split, SplitRun
     from cuepoint.ranking.video_run import VideoRun
     from cuepoint.training.experiment import Experiment
@@ -39,6 +40,9 @@ examples:
   cuepoint run --checkpoint runs/prem --features features --out prem.jsonl    a staged run: both in one folder
   cuepoint run --retriever hero_val_top100 --retriever-scores log --localizer runs/conquer \
       --features features --out conquer.jsonl
+
+  cuepoint run --retriever runs/xml --localizer runs/reloclnet --segments 4 \
+      --features features --out spr.jsonl
 
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --out mvmr.jsonl
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --task svmr --out vmr.jsonl
@@ -93,6 +97,13 @@ def add_parser(verbs: Any) -> None:
         help="how often the video's score counts in a moment's score (default: as the checkpoint says)",
     )
     add(
+        "--segments",
+        metavar="SECONDS",
+        type=float,
+        help="for long videos: the retriever chooses segments of so many seconds, neighbours are joined, and "
+        "the localizer looks into these with 8 s on both sides (SPR: 4)",
+    )
+    add(
         "--pools",
         metavar="FILE",
         help="answer each query from its pool of videos (MVMR file, or folder with pools.jsonl)",
@@ -128,8 +139,6 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Rank and write."""
     from cuepoint import formats
-    from cuepoint.ranking import Ranker
-    from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.split import SplitRun
     from cuepoint.training.machine import open_machine
 
@@ -140,26 +149,80 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as files, _Display(wants_json(options)) as display:
         system = how.opened(files, localizer, options.experiment)
         split = _asked(options, system.split)
-        retriever, retrieval = _retriever(files, options, display, how, (chooser, system))
-        if retrieval is not None and isinstance(split, PooledSplit):
-            retrieval = split.beside(retrieval)
-        corpus = display.encode(system.trained, system.split, options.on_disk)
-        ranker = Ranker(
-            system.trained,
-            corpus,
-            decoding=_decoding(system.trained.decoding, options),
-            retriever=retriever,
-            video_weight=options.video_weight,
-        )
-        tasks = _tasks(options.task, ranker, name, pools=bool(split.annotations.pools))
-        answers = SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
-        source: RunSource = answers if len(tasks) == 1 else answers.in_memory()
-        if options.confidence:
+        answered = _answers if options.segments is None else _answers_by_segments
+        answers = answered(files, options, display, how, (chooser, system), split)
+        source: RunSource = answers if len(answers.tasks) == 1 else answers.in_memory()
+        if options.confidence and isinstance(answers, SplitRun):
             source = _confident(options, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
-        told = _told(options, system.experiment, split, tasks, ranker, name) | {"retriever": chooser}
+        told = _told(options, system.experiment, answers, name) | {"retriever": chooser}
     _show(options, told)
     return 0
+
+
+def _answers(
+    files: ExitStack,
+    options: argparse.Namespace,
+    display: _Display,
+    how: SplitOptions,
+    pair: tuple[str | None, OpenedSystem],
+    split: Split,
+) -> SplitRun:
+    """The answers from whole videos."""
+    from cuepoint.ranking import Ranker
+    from cuepoint.ranking.pooled_split import PooledSplit
+    from cuepoint.ranking.split import SplitRun
+
+    _, system = pair
+    retriever, retrieval = _retriever(files, options, display, how, pair)
+    if retrieval is not None and isinstance(split, PooledSplit):
+        retrieval = split.beside(retrieval)
+    ranker = Ranker(
+        system.trained,
+        display.encode(system.trained, system.split, options.on_disk),
+        decoding=_decoding(system.trained.decoding, options),
+        retriever=retriever,
+        video_weight=options.video_weight,
+    )
+    tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
+    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
+
+
+def _answers_by_segments(
+    files: ExitStack,
+    options: argparse.Namespace,
+    display: _Display,
+    how: SplitOptions,
+    pair: tuple[str | None, OpenedSystem],
+    split: Split,
+) -> SegmentRun:
+    """The answers from segments of the videos: chosen, joined, and looked into by the localizer."""
+    from cuepoint.ranking.pooled_split import PooledSplit
+    from cuepoint.ranking.refining import SegmentRanker, SegmentRun
+    from cuepoint.ranking.segments import SegmentSettings
+    from cuepoint.ranking.video_run import is_run
+
+    chooser, system = pair
+    for option, given in (("--on-disk", options.on_disk), ("--confidence", options.confidence)):
+        if given:
+            raise UsageError(f"{option} is for whole videos; leave it out, or --segments")
+    if chooser is not None and is_run(chooser):
+        raise UsageError(f"--segments: {chooser} ranks videos; a trained retriever chooses segments")
+    elsewhere = replace(how, features=options.retriever_features or options.features)
+    opened = system if chooser is None else elsewhere.retriever(files, chooser, system)
+    ranker = SegmentRanker(
+        (opened.trained, opened.split),
+        (system.trained, system.split),
+        SegmentSettings(options.segments),
+        decoding=_decoding(system.trained.decoding, options),
+        video_weight=options.video_weight,
+        progress=display.counted("segments"),
+    )
+    retrieval: Split | None = None if opened is system else opened.split
+    if retrieval is not None and isinstance(split, PooledSplit):
+        retrieval = split.beside(retrieval)
+    tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
+    return SegmentRun(ranker, split, tasks, retrieval, display.counted("queries"))
 
 
 def _decoding(decoding: Decoding, options: argparse.Namespace) -> Decoding:
@@ -264,28 +327,24 @@ def _format(options: argparse.Namespace) -> str:
     return "tvr" if options.out.removesuffix(".gz").endswith(".json") else "jsonl"
 
 
-def _tasks(asked: str | None, ranker: Ranker, name: str, *, pools: bool) -> tuple[Task, ...]:
+def _tasks(options: argparse.Namespace, ranker: Ranker | SegmentRanker, *, pools: bool) -> tuple[Task, ...]:
     """The lists to write: the one asked for; all in a submission; else the first that the system can do."""
-    if asked is not None:
+    if options.task is not None:
         from cuepoint.formats.columns import Task
 
-        return tuple(task for task in get_args(Task) if task == asked.upper())
+        return tuple(task for task in get_args(Task) if task == options.task.upper())
     if pools and "SVMR" in ranker.tasks:
         return ("VCMR",)
-    return ranker.tasks if name == "tvr" else ranker.tasks[:1]
+    return ranker.tasks if _format(options) == "tvr" else ranker.tasks[:1]
 
 
 def _told(
-    options: argparse.Namespace,
-    experiment: Experiment,
-    split: Split,
-    tasks: tuple[Task, ...],
-    ranker: Ranker,
-    name: str,
+    options: argparse.Namespace, experiment: Experiment, answers: SplitRun | SegmentRun, name: str
 ) -> dict[str, Any]:
     """What was done, for people and programs."""
     from cuepoint.evaluation.protocols import protocol_for
 
+    split, ranker = answers.split, answers.ranker
     data = experiment.data
     truth = Path(data.folder or options.features) / str(getattr(data, options.split))
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
@@ -295,7 +354,7 @@ def _told(
     return {
         "out": options.out,
         "format": name,
-        "tasks": list(tasks),
+        "tasks": list(answers.tasks),
         "queries": len(split.queries),
         "videos": len(split.videos),
         "videos_not_found": ranker.unfound,
@@ -305,6 +364,7 @@ def _told(
         "decoding": ranker.decoding.to_json(),
         "simulated": experiment.simulated,
         "pools": options.pools,
+        "segments": options.segments,
         "evaluate": shlex.join(evaluate) if truth.exists() else None,
     }
 
