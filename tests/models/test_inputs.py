@@ -168,6 +168,14 @@ def test_numbers_too_large_for_float32_are_called_large_and_not_infinite(
         inputs().queries([tokens], names=["q"])
 
 
+def test_rows_in_half_precision_are_averaged_without_a_warning() -> None:
+    half = rows(12).astype(np.float16)
+    made, same = (
+        inputs(long_videos="even").clips([{"video": one}]) for one in (half, half.astype(np.float32))
+    )
+    assert torch.equal(made.streams["video"], same.streams["video"])
+
+
 def test_another_width_is_named() -> None:
     with pytest.raises(UsageError, match=r"video 'a', stream 'video': is of shape \(3, 5\); expected"):
         inputs().clips([{"video": rows(3, 5)}], names=["a"])

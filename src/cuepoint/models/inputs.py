@@ -302,8 +302,9 @@ def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> No
     if rows.ndim != 2 or rows.shape[1] != width:
         raise UsageError(f"{name}: is of shape {rows.shape}; expected (rows, {width})")
     if rows.dtype.itemsize > 4 or averaged:
-        largest = np.abs(rows).max(axis=1, initial=0)
-        if len(wrong := np.flatnonzero(largest > LARGEST)):
+        # In double precision: the bound itself is beyond what half precision holds.
+        largest = np.abs(rows).max(axis=1, initial=0).astype(np.float64)
+        if len(wrong := np.flatnonzero(~(largest <= LARGEST))):
             raise _not_usable(rows[wrong[0]], int(wrong[0]), name)
 
 
