@@ -11,7 +11,14 @@ import pytest
 from cuepoint.models.decoding import Decoding
 from cuepoint.ranking import trials
 from cuepoint.ranking.pooled_split import pooled_split
-from cuepoint.ranking.trials import Background, Trials, judged_videos, run_trials, with_drawn_pools
+from cuepoint.ranking.trials import (
+    Background,
+    Chooser,
+    Trials,
+    judged_videos,
+    run_trials,
+    with_drawn_pools,
+)
 from cuepoint.types import UsageError
 
 from .test_rank import Row, by_hand
@@ -186,3 +193,23 @@ def test_pools_cannot_be_drawn_without_positives_or_room(toy: Callable[..., Any]
         with_drawn_pools(annotations, 1)
     with pytest.raises(UsageError, match="no query has a positive"):
         with_drawn_pools(judgements({"q0": []}), 5)
+
+
+def test_a_localizer_with_a_chooser_is_tried_as_the_system_that_is_both(
+    toy: Callable[..., Any], found: Trials
+) -> None:
+    localizer, retriever = system(toy, "localizer"), system(toy, "retriever")
+    pair = run_trials(
+        localizer, split_of(localizer), iou=IOU, chooser=Chooser.of(retriever, split_of(retriever))
+    )
+    for side in ("in", "out"):
+        np.testing.assert_array_equal(pair.top[side], found.top[side])
+        np.testing.assert_array_equal(pair.margin[side], found.margin[side])
+    alone = run_trials(localizer, split_of(localizer), iou=IOU)
+    assert (alone.top["in"] != found.top["in"]).any()
+
+
+def test_a_chooser_of_other_videos_is_refused(toy: Callable[..., Any]) -> None:
+    localizer, other = system(toy, "localizer"), toy("retriever", queries=QUERIES, videos=12)
+    with pytest.raises(UsageError, match="do not know the same videos"):
+        run_trials(localizer, split_of(localizer), iou=IOU, chooser=Chooser.of(other, split_of(other)))

@@ -1,0 +1,92 @@
+"""Lists of videos that any program made: what counts of them, and what is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuepoint import formats
+from cuepoint.ranking.video_run import VideoRun, is_run
+from cuepoint.types import UsageError
+
+
+def written(path: Path, lists: dict[str, list[tuple[str, float]]]) -> Path:
+    lines = (
+        {"query_id": name, "moments": [{"video_id": video, "score": score} for video, score in rows]}
+        for name, rows in lists.items()
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_lists_are_read_best_first(tmp_path: Path, caplog: Any) -> None:
+    path = written(tmp_path / "a.jsonl", {"q": [("b", 3.0), ("a", 1.0)], "r": [("a", 2.0)], "s": []})
+    with caplog.at_level(logging.WARNING, "cuepoint"):
+        run = VideoRun.of(formats.open_run(path))
+    assert {name: (videos, scores.tolist()) for name, (videos, scores) in run.ranked.items()} == {
+        "q": (("b", "a"), [3.0, 1.0]),
+        "r": (("a",), [2.0]),
+        "s": ((), []),
+    }
+    assert not caplog.messages
+
+
+def test_a_video_twice_counts_once_with_its_best_score_and_is_told(tmp_path: Path, caplog: Any) -> None:
+    rows = [("b", 3.0), ("a", 2.5), ("b", 2.0), ("a", 1.0), ("c", 0.5)]
+    path = written(tmp_path / "a.jsonl", {"q": rows, "r": [("a", 1.0)]})
+    with caplog.at_level(logging.WARNING, "cuepoint"):
+        run = VideoRun.of(formats.open_run(path))
+    assert run.ranked["q"][0] == ("b", "a", "c")
+    assert run.ranked["q"][1].tolist() == [3.0, 2.5, 0.5]
+    assert [message.split(": ", 1)[1] for message in caplog.messages] == [
+        "2 times a video comes again in a list; its best score counts"
+    ]
+
+
+def test_a_list_of_moments_stands_for_its_videos_and_tells_nothing(tmp_path: Path, caplog: Any) -> None:
+    moments = [("a", 0.0, 4.0), ("b", 1.0, 3.0), ("a", 1.0, 2.0)]
+    rows = [
+        {"video_id": name, "start": start, "end": end, "score": 3.0 - at}
+        for at, (name, start, end) in enumerate(moments)
+    ]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"query_id": "q", "moments": rows}) + "\n")
+    with caplog.at_level(logging.WARNING, "cuepoint"):
+        run = VideoRun.of(formats.open_run(tmp_path / "a.jsonl"))
+    assert run.ranked["q"][0] == ("a", "b")
+    assert run.ranked["q"][1].tolist() == [3.0, 2.0]
+    assert not caplog.messages
+
+
+def test_scores_of_a_submission_count_where_they_contradict_its_order(tmp_path: Path, caplog: Any) -> None:
+    told = {
+        "video2idx": {"a": 0, "b": 1},
+        "VR": [{"desc_id": 7, "desc": "", "predictions": [[0, 0, 0, 1.0], [1, 0, 0, 2.0]]}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(told))
+    with caplog.at_level(logging.WARNING, "cuepoint"):
+        run = VideoRun.of(formats.open_run(tmp_path / "a.json"))
+    assert run.ranked["7"][0] == ("b", "a")
+    assert "1 lists have scores that contradict their order; the scores count" in caplog.messages[0]
+
+
+def test_logarithms_are_taken_where_there_are_any(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", {"q": [("b", 20.0), ("a", 0.5)]})
+    run = VideoRun.of(formats.open_run(path), logarithm=True)
+    np.testing.assert_allclose(run.ranked["q"][1], np.log([20.0, 0.5]))
+    path = written(tmp_path / "b.jsonl", {"q": [("b", 20.0), ("a", 0.0)]})
+    with pytest.raises(UsageError, match=r"b\.jsonl: query 'q': video 'a' has the score 0, .* no logarithm"):
+        VideoRun.of(formats.open_run(path), logarithm=True)
+
+
+def test_a_file_and_a_folder_of_lmdb_are_lists_and_a_checkpoint_is_none(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    assert not is_run(tmp_path / "lists")
+    (tmp_path / "lists" / "data.mdb").touch()
+    assert is_run(tmp_path / "lists")
+    assert is_run(tmp_path / "lists" / "data.mdb")
+    assert not is_run("owner/name")
