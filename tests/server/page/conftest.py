@@ -17,6 +17,8 @@ from cuepoint.corpus import Corpus
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("fastapi", reason="the server's packages are not installed")
 CHROMIUM = Path("/usr/bin/chromium")
+# On a machine that is busy an answer takes longer than the usual five seconds.
+playwright_api.expect.set_options(timeout=20_000)
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -183,7 +185,7 @@ def open_tab(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     def open_one(at: str = address, **settings: Any) -> Any:
         settings.setdefault("viewport", {"width": 1280, "height": 900})
         context = browser.new_context(**settings)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(20_000)
         contexts.append(context)
         tab = Watched(context.new_page(), at)
         tab.page.watched = tab

@@ -87,7 +87,7 @@ def address(served: Served) -> str:
 
 def filled(page: Any) -> None:
     """Wait until both systems have answered."""
-    expect(page.locator("#comparison:not([aria-busy])")).to_be_visible(timeout=30_000)
+    expect(page.locator("#comparison:not([aria-busy])")).to_be_visible()
 
 
 def opened(page: Any, served: Served, *vs: str, **more: str) -> Any:
@@ -321,6 +321,8 @@ def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) 
 def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     first = columns.nth(0).locator(".card-link").first.get_attribute("href")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
     for word in ("violin", "clock", "beetle sleeps in the sun"):
         page.get_by_role("searchbox").fill(word)
         page.keyboard.press("Enter")
@@ -328,6 +330,7 @@ def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page:
     hrefs = page.locator(".column .card-link").evaluate_all("(all) => all.map((one) => one.href)")
     assert {parse_qs(urlsplit(one).query)["q"][0] for one in hrefs} == {"beetle sleeps in the sun"}
     assert first not in hrefs
+    assert all("model=" in one for one in asked), "the list that is not seen is not asked for"
     page.get_by_role("searchbox").fill("")
     page.keyboard.press("Enter")
     expect(page.locator("#comparison")).to_be_hidden()

@@ -95,14 +95,16 @@ class Comparison {
     this.asking = new AbortController();
     const { signal } = this.asking;
     const onWait = (seconds) => { this.summary.textContent = `The server is busy. Asking again in ${seconds} s.`; };
-    this.summary.textContent = "Asking both…";
+    this.summary.textContent = "Asking one, then the other…";
     this.root.setAttribute("aria-busy", "true");
     try {
       for (const column of this.columns) column.wait(this.state.vs[column.side]);
       const systems = await this.hooks.systems();
       if (signal.aborted) return;
       for (const column of this.columns) column.offer(new Set([...systems, ...this.state.vs]));
-      await Promise.all(this.columns.map((column) => column.search(this.state, signal, onWait)));
+      // In turn: each may have to encode the corpus first, which only one can do at a time.
+      for (const column of this.columns) await column.search(this.state, signal, onWait);
+      if (signal.aborted) return;
       this.#choose();
       await Promise.all(this.columns.map((column) => column.tell(signal)));
       if (signal.aborted) return;
@@ -335,11 +337,11 @@ class Column {
     if (this.chosen && !other.fails) void this.comparison.choose(other, this.chosen);
   }
 
-  /** "3. Film 0:10.0 – 0:14.0", and where it stands if it is the other system's. */
+  /** "3. Film, 0:10.0 – 0:14.0", and where it stands if it is the other system's. */
   caption() {
     const { about, found } = this;
     if (!about) return "";
-    const said = `${about.title || about.video_id} ${span(about.start, about.end)}`;
+    const said = `${about.title || about.video_id}, ${span(about.start, about.end)}`;
     if (found.includes(about)) return `${about.rank}. ${said}`;
     const same = sameIn(found, about);
     return `${said} (${same ? `here ${same.rank}.` : "not among the best here"})`;

@@ -81,7 +81,8 @@ async function follow(next, { focus = true } = {}) {
   }
   if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
   // The answer is not waited for: a link to a moment opens its video at once.
-  const answered = another ? search() : Promise.resolve();
+  // Nor is it asked for while a comparison stands in its place.
+  const answered = another && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
     const found = resultOf(next);
     void player.open({ id: next.v, start: next.s, end: next.e, found, query: next.q, model: next.model, title: found?.title });
@@ -105,7 +106,7 @@ async function compare(focus) {
   }
   document.body.classList.toggle("comparing", Boolean(state.vs));
   comparison.show(state, focus);
-  if (focus && !state.vs) byId("compare").focus();
+  if (focus && !state.vs) byId(byId("compare").hidden ? "results" : "compare").focus();
 }
 
 const questionOf = (of) => JSON.stringify(["q", ...FILTERS].map((name) => of[name] ?? ""));
