@@ -20,6 +20,7 @@ from cuepoint.models.staged import fingerprint_of, write_stages
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
+from cuepoint.ranking.retrieve import score_corpus
 from cuepoint.search import SearchResult
 from cuepoint.types import UsageError
 
@@ -145,7 +146,6 @@ def test_many_videos_are_narrowed_by_keys_to_the_same_answer(
     everything = answers(corpus.search(QUERY, 5, model=run))
     monkeypatch.setattr(trained_search, "RETRIEVED_VIDEOS", 4)
     scored: list[int] = []
-    score_corpus = trained_search.score_corpus
 
     def counted(model: Any, queries: Any, videos: Any) -> torch.Tensor:
         scored.append(len(videos))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -92,7 +92,7 @@ def sample(tmp_path: Path) -> Callable[[str, str], Path]:
     return make
 
 
-def write_lists(path: Path, lists: dict[str, object], numbers: object = None) -> Path:
+def write_lists(path: Path, lists: Mapping[str, object], numbers: object = None) -> Path:
     """HERO's lists in one file, and beside it which videos their numbers are."""
     lmdb = pytest.importorskip("lmdb")
     with (
