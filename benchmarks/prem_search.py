@@ -38,12 +38,14 @@ from cuepoint import trained_search
 from cuepoint.index.keys import Keys, known_systems
 from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
+from cuepoint.loaded_model import load_model
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.trained import Trained
 from cuepoint.search import Searcher
-from cuepoint.trained_search import CandidateRanking, TrainedSearch, load_model
+from cuepoint.trained_moments import CandidateRanking, MomentEvidence
+from cuepoint.trained_search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}
@@ -109,7 +111,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("what is kept: unpacked", trained_search, "unpacked"),
     ("videos scored by the retriever", trained_search, "score_corpus"),
     ("moments: decoded and suppressed, with the localizer", CandidateRanking, "moments"),
-    ("evidence and words", trained_search._Evidence, "of"),
+    ("evidence and words", MomentEvidence, "of"),
     ("the retriever's whole part", TrainedSearch, "retrieved"),
 )
 """What is measured within a search: its name, where the function is, and how it is called."""

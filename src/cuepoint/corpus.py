@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
     from cuepoint.index.progress import Progress, Summary
+    from cuepoint.loaded_model import LoadedModel
     from cuepoint.models.trained import Trained
     from cuepoint.own_features import Exported
     from cuepoint.search import Searcher, SearchResult
     from cuepoint.shown import Line, Shown, Stats
-    from cuepoint.trained_search import LoadedModel, TrainedSearch
+    from cuepoint.trained_search import TrainedSearch
     from cuepoint.why import Why
 
 _MOST_PROCESSES = 8
@@ -420,7 +421,8 @@ class Corpus:
         retriever: str | os.PathLike[str] | Trained | None = None,
     ) -> TrainedSearch:
         """A trained system on this corpus; opened again where its files or the streams have changed."""
-        from cuepoint.trained_search import load_model, open_search
+        from cuepoint.loaded_model import load_model
+        from cuepoint.trained_search import open_search
 
         given, name = _named(model)
         chooser, chooser_name = (None, "") if retriever is None else _named(retriever)

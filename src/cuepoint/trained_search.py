@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +29,7 @@ from cuepoint.index.keys import KeptVideo, Keys, open_keys
 from cuepoint.index.lock import CorpusBusy
 from cuepoint.index.records import ClipHits, EncoderMismatch
 from cuepoint.index.store import Store
+from cuepoint.loaded_model import LoadedModel
 from cuepoint.model_keys import (
     Progress,
     bring_up_to_date,
@@ -40,18 +40,17 @@ from cuepoint.model_keys import (
     unpacked,
 )
 from cuepoint.models import staged
-from cuepoint.models.decoding import best_spans, seconds_of
+from cuepoint.models.decoding import best_spans
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
-from cuepoint.models.trained import CONFIG, WEIGHTS, Trained
-from cuepoint.overlap import suppress
-from cuepoint.ranking.confidence import FILE as CALIBRATION
-from cuepoint.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
+from cuepoint.models.trained import Trained
+from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
-from cuepoint.ranking.localize import best_moments, can_localize
-from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
+from cuepoint.ranking.localize import can_localize
+from cuepoint.ranking.retrieve import best_videos, score_corpus
 from cuepoint.ranking.trials import Background
-from cuepoint.search import Found, Searcher, shortened
-from cuepoint.types import Evidence, Moment, ScoredMoment, UsageError
+from cuepoint.search import Found, Searcher
+from cuepoint.trained_moments import CandidateRanking, MomentEvidence, Witness
+from cuepoint.types import ScoredMoment, UsageError
 
 if TYPE_CHECKING:
     from cuepoint.shelf import Shelf
@@ -70,102 +69,10 @@ RETRIEVED_VIDEOS = 100
 looks into the best of them."""
 _MORE_KEYS, _MOST_KEYS = 4, 12_800
 _EXACT_A_MOMENT = 2
-NMS = 0.5
-"""Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
-_SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
-# Of a clip: what numbers are rounded by.
-_INSTANT = 1e-6
 # Share of the videos that may be new or gone before what chance scores is asked again.
 _CHANGED = 0.1
 # How long a search waits for another writer before it answers from what is encoded so far.
 _WAIT_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A trained system, opened: `name` is what people call it, `place` where it lies.
-
-    `opened` is the folder that was named, and `stamp` changes when its files are replaced; None for one that
-    was made in Python or came from a hub. `confidence` says how sure its answers are, where that was measured
-    (`cuepoint calibrate --checkpoint`). `retriever` is what chooses the videos in its place.
-    """
-
-    trained: Trained
-    name: str
-    place: str
-    stamp: tuple[int, ...] | None
-    confidence: TrainedConfidence | None = None
-    retriever: LoadedModel | None = None
-    opened: Path | None = None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether its files are those that were read."""
-        own = self.opened is None or self.stamp == stamp_of(self.opened)
-        return own and (self.retriever is None or self.retriever.is_current)
-
-
-def load_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> LoadedModel:
-    """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
-
-    A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
-    of other answers then, and not read. Raises UsageError and FormatError, also for the calibration of
-    another checkpoint beside it.
-    """
-    own, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
-    if retriever is not None and not isinstance(retriever, Trained):
-        retriever = staged.retriever_of(retriever)
-    chooser = own if retriever is None else retriever
-    loaded = _opened(localizer)
-    if not isinstance(model, Trained) and staged.is_staged(model):
-        folder = Path(model).expanduser()
-        loaded = replace(loaded, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
-    if chooser is not None:
-        loaded = replace(loaded, retriever=_chooser(chooser, loaded))
-    if isinstance(model, Trained) or retriever is not None:
-        return loaded
-    if loaded.opened is None:  # from a hub
-        calibration, fingerprint = loaded.trained.calibration, loaded.trained.fingerprint
-        return replace(loaded, confidence=confidence_of(loaded.place, calibration, fingerprint))
-    first = None if loaded.retriever is None else loaded.retriever.trained.fingerprint
-    fingerprint = staged.fingerprint_of(loaded.trained.fingerprint, first)
-    return replace(loaded, confidence=load_confidence(loaded.opened, fingerprint))
-
-
-def _chooser(place: str | Path | Trained, localizer: LoadedModel) -> LoadedModel:
-    """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
-    chooser = _opened(place)
-    if not can_retrieve(chooser.trained.model):
-        raise UsageError(f"{chooser.name} ({chooser.trained.system}) chooses no videos; name a retriever")
-    if not can_localize(localizer.trained.model):
-        raise UsageError(
-            f"{localizer.name} ({localizer.trained.system}) finds no moments in the videos that "
-            f"{chooser.name} chooses; name a localizer, or leave out the retriever"
-        )
-    return chooser
-
-
-def _opened(model: str | Path | Trained) -> LoadedModel:
-    """One system, without what is known of its answers."""
-    if isinstance(model, Trained):
-        return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        return LoadedModel(Trained.from_pretrained(model), folder.name or str(model), str(model), None)
-    stamp = stamp_of(folder)
-    trained = Trained.from_pretrained(folder)
-    return LoadedModel(trained, folder.name or str(model), str(folder.resolve()), stamp, opened=folder)
-
-
-def stamp_of(folder: Path) -> tuple[int, ...]:
-    """Sizes and times of a system's files: what changes when they are replaced."""
-    places = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION, staged.SYSTEM)]
-    if staged.is_staged(folder):
-        stages = staged.read_stages(folder)
-        places += [stages.localizer / name for name in (WEIGHTS, CONFIG)]
-        places += [stages.retriever / name for name in (WEIGHTS, CONFIG) if stages.retriever is not None]
-    there = [path.stat() for path in places if path.is_file()]
-    return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))
 
 
 def query_encoder(trained: Trained, name: str, shelf: Shelf) -> tuple[TextEncoder, list[str]]:
@@ -481,8 +388,8 @@ class TrainedSearch:
             )
         ranked = CandidateRanking(self._trained, corpus, encoded, k, said)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
-        witness = _Witness(encoded, corpus) if chosen is None else _Witness(chosen.encoded, chosen.corpus)
-        return _Evidence(self._store, self._trained, corpus, witness).of(found)
+        witness = Witness(encoded, corpus) if chosen is None else Witness(chosen.encoded, chosen.corpus)
+        return MomentEvidence(self._store, self._trained, corpus, witness).of(found)
 
     def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> CorpusEncoding:
         """The candidates as a corpus of their own."""
@@ -553,171 +460,6 @@ def _enough(
         if len(hits) < asked or asked >= _MOST_KEYS or len(set(hits.video_ids)) >= count:
             return hits
         asked *= _MORE_KEYS
-
-
-@dataclass(frozen=True, eq=False)
-class _Spans:
-    """Moments found in candidates, best first: rows of the candidates, clips (inclusive), seconds, scores."""
-
-    row: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    start: Floats
-    end: Floats
-    score: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class CandidateRanking:
-    """The best moments of one query in candidate videos; `said` (V,) is what a retriever says of each."""
-
-    trained: Trained
-    corpus: CorpusEncoding
-    encoded: QueryEncoding
-    k: int
-    said: torch.Tensor | None = None
-
-    def moments(self) -> _Spans:
-        """At most k that differ: more spans are decoded until so many survive suppression."""
-        candidates = best_videos(self._scores(), len(self.corpus))
-        count = max(_LEAST_SPANS, _SPANS_A_MOMENT * self.k)
-        while True:
-            found = self._decoded(candidates, count)
-            kept = self._distinct(found)
-            if len(kept.row) >= self.k or len(found.row) < count or count >= _MOST_SPANS:
-                return kept
-            count = min(5 * count, _MOST_SPANS)
-
-    def whole_videos(self) -> _Spans:
-        """The best videos from beginning to end, for a system that finds no moments in them."""
-        best = best_videos(self._scores(), min(self.k, len(self.corpus)))
-        rows = best.rows[0].cpu().numpy()
-        last = self.corpus.blocks[0].mask.sum(1).cpu().numpy()[rows] - 1
-        ends = self.corpus.durations[rows]
-        scores = best.scores[0].double().cpu().numpy()
-        return _Spans(rows, np.zeros_like(rows), last, np.zeros(len(rows)), ends, scores)
-
-    def _scores(self) -> torch.Tensor:
-        """(1, V): what is said of each candidate; zeros where nothing chooses videos."""
-        if self.said is not None:
-            return self.said[None]
-        if not can_retrieve(self.trained.model):
-            return torch.zeros((1, len(self.corpus)), device=device_of(self.trained.model))
-        return score_corpus(self.trained.model, self.encoded, self.corpus)
-
-    def _decoded(self, candidates: Candidates, count: int) -> _Spans:
-        best, rows = best_moments(
-            self.trained.model, self.encoded, self.corpus, candidates, self.trained.decoding, count
-        )
-        found = best.score[0] > -torch.inf
-        row, first, last = (one[0][found].cpu().numpy() for one in (rows, best.first, best.last))
-        score = best.score[0][found].double().cpu().numpy()
-        seconds, ends = self.corpus.clip_seconds[row], self.corpus.durations[row]
-        start, end = seconds_of(first, last, seconds, ends, self.trained.decoding)
-        return _Spans(row, first, last, start, np.minimum(end, ends), score)
-
-    def _distinct(self, found: _Spans) -> _Spans:
-        """The first k that no better moment of the same video suppresses."""
-        nms = NMS if self.trained.decoding.nms is None else self.trained.decoding.nms
-        real = np.flatnonzero(found.start < found.end)
-        rank = -np.arange(len(real), dtype=np.float64)
-        kept = real[suppress(found.row[real], found.start[real], found.end[real], rank, nms)][: self.k]
-        return _Spans(*(getattr(found, name)[kept] for name in _Spans.__annotations__))
-
-
-@dataclass(frozen=True, eq=False)
-class _Witness:
-    """What evidence is told by: a query, and videos with search keys, as one system has them."""
-
-    encoded: QueryEncoding
-    corpus: CorpusEncoding
-
-    @property
-    def streams(self) -> list[str]:
-        """The streams that are searched by keys."""
-        return [stream for stream in self.encoded.search if stream in self.corpus.blocks[0].keys]
-
-
-@dataclass(frozen=True, eq=False)
-class _Evidence:
-    """What speaks for the moments that were found: for each stream the clip whose key is nearest."""
-
-    store: Store
-    trained: Trained
-    corpus: CorpusEncoding
-    witness: _Witness
-
-    def of(self, found: _Spans) -> list[ScoredMoment]:
-        """The moments as nouns, with their evidence and their words."""
-        said = self._said(sorted({self.corpus.video_ids[row] for row in found.row.tolist()}))
-        return [self._scored(found, at, said) for at in range(len(found.row))]
-
-    def _said(self, video_ids: Sequence[str]) -> Callable[[str, float, float], str]:
-        """What tells the words said in a stretch of a video."""
-        streams = [name for name in self.store.streams if name == "subtitle"]
-        if not streams or not video_ids:
-            return lambda video_id, start, end: ""
-        block = self.store.clips_of(streams[0], video_ids, vectors=False)
-        places = {name: at for at, name in enumerate(block.video_ids)}
-
-        def said(video_id: str, start: float, end: float) -> str:
-            own = block.rows(places[video_id])
-            inside = (block.start[own] < end) & (block.end[own] > start)
-            return " ".join(block.text[own.start + at] for at in np.flatnonzero(inside).tolist())
-
-        return said
-
-    def _scored(self, found: _Spans, at: int, said: Callable[[str, float, float], str]) -> ScoredMoment:
-        name, score = self.corpus.video_ids[int(found.row[at])], float(found.score[at])
-        moment = Moment(name, float(found.start[at]), float(found.end[at]))
-        row = int(self.witness.corpus.rows_of([name])[0])
-        clips = (int(found.first[at]), int(found.last[at]))
-        if self.witness.corpus is not self.corpus:
-            clips = _clips_of(moment, float(self.witness.corpus.clip_seconds[row]))
-        evidence = {
-            stream: self._best_clip(stream, row, moment, clips, said) for stream in self.witness.streams
-        }
-        if not evidence:
-            system = self.trained.system
-            evidence = {system: Evidence(system, score, moment.start, moment.end)}
-        return ScoredMoment(moment, score, None, evidence, shortened(said(*_of(moment))))
-
-    def _best_clip(
-        self,
-        stream: str,
-        row: int,
-        moment: Moment,
-        span: tuple[int, int],
-        said: Callable[[str, float, float], str],
-    ) -> Evidence:
-        """The clip of a moment whose key is nearest; the whole moment where keys are no clips."""
-        corpus = self.witness.corpus
-        videos = corpus.blocks[0]
-        keys, real = videos.keys[stream][row], videos.key_masks[stream][row].bool()
-        scores = (keys @ self.witness.encoded.search[stream][0]).masked_fill(~real, -torch.inf)
-        start, end = moment.start, moment.end
-        inside = scores[span[0] : span[1] + 1]
-        if len(keys) == videos.mask.shape[1] and len(inside):
-            best = span[0] + int(inside.argmax())
-            seconds = float(corpus.clip_seconds[row])
-            # Times of a moment may be cut at the video's end, and a clip with them.
-            start = min(max(start, best * seconds), end)
-            end = max(min(end, (best + 1) * seconds), start)
-            score = float(inside.max())
-        else:
-            score = float(scores.max())
-        text = said(moment.video_id, start, end) if stream == "subtitle" else ""
-        return Evidence(stream, score, start, end, shortened(text))
-
-
-def _clips_of(moment: Moment, seconds: float) -> tuple[int, int]:
-    """First and last clip of a grid that a moment touches, inclusive."""
-    first = int(moment.start / seconds + _INSTANT)
-    return first, max(first, int(np.ceil(moment.end / seconds - _INSTANT)) - 1)
-
-
-def _of(moment: Moment) -> tuple[str, float, float]:
-    return moment.video_id, moment.start, moment.end
 
 
 def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:

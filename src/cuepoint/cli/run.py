@@ -38,15 +38,15 @@ examples:
   cuepoint run --checkpoint runs/xml --features features --out svmr.jsonl --task svmr
   cuepoint run --retriever runs/xml --localizer runs/mmn --features features --out both.jsonl
   cuepoint run --checkpoint runs/prem --features features --out prem.jsonl    a staged run: both in one folder
-  cuepoint run --retriever hero_val_top100 --retriever-scores log --localizer runs/conquer \
+  cuepoint run --retriever hero_val_top100 --retriever-scores log --localizer runs/conquer \\
       --features features --out conquer.jsonl
 
-  cuepoint run --retriever runs/xml --localizer runs/reloclnet --segments 4 \
+  cuepoint run --retriever runs/xml --localizer runs/reloclnet --segments 4 \\
       --features features --out spr.jsonl
 
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --out mvmr.jsonl
   cuepoint run --checkpoint runs/mmn --features features --pools pools.json --task svmr --out vmr.jsonl
-  cuepoint run --retriever runs/xml --localizer runs/mmn --top-videos 5 --features features \
+  cuepoint run --retriever runs/xml --localizer runs/mmn --top-videos 5 --features features \\
       --pools pools.json --out top5.jsonl
 
 The checkpoint says which files of --features it reads, and how spans become moments; options change that for
@@ -75,7 +75,12 @@ def add_parser(verbs: Any) -> None:
     add("--split", metavar="NAME", default="test", help="train, validation or test (default)")
     add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
-    add("--task", choices=("vcmr", "svmr", "vr"), help="default: vcmr, or what the system can do")
+    add(
+        "--task",
+        choices=("vcmr", "svmr", "vr"),
+        help="moments of all videos (vcmr), moments in each query's given video (svmr), or videos (vr); "
+        "default: vcmr, or what the system can do",
+    )
     add("--format", metavar="NAME", help="jsonl, tvr, trec, … (default: .json is tvr, all else jsonl)")
     add(
         "--retriever",

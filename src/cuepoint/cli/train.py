@@ -66,7 +66,11 @@ def add_parser(verbs: Any) -> None:
         default=1,
         help="share each batch among so many devices, or processes on the CPU (needs lightning-fabric)",
     )
-    parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: what the experiment says")
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "bf16"),
+        help="numbers of the networks: fp32 or bf16 (default: what the experiment says)",
+    )
     add_format(parser)
     parser.set_defaults(run=run)
 
