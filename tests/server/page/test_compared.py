@@ -87,7 +87,7 @@ def address(served: Served) -> str:
 
 def filled(page: Any) -> None:
     """Wait until both systems have answered."""
-    expect(page.locator("#comparison:not([aria-busy])")).to_be_visible()
+    expect(page.locator("#comparison:not([aria-busy])")).to_be_visible(timeout=60_000)
 
 
 def opened(page: Any, served: Served, *vs: str, **more: str) -> Any:
