@@ -44,7 +44,8 @@ def add_parser(verbs: Any) -> None:
         "explain",
         help="why a trained system answers a query as it does",
         description="For one query: which words count in each stream, how probable start and end are along "
-        "a video, and the best moments of one or two trained systems; as text, JSON and a picture.",
+        "a video, and the best moments of one or two trained systems; as text, JSON and a picture. Of your "
+        "own videos with the frames and the words of that video.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -137,6 +138,8 @@ def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, feat
 
 
 def _of_a_corpus(options: argparse.Namespace) -> Explanation:
+    from cuepoint.explanation.film import with_film
+
     given = [name for name in _OF_A_SPLIT if getattr(options, name) is not None]
     if given:
         option = "--" + given[0].replace("_", "-")
@@ -147,7 +150,7 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
     encoded_with(corpus, options.model, options.retriever)
     if options.other is not None:
         encoded_with(corpus, options.other)
-    return corpus.explain(
+    told = corpus.explain(
         options.query,
         options.model,
         other=options.other,
@@ -156,3 +159,5 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
         moment=options.moment,
         k=options.k,
     )
+    # Frames are drawn only; without a picture no video is opened.
+    return with_film(corpus, told, frames=options.out is not None)

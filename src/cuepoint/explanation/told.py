@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuepoint.times import format_time
 from cuepoint.types import Moment, ScoredMoment
+
+if TYPE_CHECKING:
+    from cuepoint.shown import Line
 
 MEETS = 0.5
 """From this overlap (IoU) on, an answer meets the truth: the laxer of the papers' two thresholds."""
@@ -196,12 +199,41 @@ class Explained:
         return lines
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A picture of the video: as JPEG, and the second at which it is seen."""
+
+    seconds: float
+    jpeg: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """What is seen and said along a video of a corpus: frames and words by time, notes on what is missing."""
+
+    frames: tuple[Frame, ...] = ()
+    words: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: the frames' seconds, and all words."""
+        return {
+            "frames": [round(one.seconds, 3) for one in self.frames],
+            "words": [
+                {"start": round(one.start, 3), "end": round(one.end, 3), "text": one.text}
+                for one in self.words
+            ],
+            "notes": list(self.notes),
+        }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """A query, and what one or two systems made of it.
 
     `video_id` is the video whose borders are told, `duration` its seconds or None; `truth` is what is known
-    to answer, in whatever videos. `query_id` is empty for a query of no data set.
+    to answer, in whatever videos. `query_id` is empty for a query of no data set. `film` is what is seen and
+    said along the video, None where that was not looked for (`film.py: with_film`).
     """
 
     query: str
@@ -210,6 +242,7 @@ class Explanation:
     duration: float | None
     truth: tuple[Moment, ...]
     systems: tuple[Explained, ...]
+    film: Film | None = None
 
     @property
     def truth_here(self) -> tuple[Moment, ...]:
@@ -225,6 +258,7 @@ class Explanation:
             "duration": self.duration,
             "truth": [moment_to_json(one) for one in self.truth],
             "systems": [one.to_json() for one in self.systems],
+            **({} if self.film is None else self.film.to_json()),
         }
 
     def lines(self) -> list[str]:
@@ -233,6 +267,8 @@ class Explanation:
         lines = [f"{named}“{self.query}”", *(f"truth: {span(one)}" for one in self.truth)]
         for system in self.systems:
             lines += ["", *system.lines(self.truth, self.video_id)]
+        if self.film is not None and self.film.notes:
+            lines += ["", *(f"note: {note}" for note in self.film.notes)]
         return lines
 
 
