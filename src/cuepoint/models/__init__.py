@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import threading
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["config_of", "model_names", "new_model"]
+
+_parsing = threading.Lock()
+"""Seen in a server: two threads that parse at once may make CPython 3.11 raise a SystemError."""
 
 
 @cache
@@ -52,7 +56,8 @@ def new_model(name: str, config: Any) -> Any:
 
 def _is_system(path: Path) -> bool:
     """Whether a file defines the classes `Config` and `Model`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    with _parsing:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
     return {"Config", "Model"} <= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
