@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,37 @@ def test_a_query_to_a_corpus_is_told(corpus: Path, capsys: Any) -> None:
     assert told["video_id"] == first["moments"][0]["video_id"]
     assert called(*arguments, "--table", "--moment", "talk_001.vtt@10-15") == 0
     assert "the truth starts at 0:10.000" in capsys.readouterr().out
+
+
+def test_frames_and_words_of_a_video_are_drawn_and_told(corpus: Path, samples: Path, capsys: Any) -> None:
+    pytest.importorskip("matplotlib")
+    video = corpus / "nasa_13013.mp4"
+    for name in (video.name, "nasa_13013.srt"):
+        shutil.copy(samples / name, corpus / name)
+    Corpus(corpus / "c", encoders=[Letters()]).add(video, text=Letters(), processes=1)
+    arguments = ["the largest cleanrooms", "--corpus", str(corpus / "c"), "--model", str(corpus / "run")]
+    arguments += ["--video", video.name, "--json"]
+    drawn = ["--out", str(corpus / "why.png")]
+
+    def told(*more: str) -> Any:
+        assert called(*arguments, *more) == 0
+        return json.loads(capsys.readouterr().out)
+
+    whole = told(*drawn)
+    assert len(whole["frames"]) == 8
+    assert any("largest cleanrooms" in one["text"] for one in whole["words"])
+    assert whole["notes"] == []
+    assert told()["frames"] == []  # nothing is drawn
+    video.unlink()
+    less = told(*drawn)
+    assert less["frames"] == []
+    assert less["words"] == whole["words"]
+    assert "is gone" in less["notes"][0]
+
+
+def test_a_query_of_a_data_set_has_neither_frames_nor_words(of_split: Called, capsys: Any) -> None:
+    assert of_split("--query-id", "q1", "--json") == 0
+    assert not {"frames", "words", "notes"} & set(json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize(

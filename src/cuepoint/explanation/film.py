@@ -50,7 +50,7 @@ def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float
     for moment in reversed(marked):
         middle = (moment.start + moment.end) / 2
         if middle < seconds and not any(moment.start <= at < moment.end for at in chosen):
-            chosen[int(middle / part)] = middle
+            chosen[min(int(middle / part), count - 1)] = middle
     return chosen
 
 

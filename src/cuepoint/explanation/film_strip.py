@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cuepoint.shown import Line
 
 _TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
-_TICK_WIDE = 0.8
+_TICK_WIDE, _HOURS_WIDE = 0.6, 0.8
 _LINE_HIGH, _HANG, _TALLEST, _WIDEST, _BORDER = 12.0, 9.0, 66.0, 118.0, 1.5
-_LETTERS_HIGH, _MOST_LINES, _NARROWEST, _BROADEST, _GAP = 10.0, 5, 84.0, 230.0, 7.0
+_LETTERS_HIGH, _MOST_LINES, _NARROWEST, _BROADEST, _GAP = 10.0, 5, 76.0, 230.0, 7.0
 _COLOURS: Final = {"true": TRUTH, "answered": INK, "": GREY}
 
 
@@ -124,7 +124,7 @@ def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
     """Mark an axis of so many seconds and inches with hours and minutes, as frames and words are."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    least = seconds * _TICK_WIDE / wide
+    least = seconds * (_TICK_WIDE if seconds < 3600 else _HOURS_WIDE) / wide
     step = next((one for one in _TICKS if one >= least), 3600 * math.ceil(least / 3600))
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _whole(at)))
