@@ -65,7 +65,7 @@ def test_without_a_picture_no_video_is_opened(corpus: Corpus, monkeypatch: pytes
     film = with_film(corpus, told(corpus, "nasa_13013.mp4"), frames=False).film
     assert film is not None
     assert film.words
-    assert film.frames == film.notes == ()
+    assert (film.frames, film.notes) == ((), ())
 
 
 @pytest.mark.parametrize(
