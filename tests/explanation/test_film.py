@@ -13,8 +13,8 @@ from cuepoint.explanation.film import MOST_FRAMES, frames_of, instants, with_fil
 from cuepoint.explanation.told import Explanation
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.trained import Trained
-from cuepoint.server.thumbnails import thumbnail
 from cuepoint.types import Moment
+from cuepoint.video.thumbnails import thumbnail
 
 from ..small_systems import Chooser, Letters, inputs, small_xml, write_talk
 

@@ -17,9 +17,9 @@ from cuepoint.explanation import picture as drawing
 from cuepoint.explanation.film_strip import lay_out
 from cuepoint.explanation.picture import draw
 from cuepoint.explanation.told import Film, Frame
-from cuepoint.server.thumbnails import encode_jpeg
 from cuepoint.shown import Line
 from cuepoint.types import Moment
+from cuepoint.video.thumbnails import encode_jpeg
 
 TRUTH, ANSWERED = Moment("v", 10.0, 16.0), Moment("v", 30.0, 36.0)
 SAID = "what is said in the video and goes on for a while"

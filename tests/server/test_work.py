@@ -15,8 +15,8 @@ from cuepoint.corpus import Corpus
 from cuepoint.server import video_routes
 from cuepoint.server.errors import ServerError
 from cuepoint.server.settings import Limits
-from cuepoint.server.thumbnails import thumbnail
 from cuepoint.server.work import ClientGone, Lane, Rate, Seats
+from cuepoint.video.thumbnails import thumbnail
 
 from .conftest import Open, wait_until
 

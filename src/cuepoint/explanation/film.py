@@ -56,7 +56,7 @@ def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float
 
 def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Frame, ...], tuple[str, ...]]:
     """The frames of a video at these seconds, and notes on those that cannot be had."""
-    from cuepoint.server.thumbnails import thumbnail
+    from cuepoint.video.thumbnails import thumbnail
 
     if reason := _unreadable(record):
         return (), (f"no frames: {reason}",)

@@ -32,9 +32,9 @@ from cuepoint.server.schemas import (
     VideosParameters,
 )
 from cuepoint.server.service import Service, known_record, service_of
-from cuepoint.server.thumbnails import thumbnail
 from cuepoint.types import CuepointError, Moment, UsageError
 from cuepoint.video.aside import WriteError
+from cuepoint.video.thumbnails import thumbnail
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
