@@ -13,6 +13,7 @@ from cuepoint.models.staged import (
     Stages,
     fingerprint_of,
     is_staged,
+    localizer_of,
     read_stages,
     retriever_of,
     stages_of,
@@ -41,6 +42,15 @@ def test_a_last_stage_may_stand_alone(folder: Path) -> None:
     write_stages(folder, localizer="second")
     assert read_stages(folder) == Stages(None, folder / "second")
     assert retriever_of(folder) == folder / "second"
+
+
+def test_the_localizer_is_found_where_the_retriever_is_gone(folder: Path) -> None:
+    write_stages(folder, retriever="first", localizer="second")
+    (folder / "first").rmdir()
+    assert localizer_of(folder) == folder / "second"
+    assert localizer_of("owner/name") == "owner/name"
+    with pytest.raises(FormatError, match=r"no such folder: '?first"):
+        read_stages(folder)
 
 
 def test_any_other_place_is_a_localizer_by_itself(folder: Path) -> None:
@@ -94,8 +104,8 @@ def test_a_stage_that_is_not_there_is_named(folder: Path) -> None:
     [
         ("[]", "the settings of another program"),
         ("{}", "the settings of another program"),
-        ('{"format": 2, "localizer": "second"}', "written by another version of cuepoint 2; accepted: 1"),
-        ('{"format": true, "localizer": "second"}', "written by another version"),
+        ('{"format": 2, "localizer": "second"}', "is of a form that .* does not read: 2; accepted: 1"),
+        ('{"format": true, "localizer": "second"}', "does not read"),
         ('{"format": 1, "localizer": "second", "third": "first"}', "unknown key 'third'"),
         ('{"format": 1, "localizer": "second", "localizer": "first"}', "the key comes twice"),
         ('{"format": 1', "is not JSON"),

@@ -139,12 +139,16 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
     (tmp_path / "config.json").unlink()
     with pytest.raises(FormatError, match=r"it has no config\.json; accepted: a folder with"):
         Trained.from_pretrained(tmp_path)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "config.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"but folders that have \(first\): name one of these; .*--resume"):
+        Trained.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, r"config\.json: format: written by another version of cuepoint 2; accepted: 1"),
+        ({"format": 2}, r"config\.json: format: is of a form that .* does not read: 2; accepted: 1"),
         ({"system": "lmx"}, "'lmx': no such system; known: .*xml"),
         ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a name; take the file as"),
         ({"model": {"hiden": 8}}, "xml has no setting 'hiden'"),

@@ -22,8 +22,9 @@ def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, st
     """
     from cuepoint.models import staged
 
-    own, localizer = staged.stages_of(checkpoint)
-    chooser = own if retriever is None else staged.retriever_of(retriever)
+    if retriever is not None:
+        return str(staged.retriever_of(retriever)), str(staged.localizer_of(checkpoint))
+    chooser, localizer = staged.stages_of(checkpoint)
     return (None if chooser is None else str(chooser)), str(localizer)
 
 

@@ -59,6 +59,17 @@ def retriever_of(place: str | Path) -> str | Path:
     return localizer if retriever is None else retriever
 
 
+def localizer_of(place: str | Path) -> str | Path:
+    """What finds moments at a place where a trained system is taken, whatever chooses videos there.
+
+    Raises as `read_stages`, but not for a retriever that is gone.
+    """
+    if not is_staged(place):
+        return place
+    path = Path(place).expanduser() / SYSTEM
+    return _stage(path, "localizer", _told(path).get("localizer"))
+
+
 def fingerprint_of(localizer: str, retriever: str | None) -> str:
     """What changes when either of two systems does (16 digits), from their fingerprints."""
     if retriever is None:
@@ -72,8 +83,17 @@ def read_stages(folder: str | Path) -> Stages:
     Raises FormatError where `system.json` is missing, of another version or not as cuepoint writes it, where
     a name leads out of the folder (also through a link), and where a named folder is not there.
     """
-    place = Path(folder).expanduser()
-    path = place / SYSTEM
+    path = Path(folder).expanduser() / SYSTEM
+    told = _told(path)
+    retriever = told.get("retriever")
+    return Stages(
+        None if retriever is None else _stage(path, "retriever", retriever),
+        _stage(path, "localizer", told.get("localizer")),
+    )
+
+
+def _told(path: Path) -> dict[str, Any]:
+    """What a `system.json` holds, if it is one of ours. Raises FormatError."""
     told = read_json(path)
     if not isinstance(told, dict) or "format" not in told:
         raise FormatError(
@@ -82,7 +102,7 @@ def read_stages(folder: str | Path) -> Stages:
     if told["format"] != FORMAT or isinstance(told["format"], bool):
         raise FormatError(
             path,
-            "written by another version of cuepoint",
+            "is of a form that this version of cuepoint does not read:",
             field="format",
             value=told["format"],
             accepted=str(FORMAT),
@@ -90,11 +110,7 @@ def read_stages(folder: str | Path) -> Stages:
     unknown = sorted(set(told) - set(_KEYS))
     if unknown:
         raise FormatError(path, "unknown key", value=unknown[0], accepted=", ".join(_KEYS))
-    retriever = told.get("retriever")
-    return Stages(
-        None if retriever is None else _stage(path, "retriever", retriever),
-        _stage(path, "localizer", told.get("localizer")),
-    )
+    return told
 
 
 def write_stages(folder: str | Path, *, localizer: str, retriever: str | None = None) -> Path:

@@ -215,9 +215,22 @@ def _from_hub(name: str, revision: str | None) -> Path:
         raise UsageError(f"{name}: no such folder here, and from the hub: {_first_line(error)}") from error
 
 
+def _inside(folder: Path) -> str:
+    """What a folder without a system of its own has: those of stages that are done, if any."""
+    names = sorted(one.parent.name for one in folder.glob(f"*/{CONFIG}"))
+    if not names:
+        return ""
+    return (
+        f", but folders that have ({', '.join(names)}): name one of these; stages are a system when all are "
+        "trained (`cuepoint train --resume`)"
+    )
+
+
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise FormatError(path.parent, f"no trained system: it has no {CONFIG}", accepted=_ACCEPTED)
+        raise FormatError(
+            path.parent, f"no trained system: it has no {CONFIG}{_inside(path.parent)}", accepted=_ACCEPTED
+        )
     config = read_json(path)
     if not isinstance(config, dict) or not {"system", "inputs", "decoding"} & config.keys():
         raise FormatError(path, "the settings of another program", accepted=_ACCEPTED)
@@ -229,7 +242,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if config["format"] != FORMAT:
         raise FormatError(
             path,
-            "written by another version of cuepoint",
+            "is of a form that this version of cuepoint does not read:",
             field="format",
             value=config["format"],
             accepted=str(FORMAT),

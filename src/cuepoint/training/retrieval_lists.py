@@ -96,7 +96,8 @@ def folder_of(named: str, run: str | Path, seed: int) -> str:
     if not (place / CONFIG).is_file():
         raise UsageError(
             f"{named!r} is the folder {place}, and holds no trained system; train the stages together (an "
-            "experiment with `stages`), or name another folder with --set"
+            "experiment with `stages`), or name the folder of a trained one: --set data.retrieved.lists=RUN "
+            "(data.first_stage=RUN)"
         )
     return str(place)
 
