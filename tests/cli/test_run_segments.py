@@ -13,8 +13,9 @@ import pytest
 from cuepoint import formats
 from cuepoint.cli import run
 from cuepoint.models.trained import Trained
-from cuepoint.ranking.refining import SegmentRanker, SegmentRun
+from cuepoint.ranking.refining import SegmentRanker
 from cuepoint.ranking.segments import SegmentSettings
+from cuepoint.ranking.split import SplitRun
 from cuepoint.training.experiment import load_experiment
 from cuepoint.training.material import Material
 from cuepoint.types import UsageError
@@ -52,7 +53,7 @@ def test_the_answers_are_those_of_the_segment_ranker(features: Path, tmp_path: P
         ranker = SegmentRanker(
             (trained[0], split), (trained[1], split), SegmentSettings(4.0), video_weight=5.0
         )
-        (expected,) = SegmentRun(ranker, split, ("VCMR",)).blocks()
+        (expected,) = SplitRun(ranker, split, ("VCMR",)).blocks()
     (found,) = _blocks(out)
     assert found.query_ids == expected.query_ids
     assert np.array_equal(found.offsets, expected.offsets)

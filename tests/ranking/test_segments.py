@@ -17,7 +17,7 @@ from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.protocol import QueryBatch
 from cuepoint.ranking import refining
-from cuepoint.ranking.refining import SegmentRanker, SegmentRun, refined
+from cuepoint.ranking.refining import SegmentRanker, refined
 from cuepoint.ranking.retrieve import Candidates
 from cuepoint.ranking.segments import (
     Proposals,
@@ -27,6 +27,7 @@ from cuepoint.ranking.segments import (
     joined_segments,
     place_in_group,
 )
+from cuepoint.ranking.split import SplitRun
 from cuepoint.types import UsageError, Video
 
 from .toy_split import ToySplit, judgements
@@ -486,7 +487,7 @@ def test_a_run_of_a_split_has_each_list(reels: Any) -> None:
     judged = {"q0": [("v9", 0.0, 2.0)], "q1": [("v7", 2.0, 4.0)]}
     split = ToySplit(one, judgements(judged))
     split.toy = type("Asked", (), {"queries": staticmethod(one.query_batch)})()
-    run = SegmentRun(SegmentRanker((one, one), (one, one), PLAIN), split, ("VCMR", "SVMR"))
+    run = SplitRun(SegmentRanker((one, one), (one, one), PLAIN), split, ("VCMR", "SVMR"))
     assert run.name == "test"
     (moments,), (given,) = list(run.blocks()), list(run.blocks("SVMR"))
     assert moments.query_ids == given.query_ids == ("q0", "q1")

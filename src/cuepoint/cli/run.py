@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cuepoint.models.decoding import Decoding
     from cuepoint.models.trained import Trained
     from cuepoint.ranking.rank import Ranker
-    from cuepoint.ranking.refining import SegmentRanker, SegmentRun
+    from cuepoint.ranking.refining import SegmentRanker
     from cuepoint.ranking.split import Split, SplitRun
     from cuepoint.ranking.video_run import VideoRun
     from cuepoint.training.experiment import Experiment
@@ -82,6 +82,26 @@ def add_parser(verbs: Any) -> None:
         "default: vcmr, or what the system can do",
     )
     add("--format", metavar="NAME", help="jsonl, tvr, trec, … (default: .json is tvr, all else jsonl)")
+    _add_retriever(parser)
+    add(
+        "--pools",
+        metavar="FILE",
+        help="answer each query from its pool of videos (MVMR file, or folder with pools.jsonl)",
+    )
+    add(
+        "--confidence",
+        action="store_true",
+        help="write how sure each query's first answer is (needs `cuepoint calibrate --checkpoint`)",
+    )
+    add("--on-disk", metavar="DIR", help="keep encoded videos in a folder, not in memory; it is made anew")
+    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+    _add_decoding(parser)
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_retriever(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--retriever",
         metavar="RUN",
@@ -108,21 +128,6 @@ def add_parser(verbs: Any) -> None:
         help="for long videos: the retriever chooses segments of so many seconds, neighbours are joined, and "
         "the localizer looks into these with 8 s on both sides (SPR: 4)",
     )
-    add(
-        "--pools",
-        metavar="FILE",
-        help="answer each query from its pool of videos (MVMR file, or folder with pools.jsonl)",
-    )
-    add(
-        "--confidence",
-        action="store_true",
-        help="write how sure each query's first answer is (needs `cuepoint calibrate --checkpoint`)",
-    )
-    add("--on-disk", metavar="DIR", help="keep encoded videos in a folder, not in memory; it is made anew")
-    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
-    _add_decoding(parser)
-    add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +149,6 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Rank and write."""
     from cuepoint import formats
-    from cuepoint.ranking.split import SplitRun
     from cuepoint.training.machine import open_machine
 
     name = _format(options)
@@ -157,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
         answered = _answers if options.segments is None else _answers_by_segments
         answers = answered(files, options, display, how, (chooser, system), split)
         source: RunSource = answers if len(answers.tasks) == 1 else answers.in_memory()
-        if options.confidence and isinstance(answers, SplitRun):
+        if options.confidence:
             source = _confident(options, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
         told = _told(options, system.experiment, answers, name) | {"retriever": chooser}
@@ -172,7 +176,7 @@ def _answers(
     how: SplitOptions,
     pair: tuple[str | None, OpenedSystem],
     split: Split,
-) -> SplitRun:
+) -> SplitRun[Ranker]:
     """The answers from whole videos."""
     from cuepoint.ranking import Ranker
     from cuepoint.ranking.pooled_split import PooledSplit
@@ -200,11 +204,12 @@ def _answers_by_segments(
     how: SplitOptions,
     pair: tuple[str | None, OpenedSystem],
     split: Split,
-) -> SegmentRun:
+) -> SplitRun[SegmentRanker]:
     """The answers from segments of the videos: chosen, joined, and looked into by the localizer."""
     from cuepoint.ranking.pooled_split import PooledSplit
-    from cuepoint.ranking.refining import SegmentRanker, SegmentRun
+    from cuepoint.ranking.refining import SegmentRanker
     from cuepoint.ranking.segments import SegmentSettings
+    from cuepoint.ranking.split import SplitRun
     from cuepoint.ranking.video_run import is_run
 
     chooser, system = pair
@@ -227,7 +232,7 @@ def _answers_by_segments(
     if retrieval is not None and isinstance(split, PooledSplit):
         retrieval = split.beside(retrieval)
     tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
-    return SegmentRun(ranker, split, tasks, retrieval, display.counted("queries"))
+    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
 
 
 def _decoding(decoding: Decoding, options: argparse.Namespace) -> Decoding:
@@ -269,7 +274,7 @@ def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
     return pooled_split(lessons, formats.read_annotations(options.pools))
 
 
-def _confident(options: argparse.Namespace, answers: SplitRun, name: str) -> RunSource:
+def _confident(options: argparse.Namespace, answers: SplitRun[Any], name: str) -> RunSource:
     """The answers, with how sure the first of each query is."""
     from cuepoint.models import staged
     from cuepoint.ranking.confidence import confidence_of, load_confidence
@@ -344,7 +349,7 @@ def _tasks(options: argparse.Namespace, ranker: Ranker | SegmentRanker, *, pools
 
 
 def _told(
-    options: argparse.Namespace, experiment: Experiment, answers: SplitRun | SegmentRun, name: str
+    options: argparse.Namespace, experiment: Experiment, answers: SplitRun[Any], name: str
 ) -> dict[str, Any]:
     """What was done, for people and programs."""
     from cuepoint.evaluation.protocols import protocol_for

@@ -30,13 +30,13 @@ class ConfidentRun:
     None where the calibration does not need it.
     """
 
-    run: SplitRun
+    run: SplitRun[Ranker]
     known: TrainedConfidence
     chance: Unrelated | None
 
     @classmethod
     def of(
-        cls, run: SplitRun, known: TrainedConfidence, seed: int = 0, *, of_pair: bool = False
+        cls, run: SplitRun[Ranker], known: TrainedConfidence, seed: int = 0, *, of_pair: bool = False
     ) -> ConfidentRun:
         """A run with confidences. Raises UsageError where they would mean nothing.
 
@@ -107,7 +107,7 @@ class ConfidentRun:
         return np.concatenate(margins)
 
 
-def _chooser(run: SplitRun) -> Chooser | None:
+def _chooser(run: SplitRun[Ranker]) -> Chooser | None:
     """What chooses the videos of a run in place of its system."""
     retriever = run.ranker.retriever
     if not isinstance(retriever, Ranker):

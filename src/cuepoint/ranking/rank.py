@@ -130,7 +130,7 @@ class Ranker:
         for some in query_blocks(len(query_ids), self._together(pools)):
             numbers = np.arange(some.start, some.stop)
             names = [query_ids[at] for at in some]
-            encoding = self._encoded(queries, numbers)
+            encoding = encoded_queries(self.trained, queries, numbers)
             lists: dict[Task, RunBlock] = {}
             if "VCMR" in tasks or "VR" in tasks:
                 asked = None if self._takes_whole(names, tasks, pools) else (retrieval_queries or queries)
@@ -165,16 +165,6 @@ class Ranker:
         """How many moments of a query are sought."""
         decoding = self.decoding
         return decoding.spans_per_query if decoding.nms is None else decoding.spans_before_nms
-
-    def _encoded(self, queries: Queries, numbers: Indices) -> QueryEncoding:
-        model = self.trained.model
-        device = device_of(model)
-        with evaluating(model):
-            parts: list[QueryEncoding] = [
-                model.encode_queries(queries(numbers[low : low + _ENCODED_TOGETHER]).to(device))
-                for low in range(0, len(numbers), _ENCODED_TOGETHER)
-            ]
-            return joined(parts)
 
     def _candidates(
         self,
@@ -215,7 +205,7 @@ class Ranker:
         chooser = self.retriever or self
         if not can_retrieve(chooser.trained.model):
             return torch.zeros((len(names), len(self.corpus)))
-        asked = encoding if chooser is self else chooser._encoded(queries, numbers)
+        asked = encoding if chooser is self else encoded_queries(chooser.trained, queries, numbers)
         return score_corpus(chooser.trained.model, asked, chooser.corpus)
 
     @property
@@ -337,3 +327,15 @@ class Ranker:
         return RunBlock(
             tuple(names), offsets, self.corpus.video_ids, video.astype(np.int32), start, end, scores
         )
+
+
+def encoded_queries(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
+    """Some queries as a system has them, encoded some hundreds at a time."""
+    model = trained.model
+    device = device_of(model)
+    with evaluating(model):
+        parts: list[QueryEncoding] = [
+            model.encode_queries(queries(numbers[low : low + _ENCODED_TOGETHER]).to(device))
+            for low in range(0, len(numbers), _ENCODED_TOGETHER)
+        ]
+        return joined(parts)

@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint.formats.columns import MemoryRun, RunBlock, Task
+from cuepoint.formats.columns import RunBlock, Task
 from cuepoint.models.decoding import Decoding, best_spans, clips_inside, seconds_of
 from cuepoint.models.protocol import QueryBatch, QueryEncoding, SpanScores
 from cuepoint.overlap import suppress
 from cuepoint.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
 from cuepoint.ranking.localize import can_localize, scored_pairs
-from cuepoint.ranking.rank import System
+from cuepoint.ranking.rank import System, encoded_queries
 from cuepoint.ranking.retrieve import can_retrieve, query_blocks
 from cuepoint.ranking.segments import (
     Footage,
@@ -37,7 +37,6 @@ from cuepoint.ranking.segments import (
     Windows,
     place_in_group,
 )
-from cuepoint.ranking.split import Split, given_videos
 from cuepoint.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -247,8 +246,8 @@ class SegmentRanker:
         for some in query_blocks(len(query_ids), _FOUND):
             numbers = np.arange(some.start, some.stop)
             names = [query_ids[at] for at in some]
-            asked = _encoded(self._retriever, retrieval_queries or queries, numbers)
-            of_localizer = _encoded(self.trained, queries, numbers)
+            asked = encoded_queries(self._retriever, retrieval_queries or queries, numbers)
+            of_localizer = encoded_queries(self.trained, queries, numbers)
             lists: dict[Task, RunBlock] = {}
             for task in tasks:
                 kept = [at for at, name in enumerate(names) if task != "SVMR" or name in (given or {})]
@@ -330,49 +329,3 @@ def _videos(proposals: Proposals) -> Moments:
     nothing = np.full(len(first), np.nan)
     score = proposals.score[first].astype(np.float64)
     return Moments(proposals.query[first], proposals.video[first], nothing, nothing, score)
-
-
-@dataclass(frozen=True)
-class SegmentRun:
-    """The answers of a `SegmentRanker` to a split, made as they are read (`formats.columns.RunSource`)."""
-
-    ranker: SegmentRanker
-    split: Split
-    tasks: tuple[Task, ...]
-    retrieval_split: Split | None = None
-    progress: Progress | None = None
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        return self.split.name
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
-        for lists in self.answers((task,)):
-            yield lists[task]
-
-    def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
-        """The answers of several lists, for some queries at a time."""
-        split = self.split
-        return self.ranker.answers(
-            [query.id for query in split.queries],
-            split.query_batch,
-            tasks,
-            given=given_videos(split.annotations),
-            pools=split.annotations.pools or None,
-            retrieval_queries=None if self.retrieval_split is None else self.retrieval_split.query_batch,
-            progress=self.progress,
-        )
-
-    def in_memory(self) -> MemoryRun:
-        """All lists, the queries gone through once."""
-        found = list(self.answers(self.tasks))
-        return MemoryRun(self.name, {task: tuple(lists[task] for lists in found) for task in self.tasks})
-
-
-def _encoded(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
-    model = trained.model
-    with evaluating(model):
-        encoded: QueryEncoding = model.encode_queries(queries(numbers).to(device_of(model)))
-    return encoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from cuepoint.formats.columns import Annotations, MemoryRun, RunBlock, Task
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.protocol import ClipBatch, QueryBatch
 from cuepoint.ranking.corpus import CorpusEncoding, Progress, encode_corpus
-from cuepoint.ranking.rank import Ranker, System
+from cuepoint.ranking.rank import Queries, Ranker, System
 from cuepoint.types import Query, Video
 
 Indices = NDArray[np.int64]
@@ -58,14 +58,34 @@ class Split(Protocol):
         """Some of the videos."""
 
 
+class Answering(Protocol):
+    """What answers queries: a `Ranker`, or a `refining.SegmentRanker`."""
+
+    def answers(
+        self,
+        query_ids: Sequence[str],
+        queries: Queries,
+        tasks: Collection[Task],
+        *,
+        given: Mapping[str, str] | None = None,
+        pools: Mapping[str, Sequence[str]] | None = None,
+        retrieval_queries: Queries | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Mapping[Task, RunBlock]]:
+        """The lists of some tasks, for some queries at a time."""
+
+
+AnyRanker = TypeVar("AnyRanker", bound=Answering, covariant=True)
+
+
 @dataclass(frozen=True)
-class SplitRun:
+class SplitRun(Generic[AnyRanker]):
     """The answers of a ranker to a split, made as they are read: a run of any size.
 
     `retrieval_split` has the queries as the retriever reads them, where there is one.
     """
 
-    ranker: Ranker
+    ranker: AnyRanker
     split: Split
     tasks: tuple[Task, ...]
     retrieval_split: Split | None = None

@@ -184,7 +184,7 @@ class _Named:
     """A run under a name of its own."""
 
     name: str
-    run: SplitRun
+    run: SplitRun[Ranker]
 
     @property
     def tasks(self) -> tuple[Task, ...]:
