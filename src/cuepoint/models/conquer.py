@@ -47,13 +47,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from cuepoint.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
-from cuepoint.models._parts.borders import MASKED, at_truth, log_probabilities
+from cuepoint.models._parts.borders import MASKED, log_probabilities
 from cuepoint.models._parts.context_query import ContextQueryAttention
 from cuepoint.models._parts.dropout import Dropout
 from cuepoint.models._parts.joint_streams import JointStreams
 from cuepoint.models._parts.packing import Packing
 from cuepoint.models._parts.projection import InputProjection, initialise
 from cuepoint.models._parts.settings import faults
+from cuepoint.models._parts.shared_norm import candidates_of, shared_entropies
+from cuepoint.models._parts.weighting import weighted_mean
 from cuepoint.models._parts.word_clusters import WordClusters
 from cuepoint.models.protocol import (
     Batch,
@@ -278,17 +280,15 @@ class Model(nn.Module):
                 "chooses none; take another measure, or have negatives chosen"
             )
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        rows, exists = _candidates(batch, as_released=config.as_released)
-        query, place = exists.nonzero().unbind(1)
-        found = self.pair_logits(queries.take(query), videos.take(rows[query, place]))
-        logits = found.borders.new_full((2, *rows.shape, videos.mask.shape[1]), MASKED)
-        logits[:, query, place] = found.borders
-        spans = -at_truth(log_probabilities(logits.flatten(2)), batch.spans)
-        terms = {"spans": config.lambda_tl * _mean(spans, batch.weight)}
+        candidates = candidates_of(batch, known_too=config.as_released)
+        query, place = candidates.pairs()
+        found = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
+        spans = shared_entropies(found.borders, candidates, batch.spans).sum(0)
+        terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
         if found.video is not None:
-            scores = found.video.float().new_full(rows.shape, MASKED)
+            scores = found.video.float().new_full(candidates.rows.shape, MASKED)
             scores[query, place] = found.video.float()
-            terms["videos"] = config.lambda_video * _mean(-scores.log_softmax(1)[:, 0], batch.weight)
+            terms["videos"] = config.lambda_video * weighted_mean(-scores.log_softmax(1)[:, 0], batch.weight)
         return terms
 
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -307,18 +307,6 @@ class Model(nn.Module):
         return pad(values.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))
 
 
-def _candidates(batch: Batch, *, as_released: bool) -> tuple[Tensor, Tensor]:
-    """(Q, 1 + N) int64 rows of videos, each query's own first, and bool which of them there are."""
-    own = batch.video_of[:, None]
-    if batch.negatives is None:
-        return own, torch.ones_like(own, dtype=torch.bool)
-    chosen = batch.negatives.clamp(min=0)
-    exists = batch.negatives >= 0
-    if not as_released:
-        exists = exists & ~batch.positives.gather(1, chosen)
-    return torch.cat([own, chosen], 1), torch.cat([torch.ones_like(own, dtype=torch.bool), exists], 1)
-
-
 def _encoder(config: Config) -> BertEncoder:
     return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
 
@@ -327,11 +315,6 @@ def _projected(features: int, config: Config) -> ProjectedEncoder:
     return ProjectedEncoder(
         features, config.layers, config.hidden, config.heads, config.inner, config.dropout
     )
-
-
-def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean over the queries (Q,), each weighed where there are weights."""
-    return (losses if weight is None else losses * weight).mean()
 
 
 def released_names(config: Config) -> Mapping[str, str]:

@@ -32,6 +32,7 @@ from cuepoint.models._parts.pooling import ModularPooling
 from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.weighted_ranking import HardWeights, against_all
+from cuepoint.models._parts.weighting import weighted_mean
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -169,9 +170,9 @@ class Model(nn.Module):
         scores, own = self.score_videos(queries, videos).float(), batch.video_of
         logits = self.border_logits(queries, videos.take(own))
         spans = -at_truth(log_probabilities(logits), batch.spans)
-        terms = {"spans": self.config.lambda_tl * _mean(spans, batch.weight)}
+        terms = {"spans": self.config.lambda_tl * weighted_mean(spans, batch.weight)}
         for name, lacking in self.ranking_losses(batch, scores).items():
-            terms[name] = getattr(self.config, f"weight_{name}") * _mean(lacking, batch.weight)
+            terms[name] = getattr(self.config, f"weight_{name}") * weighted_mean(lacking, batch.weight)
         return terms
 
     def ranking_losses(self, batch: Batch, scores: Tensor) -> Mapping[str, Tensor]:
@@ -232,8 +233,3 @@ _RELEASED = (
     ("borders.start.", "video_st_predictor."),
     ("borders.end.", "video_ed_predictor."),
 )
-
-
-def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean over the queries (Q,), each weighed where there are weights."""
-    return (losses if weight is None else losses * weight).mean()

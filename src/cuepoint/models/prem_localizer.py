@@ -72,6 +72,7 @@ from cuepoint.models._parts.relevant_segments import overlapping_segments, segme
 from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
 from cuepoint.models._parts.transformer import TransformerEncoder, perceptron
+from cuepoint.models._parts.weighting import weighted_mean
 from cuepoint.models._parts.words_and_clips import WordsAndClips
 from cuepoint.models.decoding import Decoding, best_spans
 from cuepoint.models.protocol import (
@@ -371,7 +372,7 @@ class Model(nn.Module):
         entropies = shared_entropies(
             found.borders, candidates, batch.spans, own_only=not self.config.shared_norm
         )
-        terms = dict(zip(("start", "end"), _means(entropies, batch.weight), strict=True))
+        terms = dict(zip(("start", "end"), weighted_mean(entropies, batch.weight), strict=True))
         if self.classifier is not None and batch.negatives is not None:
             terms |= self._adversarial(self.classifier, found, candidates, batch)
         return terms
@@ -404,10 +405,12 @@ class Model(nn.Module):
         )
         each = torch.zeros_like(usable, dtype=logits.dtype).index_add(0, of_query, entropy)
         means = torch.where(usable, each / _counted(of_query, len(batch)), 0.0)
-        terms = {"adversarial": config.gamma * _means(means, batch.weight)}
+        terms = {"adversarial": config.gamma * weighted_mean(means, batch.weight)}
         if players:
             approved = _approval(found.borders, pairs, segments, of_query, logits.detach(), len(batch))
-            terms["proposals"] = config.gamma * _means(torch.where(usable, approved, 0.0), batch.weight)
+            terms["proposals"] = config.gamma * weighted_mean(
+                torch.where(usable, approved, 0.0), batch.weight
+            )
         return terms
 
 
@@ -452,11 +455,6 @@ def _owners(packing: Packing) -> Tensor:
         return torch.div(packing.index, packing.steps, rounding_mode="floor")
     every = torch.arange(len(packing.mask), device=packing.mask.device)
     return every.repeat_interleave(packing.steps)
-
-
-def _means(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean over the queries (…, Q), each weighed where there are weights."""
-    return (losses if weight is None else losses * weight).mean(-1)
 
 
 def _transformer(config: Config, layers: int) -> TransformerEncoder:

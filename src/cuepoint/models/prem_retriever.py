@@ -58,6 +58,7 @@ from cuepoint.models._parts.pooling import MaxPooling, MeanPooling, ModularPooli
 from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from cuepoint.models._parts.settings import faults
 from cuepoint.models._parts.transformer import TransformerEncoder
+from cuepoint.models._parts.weighting import weighted_mean
 from cuepoint.models.protocol import (
     Batch,
     ClipBatch,
@@ -195,12 +196,12 @@ class Model(nn.Module):
         terms: dict[str, Tensor] = {}
         if sides := config.weight_negative_videos:
             against = _Against(scores, ~batch.positives, config.temperature)
-            terms["negative_videos"] = sides * _mean(against.lost(strong), batch.weight)
+            terms["negative_videos"] = sides * weighted_mean(against.lost(strong), batch.weight)
             if config.lambda_weak:
-                terms["weak"] = sides * config.lambda_weak * _mean(against.lost(weak), batch.weight)
+                terms["weak"] = sides * config.lambda_weak * weighted_mean(against.lost(weak), batch.weight)
         if sides := config.weight_negative_queries:
             against = _Against(scores[:, own].T, ~batch.positives[:, own].T, config.temperature)
-            terms["negative_queries"] = sides * _mean(against.lost(strong), batch.weight)
+            terms["negative_queries"] = sides * weighted_mean(against.lost(strong), batch.weight)
         return terms
 
     def _cosines(self, batch: Batch) -> Tensor:
@@ -245,11 +246,6 @@ class _Against(NamedTuple):
         negatives = self.scores.masked_fill(~self.allowed, -torch.inf)
         logits = torch.cat([positive.score[:, None], negatives], 1) / self.temperature
         return torch.where(positive.exists, -logits.log_softmax(1)[:, 0], 0.0)
-
-
-def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean over the queries (Q,), each weighed where there are weights."""
-    return (losses if weight is None else losses * weight).mean()
 
 
 def _mean_of_streams(best: Tensor) -> tuple[Tensor, Tensor]:

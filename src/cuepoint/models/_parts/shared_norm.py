@@ -1,7 +1,7 @@
 """Borders that are told from the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
 
 A query's candidates are its own video and the negatives that were chosen for it. Start and end are softmaxes
-over the clips of all of them, so that scores of different videos can be compared. PREM, equation 11.
+over the clips of all of them, so that scores of different videos can be compared. PREM, equation 11; CONQUER.
 """
 
 from __future__ import annotations
@@ -27,18 +27,25 @@ class Candidates(NamedTuple):
         return query, place
 
 
-def candidates_of(batch: Batch) -> Candidates:
-    """Own videos and `Batch.negatives`; a chosen one that is known to answer the query is left out."""
+def candidates_of(batch: Batch, *, known_too: bool = False) -> Candidates:
+    """Own videos and `Batch.negatives`; a chosen one that is known to answer the query is left out.
+
+    With `known_too` it stays, as in CONQUER's program.
+    """
     own = batch.video_of[:, None]
     there = torch.ones_like(own, dtype=torch.bool)
     if batch.negatives is None:
         return Candidates(own, there)
     chosen = batch.negatives.clamp(min=0)
-    exists = (batch.negatives >= 0) & ~batch.positives.gather(1, chosen)
+    exists = batch.negatives >= 0
+    if not known_too:
+        exists = exists & ~batch.positives.gather(1, chosen)
     return Candidates(torch.cat([own, chosen], 1), torch.cat([there, exists], 1))
 
 
-def shared_entropies(logits: Tensor, candidates: Candidates, spans: Tensor, *, own_only: bool) -> Tensor:
+def shared_entropies(
+    logits: Tensor, candidates: Candidates, spans: Tensor, *, own_only: bool = False
+) -> Tensor:
     """(2, Q) cross-entropies of the true start and end, from the logits (2, P, T) of all pairs.
 
     `spans` (Q, 2) are clips of the own videos. With `own_only` the softmax is over the own video alone.
