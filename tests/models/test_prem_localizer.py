@@ -17,6 +17,8 @@ from cuepoint.models.prem_localizer import Config, Model
 from cuepoint.models.protocol import Batch, ClipBatch, Explainer, QueryBatch, Retriever, SpanScores
 from cuepoint.types import UsageError
 
+from .small_batches import small_batch
+
 STREAMS = {"video": 6, "sub": 3}
 CLIPS, TOKENS = [4, 9, 2, 5], [3, 1, 5]
 OWN = [3, 0, 1]
@@ -32,22 +34,9 @@ def _model(**settings: Any) -> Model:
     return Model(Config(**{**sizes, **told})).eval()
 
 
-def _mask(lengths: list[int]) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-
-
 def _batch(clips: list[int] = CLIPS, tokens: list[int] = TOKENS, **more: Any) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    shown, said = _mask(clips), _mask(tokens)
-    streams = {name: torch.randn(*shown.shape, width, generator=generator) for name, width in STREAMS.items()}
-    own = torch.nn.functional.one_hot(torch.tensor(OWN), len(clips)).bool()
-    return Batch(
-        QueryBatch(torch.randn(*said.shape, 5, generator=generator), said),
-        ClipBatch(streams, shown),
-        torch.tensor(OWN),
-        torch.tensor(SPANS),
-        **{"positives": own, "negatives": torch.tensor(NEGATIVES), **more},
-    )
+    told = {"spans": torch.tensor(SPANS), "negatives": torch.tensor(NEGATIVES), **more}
+    return small_batch(STREAMS, clips, tokens, OWN, **told)
 
 
 def _alone(batch: Batch, query: int, video: int) -> tuple[QueryBatch, ClipBatch]:

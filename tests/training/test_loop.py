@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,10 @@ from cuepoint.training.experiment import load_experiment
 from cuepoint.training.loop import TrainingFault
 from cuepoint.training.machine import open_machine
 from cuepoint.training.outcome import Outcome
-from cuepoint.training.progress import Progress
 from cuepoint.training.start import start, start_seeds
 from cuepoint.types import UsageError
 
-
-class _Killed(BaseException):
-    """Stands for the end of a process."""
+from .broken_off import Killed, assert_same_tensors, dying_after
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +44,7 @@ def curves(out: Path) -> list[dict[str, Any]]:
 
 def assert_same(one: Path, other: Path) -> None:
     """Two folders hold the same numbers, to the last bit."""
-    for name in ("model.safetensors", "state.safetensors"):
-        ours, theirs = load_file(one / name), load_file(other / name)
-        assert ours.keys() == theirs.keys()
-        for key, tensor in ours.items():
-            assert torch.equal(tensor, theirs[key]), key
+    assert_same_tensors(one, other, "model.safetensors", "state.safetensors")
     for name in ("curves.jsonl", "validation.run.jsonl", "validation.queries.jsonl", "config.json"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
@@ -129,27 +121,19 @@ def test_a_training_goes_on_to_the_numbers_of_an_unbroken_one(
 ) -> None:
     settings = [f"training.optimizer={optimizer}", "training.epochs=2", "training.save_minutes=1e-9"]
     begun(tiny, tmp_path / "whole", *settings)
-    with pytest.raises(_Killed):
-        begun(tiny, tmp_path / "broken", *settings, show=_dying_after(steps))
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "broken", *settings, show=dying_after(steps))
     outcome = begun(tiny, tmp_path / "broken", *settings, resume=True)
     assert outcome.reason == "all 2 epochs"
     assert_same(tmp_path / "whole", tmp_path / "broken")
-
-
-def _dying_after(steps: int) -> Callable[[Progress], None]:
-    def show(progress: Progress) -> None:
-        if progress.state.step == steps and progress.validation is None:
-            raise _Killed
-
-    return show
 
 
 def test_evaluations_inside_an_epoch_are_resumed_too(tiny: Any, tmp_path: Path) -> None:
     settings = ["training.evaluate_every=0.34", "training.epochs=2"]
     begun(tiny, tmp_path / "whole", *settings)
     assert [line["step"] for line in curves(tmp_path / "whole")] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(_Killed):
-        begun(tiny, tmp_path / "broken", *settings, show=_dying_after(5))
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "broken", *settings, show=dying_after(5))
     begun(tiny, tmp_path / "broken", *settings, resume=True)
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
@@ -278,8 +262,8 @@ def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(tiny: Any, 
 
 
 def test_a_training_that_died_before_its_first_epoch_begins_again(tiny: Any, tmp_path: Path) -> None:
-    with pytest.raises(_Killed):
-        begun(tiny, tmp_path / "run", show=_dying_after(1))
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "run", show=dying_after(1))
     assert not (tmp_path / "run" / "state.safetensors").exists()
     begun(tiny, tmp_path / "run", resume=True)
     begun(tiny, tmp_path / "whole")

@@ -27,6 +27,8 @@ from cuepoint.training.retrieved import RetrievedNegatives
 from cuepoint.training.start import start
 from cuepoint.types import CuepointError, UsageError
 
+from .broken_off import Killed, assert_same_tensors, dying_after
+
 ROOT = Path(__file__).resolve().parents[2]
 CONQUER = (
     "model.system=conquer",
@@ -257,19 +259,10 @@ def test_a_training_with_negatives_that_was_broken_off_goes_on_to_the_same_numbe
     settings = (*CONQUER, f"data.retrieved.lists={retriever}", "data.retrieved.own_within=4")
     begun(tiny, tmp_path / "whole", *settings)
 
-    class _Killed(BaseException):
-        """Stands for the end of a process."""
-
-    def kill(progress: Any) -> None:
-        if progress.state.step == 4:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        begun(tiny, tmp_path / "broken", *settings, show=kill)
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "broken", *settings, show=dying_after(4))
     begun(tiny, tmp_path / "broken", *settings, resume=True)
-    ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("whole", "broken"))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(one, theirs[name]) for name, one in ours.items())
+    assert_same_tensors(tmp_path / "whole", tmp_path / "broken", "state.safetensors")
 
 
 def test_a_list_lies_beside_the_annotations_or_where_the_program_runs(

@@ -22,6 +22,8 @@ from cuepoint.training.outcome import Outcome
 from cuepoint.training.start import start
 from cuepoint.types import UsageError
 
+from .broken_off import Killed, assert_same_tensors, dying_after
+
 FIRST = (
     "data.pairs=pairs.safetensors",
     "data.positives=similar",
@@ -128,19 +130,10 @@ def test_a_second_stage_that_was_broken_off_goes_on_to_the_same_numbers(crocs: A
     settings = (*SECOND, f"data.first_stage={tmp_path / 'one'}")
     begun(crocs, tmp_path / "whole", *settings)
 
-    class _Killed(BaseException):
-        """Stands for the end of a process."""
-
-    def kill(progress: Any) -> None:
-        if progress.state.step == 3:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        begun(crocs, tmp_path / "broken", *settings, show=kill)
+    with pytest.raises(Killed):
+        begun(crocs, tmp_path / "broken", *settings, show=dying_after(3))
     begun(crocs, tmp_path / "broken", *settings, resume=True)
-    ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("whole", "broken"))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(one, theirs[name]) for name, one in ours.items())
+    assert_same_tensors(tmp_path / "whole", tmp_path / "broken", "state.safetensors")
 
 
 def test_a_second_stage_without_a_first_is_refused_before_anything_is_written(
