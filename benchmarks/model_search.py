@@ -1,7 +1,7 @@
 """How fast and how exact a search with a trained system is, against all videos scored one by one.
 
     cuepoint train experiments/simulated_charades/xml.toml --features DIR --out RUN
-    python benchmarks/model_search.py --model RUN --features DIR --folder /tmp/corpus --out results.json
+    python -m benchmarks.model_search --model RUN --features DIR --folder /tmp/corpus --out results.json
 
 Generated corpus: videos of 50 clips of 3 seconds and 256 dimensions, strung together from the simulated clip
 features of Charades-STA that the system was trained on, each clip with noise of its own, so that no two are
@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from benchmarks.machine import describe_machine, percentiles
 from numpy.typing import NDArray
 
 from cuepoint import trained_search
@@ -149,7 +146,7 @@ def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[
         wall.append(1000 * (time.perf_counter() - began))
         busy.append(1000 * (time.process_time() - worked))
         answers.append([(one.moment.video_id, one.moment.start, one.moment.end) for one in found])
-    return answers[5:], {"ms": _percentiles(wall[5:]), "processor ms": _percentiles(busy[5:])}
+    return answers[5:], {"ms": percentiles(wall[5:]), "processor ms": percentiles(busy[5:])}
 
 
 def measure(store: Store, world: World, trained: Trained, count: int, queries: int) -> dict[str, Any]:
@@ -173,7 +170,7 @@ def measure(store: Store, world: World, trained: Trained, count: int, queries: i
         slow.append(1000 * (time.perf_counter() - began))
         names = [corpus.video_ids[row] for row in best.row.tolist()]
         exact.append(list(zip(names, best.start.tolist(), best.end.tolist(), strict=True)))
-    results["exact over all videos"] = {"ms": _percentiles(slow)}
+    results["exact over all videos"] = {"ms": percentiles(slow)}
     for candidates, found in answers.items():
         shared = np.array([len(set(a) & set(b)) / len(b) for a, b in zip(found, exact, strict=True)])
         results[f"{candidates} candidates"] |= {
@@ -204,27 +201,8 @@ def kept_or_made(store: Store, trained: Trained, count: int) -> dict[str, Any]:
             trained.model.encode_videos(clips)
         made.append(1000 * (time.perf_counter() - began))
     return {
-        "reading it for 100 videos, ms": _percentiles(read),
-        "encoding 100 videos from their clips, ms": _percentiles(made),
-    }
-
-
-def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    return {f"p{p}": round(float(np.percentile(values, p)), 1) for p in (50, 90, 99)}
-
-
-def describe_machine() -> dict[str, Any]:
-    """Processor, memory and library versions; no names."""
-    with Path("/proc/cpuinfo").open() as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("lancedb", "torch", "numpy")},
-        "threads": torch.get_num_threads(),
-        "load_average": [round(value, 1) for value in os.getloadavg()],
+        "reading it for 100 videos, ms": percentiles(read),
+        "encoding 100 videos from their clips, ms": percentiles(made),
     }
 
 
@@ -241,7 +219,7 @@ def main() -> None:
     arguments = parser.parse_args()
     report: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine(),
+        "machine": describe_machine("lancedb", "torch", "numpy"),
         "videos": arguments.videos,
         "clips a video": CLIPS,
     }

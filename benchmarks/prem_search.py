@@ -1,7 +1,7 @@
 """How long a search with PREM takes, and its parts: two systems of the published size on an indexed corpus.
 
-    python benchmarks/prem_search.py --folder /tmp/prem.corpus --out benchmarks/results/prem_search.json
-    python benchmarks/prem_search.py --folder /tmp/small.corpus --videos 40 --queries 5      to try it
+    python -m benchmarks.prem_search --folder /tmp/prem.corpus --out benchmarks/results/prem_search.json
+    python -m benchmarks.prem_search --folder /tmp/small.corpus --videos 40 --queries 5      to try it
 
 Generated corpus: videos of 100 clips of 1.5 seconds, each clip with a vector for its picture (512 wide) and
 one for what is said (384 wide; of a fifth of the clips nothing is). Both systems are those of `models/` at
@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import time
 from collections import defaultdict
@@ -26,12 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.machine import describe_machine, percentiles
 from numpy.typing import NDArray
 
 from cuepoint import trained_search
@@ -171,7 +169,7 @@ def asked(finder: TrainedSearch, store: Store, model: Any, queries: int) -> dict
         f"parts, {kind} (medians)": {label: round(float(np.median(all_)), 1) for label, all_ in some.items()}
         for kind, some in parts.items()
     }
-    return {"ms": _percentiles(wall), "processor ms": _percentiles(busy), **medians}
+    return {"ms": percentiles(wall), "processor ms": percentiles(busy), **medians}
 
 
 def threads_tried(model: Any, trained: Trained, queries: int) -> dict[str, Any]:
@@ -191,7 +189,7 @@ def threads_tried(model: Any, trained: Trained, queries: int) -> dict[str, Any]:
                 began = time.perf_counter()
                 model.score_spans(pairs, videos)
                 spent.append(1000 * (time.perf_counter() - began))
-            found[f"{threads} threads"] = _percentiles(spent)
+            found[f"{threads} threads"] = percentiles(spent)
     torch.set_num_threads(before)
     return found
 
@@ -203,25 +201,6 @@ def _whole(number: int) -> dict[str, Any]:
     rows = np.zeros((CLIPS, WIDTHS["subtitle"]), np.float32)
     rows[np.rint(said.start / SECONDS).astype(int)] = said.vectors
     return columns | {"subtitle": ClipColumns(columns["vision"].start, columns["vision"].end, None, rows)}
-
-
-def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    return {f"p{p}": round(float(np.percentile(values, p)), 1) for p in (50, 90, 99)}
-
-
-def describe_machine() -> dict[str, Any]:
-    """Processor, memory and library versions; no names."""
-    with Path("/proc/cpuinfo").open() as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("lancedb", "torch", "numpy")},
-        "threads": torch.get_num_threads(),
-        "load_average": [round(value, 1) for value in os.getloadavg()],
-    }
 
 
 def measure(store: Store, queries: int) -> dict[str, Any]:
@@ -263,7 +242,7 @@ def main() -> None:
         write(store, arguments.videos)
     report = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine(),
+        "machine": describe_machine("lancedb", "torch", "numpy"),
         "videos": arguments.videos,
         "clips a video": CLIPS,
         "queries": arguments.queries,

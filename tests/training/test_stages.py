@@ -24,6 +24,10 @@ from cuepoint.training.stages import StagedOutcome, has_stages, load_stages, sta
 from cuepoint.training.start import start
 from cuepoint.types import CuepointError, UsageError
 
+from .broken_off import Killed, assert_same_tensors
+
+TENSORS = ("model.safetensors", "state.safetensors")
+
 SECOND = """\
 extends = "tiny.toml"
 title = "second"
@@ -64,17 +68,6 @@ def trained(path: Path, out: Path, *settings: str, **more: Any) -> StagedOutcome
     return start_stages(load_stages(path, settings), path.parent, out, open_machine("cpu"), **more)
 
 
-def assert_same(one: Path, other: Path) -> None:
-    for name in ("model.safetensors", "state.safetensors"):
-        ours, theirs = load_file(one / name), load_file(other / name)
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
-
-
-class _Killed(BaseException):
-    """Stands for the end of a process."""
-
-
 def test_stages_are_trained_in_turn_into_folders_of_their_names(staged: Path, tmp_path: Path) -> None:
     told: list[str] = []
     outcome = trained(staged, tmp_path / "run", tell=told.append)
@@ -104,8 +97,8 @@ def test_stages_give_what_trainings_one_by_one_give(staged: Path, tmp_path: Path
     start(load_experiment(folder / "tiny.toml"), folder, tmp_path / "one", machine)
     settings = [f"data.retrieved.lists={tmp_path / 'one'}"]
     start(load_experiment(folder / "second.toml", settings), folder, tmp_path / "two", machine)
-    assert_same(tmp_path / "run" / "tiny", tmp_path / "one")
-    assert_same(tmp_path / "run" / "second", tmp_path / "two")
+    assert_same_tensors(tmp_path / "run" / "tiny", tmp_path / "one", *TENSORS)
+    assert_same_tensors(tmp_path / "run" / "second", tmp_path / "two", *TENSORS)
 
 
 @pytest.mark.parametrize("step", [2, 5])
@@ -118,15 +111,15 @@ def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
 
     def kill(progress: Progress) -> None:
         if stage in begun[-1] and progress.state.step == step:
-            raise _Killed
+            raise Killed
 
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         trained(staged, tmp_path / "broken", show=kill, tell=lambda line: _note(begun, line))
     assert not (tmp_path / "broken" / "system.json").exists()
     told: list[str] = []
     outcome = trained(staged, tmp_path / "broken", resume=True, tell=told.append)
     for name in ("tiny", "second"):
-        assert_same(tmp_path / "whole" / name, tmp_path / "broken" / name)
+        assert_same_tensors(tmp_path / "whole" / name, tmp_path / "broken" / name, *TENSORS)
     assert (tmp_path / "broken" / "system.json").is_file()
     assert outcome.stages["second"][0].reason == "all 2 epochs"
     if stage == "second":  # the first one is only told again
@@ -143,9 +136,9 @@ def test_a_folder_that_was_moved_goes_on(staged: Path, tmp_path: Path) -> None:
 
     def kill(progress: Progress) -> None:
         if "second" in begun[-1] and progress.state.step == 4:
-            raise _Killed
+            raise Killed
 
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         trained(staged, tmp_path / "here", show=kill, tell=lambda line: _note(begun, line))
     (tmp_path / "here").rename(tmp_path / "there")
     assert trained(staged, tmp_path / "there", resume=True).stages["second"][0].steps == 6
