@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.simulated_charades import _cell
+from benchmarks.trainings import seeds
 
 SHOWN = ("SVMR R@1,IoU=0.5", "SVMR R@1,IoU=0.7", "R@1,IoU=0.5", "R@1,IoU=0.7", "R@100,IoU=0.7")
 
@@ -80,7 +80,7 @@ def table(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
 
 def _columns(means: Sequence[dict[str, float]]) -> Iterator[str]:
     for name in SHOWN:
-        yield _cell([100 * one[name] for one in means])
+        yield seeds([100 * one[name] for one in means])
 
 
 if __name__ == "__main__":

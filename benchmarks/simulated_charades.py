@@ -16,18 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-EXPERIMENTS = HERE.parent / "experiments" / "simulated_charades"
+from benchmarks import trainings
+from benchmarks.trainings import seeds
+
+EXPERIMENTS = trainings.EXPERIMENTS / "simulated_charades"
 SINGLE, GRADED = "charades_test.jsonl", "charades_ranked_test.jsonl"
 KNOWN = "charades_ranked_known.jsonl"
 """As GRADED, asked of the videos that were trained on, by queries that were not: as TVR-Ranking is made."""
@@ -59,7 +57,7 @@ def main() -> None:
         list(pool.map(lambda one: _train(options, *one), wanted))
     done = {(line["system"], line["seed"], line["truth"]) for line in _read(options.out)}
     for system, seed in wanted:
-        if _finished(options.out / f"{system}-{seed}"):
+        if trainings.is_finished(options.out / f"{system}-{seed}"):
             for line in measure(options, system, seed, done):
                 with (options.out / "results.jsonl").open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(line) + "\n")
@@ -79,24 +77,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _finished(run: Path) -> bool:
-    facts = run / "run.json"
-    return facts.is_file() and bool(json.loads(facts.read_text(encoding="utf-8")).get("ended"))
-
-
 def _train(options: argparse.Namespace, system: str, seed: str) -> None:
-    """One training in a process of its own; its output goes to a file beside its folder."""
-    run = options.out / f"{system}-{seed}"
-    if _finished(run):
-        return
-    command = [sys.executable, "-m", "cuepoint", "train", str(EXPERIMENTS / f"{system}.toml")]
-    command += ["--features", str(options.features), "--out", str(run), "--set", f"training.seed={seed}"]
-    command += [part for setting in options.set for part in ("--set", setting)]
-    command += ["--resume"] if (run / "state.safetensors").exists() else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (options.out / f"{system}-{seed}.log").open("a", encoding="utf-8") as log:
-        code = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
-    print(f"{system} seed {seed}: exit {code}", flush=True)
+    run, settings = options.out / f"{system}-{seed}", [f"training.seed={seed}", *options.set]
+    trainings.train(EXPERIMENTS / f"{system}.toml", options.features, run, settings)
 
 
 def measure(
@@ -160,14 +143,8 @@ def _table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "|" + "---|" * (len(shown) + 3)
     for key in dict.fromkeys((line["system"], line["decoding"]) for line in lines):
         same = [line for line in lines if (line["system"], line["decoding"]) == key]
-        cells = [_cell([100 * line["metrics"][name] for line in same]) for name in shown]
+        cells = [seeds([100 * line["metrics"][name] for line in same]) for name in shown]
         yield f"| {key[0]} | {key[1]} | {len(same)} | {' | '.join(cells)} |"
-
-
-def _cell(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.2f}"
-    return f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
 if __name__ == "__main__":
