@@ -96,12 +96,12 @@ STUDIES: Mapping[str, Study] = {
     "prem-retriever": Study(
         (
             _retriever("retriever"),
-            _retriever("seen", *SEEN),
-            _retriever("said", *SAID),
-            _retriever("no_weak", "model.lambda_weak=0"),
-            _retriever("no_strong_no_weak", "model.lambda_weak=0", "model.strong=false"),
-            _retriever("mean", "model.pooling=mean"),
-            _retriever("max", "model.pooling=max"),
+            _retriever("retriever_seen", *SEEN),
+            _retriever("retriever_said", *SAID),
+            _retriever("retriever_no_weak", "model.lambda_weak=0"),
+            _retriever("retriever_no_strong_no_weak", "model.lambda_weak=0", "model.strong=false"),
+            _retriever("retriever_mean", "model.pooling=mean"),
+            _retriever("retriever_max", "model.pooling=max"),
         ),
         VIDEOS,
     ),
@@ -109,11 +109,11 @@ STUDIES: Mapping[str, Study] = {
         (
             _retriever("retriever"),
             _localizer("prem"),
-            _localizer("seen", *SEEN),
-            _localizer("said", *SAID),
-            _localizer("no_gates", "model.gates=false"),
-            _localizer("no_adversary", "model.gamma=0"),
-            _localizer("no_shared_norm", "model.shared_norm=false"),
+            _localizer("prem_seen", *SEEN),
+            _localizer("prem_said", *SAID),
+            _localizer("prem_no_gates", "model.gates=false"),
+            _localizer("prem_no_adversary", "model.gamma=0"),
+            _localizer("prem_no_shared_norm", "model.shared_norm=false"),
         ),
         MOMENTS,
     ),
@@ -232,7 +232,7 @@ def table(study: Study, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     for system in study.systems:
         same = [line["metrics"] for line in lines if line["system"] == system.name]
         values = [[100 * one[name] for one in same if one.get(name) is not None] for name in known]
-        if same:
+        if any(values):
             cells = [trainings.seeds(each, 1) if each else "" for each in values]
             yield f"| {system.name} | {len(same)} | {' | '.join(cells)} |"
 
