@@ -321,5 +321,17 @@ def _auroc(trials: Trials, definition: Definition) -> float:
 def _thresholds(known: Floats, taken_out: Floats) -> Thresholds:
     """A match is what at most `FALSE_ALARMS` of queries without an answer reach, no match what at most so
     many with one stay below; never above a match."""
-    match_at = float(np.quantile(taken_out, 1 - FALSE_ALARMS, method="higher")) if len(taken_out) else 0.5
+    match_at = _reached_by_few(taken_out) if len(taken_out) else 0.5
     return Thresholds(match_at, min(match_at, float(np.quantile(known, FALSE_ALARMS, method="lower"))))
+
+
+def _reached_by_few(confidence: Floats) -> float:
+    """The lowest confidence, of those told, that at most `FALSE_ALARMS` of the answers reach.
+
+    A curve of steps gives many answers the same confidence: then fewer reach it. Where the highest step has
+    too many, it lies just above that.
+    """
+    rising = np.sort(confidence)
+    too_low = rising[len(rising) - 1 - int(FALSE_ALARMS * len(rising))]
+    higher = rising[rising > too_low]
+    return float(higher[0]) if len(higher) else min(1.0, float(np.nextafter(too_low, np.inf)))
