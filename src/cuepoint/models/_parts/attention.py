@@ -6,11 +6,13 @@ LayerNorm; there is no feed-forward part.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cuepoint.models._parts.dropout import Dropout
+from cuepoint.models._parts.dropout import Dropout, zeros_or_more
 from cuepoint.models._parts.packing import Packing
 
 RELEASED_PENALTY = -10000.0
@@ -49,18 +51,37 @@ class Attention(nn.Module):
     def _mixed(self, piece: Packing, rows: tuple[Tensor, Tensor, Tensor], product_mask: bool) -> Tensor:
         """(N, D) for the packed queries, keys and values of one piece of the batch."""
         queries, keys, values = (self._in_heads(piece.unpack(one)) for one in rows)
-        mixed = functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=_product_penalty(piece.mask, queries) if product_mask else piece.mask[:, None, None],
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        mask = _product_penalty(piece.mask, queries) if product_mask else piece.mask[:, None, None]
+        mixed = attend(queries, keys, values, mask, self.dropout if self.training else 0.0)
         return piece.pack(mixed.transpose(1, 2).flatten(2))
 
     def _in_heads(self, padded: Tensor) -> Tensor:
         """(B, T, D) to (B, heads, T, D / heads)."""
         return padded.view(*padded.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float) -> Tensor:
+    """(B, heads, T, d): softmax(queries keys^T / sqrt(d)) values, of queries (B, heads, T, d).
+
+    Keys and values are (B, heads, K, d). `mask` (B, 1, 1 or T, K) is true where a key is seen, or is added to
+    the scores. Where no key is seen the result means nothing, but is a number.
+
+    PyTorch's own, but for training on a CPU: with dropout it has no fused kernel there, and draws a random
+    number for every weight (see `dropout`). Written out, an attention with its linear layers is 5 to 10 %
+    quicker.
+    """
+    if not dropout or queries.is_cuda:
+        return functional.scaled_dot_product_attention(queries, keys, values, mask, dropout)
+    if mask.dtype == torch.bool:
+        unseen = torch.finfo(queries.dtype).min / 2
+        mask = torch.zeros_like(mask, dtype=queries.dtype).masked_fill_(~mask, unseen)
+    rows, seen = queries.shape[2], keys.shape[2]
+    penalty = mask.expand(*queries.shape[:2], -1, -1).reshape(-1, mask.shape[2], seen)
+    scale = 1 / math.sqrt(queries.shape[-1])
+    scores = torch.baddbmm(penalty, queries.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2), alpha=scale)
+    weights = scores.softmax(-1)
+    weights = weights * zeros_or_more(weights, dropout)
+    return torch.bmm(weights, values.flatten(0, 1)).view(*queries.shape[:2], rows, -1)
 
 
 class AttentionBlock(nn.Module):

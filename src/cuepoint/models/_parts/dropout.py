@@ -30,7 +30,7 @@ class Dropout(nn.Module):
             return values
         if values.device.type != "cpu":
             return functional.dropout(values, self.probability, inplace=self.inplace)
-        noise = _noise(values, round(self.probability * _GRAINS))
+        noise = zeros_or_more(values, self.probability)
         return values.mul_(noise) if self.inplace else values * noise
 
     def extra_repr(self) -> str:
@@ -38,8 +38,9 @@ class Dropout(nn.Module):
         return f"{self.probability}"
 
 
-def _noise(like: Tensor, dropped: int) -> Tensor:
-    """0 with probability `dropped` / 65536, else what keeps the mean."""
+def zeros_or_more(like: Tensor, probability: float) -> Tensor:
+    """As `like`, on the CPU: 0 with a probability (rounded to 1/65536), else what keeps the mean."""
+    dropped = round(probability * _GRAINS)
     if dropped >= _GRAINS:
         return torch.zeros_like(like)
     seed = int(torch.randint(2**62, (), dtype=torch.int64))

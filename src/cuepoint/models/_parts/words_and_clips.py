@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cuepoint.models._parts.attention import Attention
+from cuepoint.models._parts.attention import Attention, attend
 from cuepoint.models._parts.dropout import Dropout
 from cuepoint.models._parts.packing import Packing
 
@@ -29,12 +29,12 @@ class WordAttention(nn.Module):
     def forward(self, rows: Tensor, packing: Packing, heard: Tensor, mask: Tensor) -> Tensor:
         """(N, D): what each of the clips (N, D) finds among its words, `heard` (P, L, 2 D), `mask` (P, L)."""
         keys, values = heard.chunk(2, dim=-1)
-        mixed = functional.scaled_dot_product_attention(
+        mixed = attend(
             self._in_heads(packing.unpack(self.query(rows))),
             self._in_heads(keys),
             self._in_heads(values),
-            attn_mask=mask[:, None, None],
-            dropout_p=self.dropout if self.training else 0.0,
+            mask[:, None, None],
+            self.dropout if self.training else 0.0,
         )
         return packing.pack(mixed.transpose(1, 2).flatten(2))
 
