@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint.models._parts.moment_map import cells_of
+from cuepoint.models._parts.moment_map import _weights, cells_of, map_areas
 from cuepoint.models._parts.mutual_matching import Keep, allowed_sentences
-from cuepoint.models.mmn import Config, Encoded, Model, released_names, rule_of, truth_of
+from cuepoint.models._parts.text_encoder import mean_of_words
+from cuepoint.models.mmn import Config, Encoded, Model, released_names, rule_of, span_score, truth_of
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
 from cuepoint.overlap import suppress
 
@@ -133,18 +135,23 @@ def test_the_map_has_the_cells_of_the_program(cases: list[Case], golden: Path) -
         assert torch.equal(ours, case.tensor("mask2d")), case.path
 
 
+def utilities(golden: Path) -> list[Path]:
+    paths = sorted((golden / "mmn").glob("data_utils*.npz"))
+    if not paths:
+        pytest.skip(f"{golden / 'mmn'} has no data_utils*.npz")
+    return paths
+
+
 @pytest.mark.parametrize("name", sorted(COUNTS))
 def test_the_maps_of_the_data_sets_have_136_1104_and_2548_cells(name: str, golden: Path) -> None:
-    path = golden / "mmn" / "data_utils.npz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
     clips, counts = COUNTS[name]
     cells = cells_of(counts, clips)
-    with np.load(path) as file:
-        bits = np.unpackbits(file[f"mask2d.{name}"])[: clips * clips].reshape(clips, clips).astype(bool)
-        assert int(file[f"mask2d.{name}.valid"]) == len(cells) == VALID[name]
-    assert bits[cells.first, cells.last].all()
-    assert bits.sum() == len(cells)
+    for path in utilities(golden):
+        with np.load(path) as file:
+            bits = np.unpackbits(file[f"mask2d.{name}"])[: clips * clips].reshape(clips, clips).astype(bool)
+            assert int(file[f"mask2d.{name}.valid"]) == len(cells) == VALID[name]
+        assert bits[cells.first, cells.last].all()
+        assert bits.sum() == len(cells)
 
 
 def test_clips_and_map_features_are_those_of_the_program(cases: list[Case]) -> None:
@@ -155,6 +162,19 @@ def test_clips_and_map_features_are_those_of_the_program(cases: list[Case]) -> N
             near(clips.transpose(1, 2), case.tensor("feats1d"))
             near(model.map(clips).transpose(1, 2), case.cells("map2d_pool"))
         assert mask.all()
+
+
+def test_places_are_divided_by_what_the_program_divides_by(cases: list[Case]) -> None:
+    for case in cases:
+        told = case.config
+        counts, layers = tuple(told["pooling_counts"]), told["layers"]
+        areas = map_areas(counts, told["num_clips"], told["k"] // 2, layers, True)
+        present = torch.ones(1, len(areas[0].places), dtype=torch.bool)
+        for layer in range(layers):
+            weight = _weights(present, areas[layer], areas[layer + 1], told["k"])
+            expected = case.tensor(f"conv_mask_weight.{layer}")
+            near(weight[0].view_as(expected), expected, 1e-6)
+            present = weight > 0
 
 
 @pytest.mark.parametrize("as_released", [True, False])
@@ -175,6 +195,9 @@ def test_sentences_are_those_of_the_program(cases: list[Case]) -> None:
         with torch.no_grad():
             hidden = model.text.hidden(queries)
             near(hidden[queries.mask], case.rows("text.bert_hidden")[queries.mask])
+            pooled = mean_of_words(hidden, queries.mask)
+            near(pooled, case.rows("text.pooled"))
+            near(model.text.norm(pooled), case.rows("text.layernormed"))
             made = model.encode_queries(queries)
         for ours, name in ((made.search["moments"], "sent_contrastive"), (made.parts["iou"], "sent_iou")):
             near(ours, torch.nn.functional.normalize(case.rows(f"joint.{name}"), dim=-1))
@@ -193,6 +216,68 @@ def test_moments_score_as_in_the_program(cases: list[Case]) -> None:
         scores = spans_of(case)
         assert scores.spans is not None
         near(scores.spans.exp(), case.rows("final_scores"))
+        first_of = np.cumsum([0, *case.config["num_sentence"]])
+        clips = case.config["num_clips"]
+        for name in (name for name in case.arrays if name.startswith("cand_scores.")):
+            video, sentence = map(int, name.split(".")[1:])
+            spans = scores.spans[first_of[video] + sentence]
+            near(spans[spans.isfinite()].exp(), case.tensor(name))
+            first, last = spans.isfinite().nonzero().T
+            seconds = torch.stack([first, last + 1], 1) * float(case.arrays["in.duration"][video]) / clips
+            near(seconds, case.tensor(f"cand_moments.{video}.{sentence}"), 1e-4)
+
+
+def test_cosines_and_overlaps_are_those_of_the_program(cases: list[Case]) -> None:
+    for case in cases:
+        model, batch = case.model(), case.batch()
+        with torch.no_grad():
+            queries, videos = model.encode_queries(batch.queries), model.encoded(batch.videos)
+            own = batch.video_of
+            contrast = torch.einsum("sd,spd->sp", queries.search["moments"], videos.contrast[own])
+            overlap = torch.einsum("sd,spd->sp", queries.parts["iou"], videos.iou[own])
+        near(contrast, case.cells("contrastive_scores"))
+        near((10 * overlap).sigmoid(), case.cells("iou_scores"))
+
+
+def test_moments_of_pools_score_as_in_the_program(golden: Path) -> None:
+    """From the joint features of `mvmr_eval`; the recall from these scores is a test of the evaluation."""
+    paths = sorted((golden / "mvmr_eval").glob("feature_level_*.npz"))
+    if not paths:
+        pytest.skip(f"{golden / 'mvmr_eval'} has no feature_level_*.npz")
+    for path in paths:
+        with np.load(path) as file:
+            pool_scores(file)
+
+
+def pool_scores(file: Mapping[str, NDArray[Any]]) -> None:
+    """Every kept sentence with the cells of the videos of its pool."""
+    told, kept, removed = (json.loads(str(file[name])) for name in ("config", "sample_indices", "removed"))
+    mask = torch.from_numpy(file["mask2d"])
+
+    def unit(name: str) -> Tensor:
+        return torch.nn.functional.normalize(torch.from_numpy(file[name]), dim=1)
+
+    maps = {name: unit(f"in.map2d_{name}")[:, :, mask] for name in ("contrastive", "iou")}
+    for video in range(len(file["duration"])):
+        used = [at for at in range(len(file[f"in.sent_iou.{video}"])) if at not in removed[str(video)]]
+        assert len(used) == len(kept[str(video)]) == len(file[f"confidence.{video}"])
+        cosines = {
+            name: torch.stack(
+                [
+                    torch.einsum("d,pdc->pc", unit(f"in.sent_{name}.{video}")[at], cells[pool])
+                    for at, pool in zip(used, kept[str(video)], strict=True)
+                ]
+            )
+            for name, cells in maps.items()
+        }
+        expected = {
+            name: torch.from_numpy(file[f"{name}_scores.{video}"])[..., mask]
+            for name in ("contrastive", "iou")
+        }
+        near(cosines["contrastive"], expected["contrastive"])
+        near((10 * cosines["iou"]).sigmoid(), expected["iou"])
+        found = span_score(cosines["contrastive"], cosines["iou"], told["pow"]).exp()
+        near(found, torch.from_numpy(file[f"confidence.{video}"]))
 
 
 def test_losses_and_gradients_are_those_of_the_program(cases: list[Case]) -> None:
@@ -252,19 +337,17 @@ def test_sentences_of_one_video_are_left_out_where_the_program_does(cases: list[
 
 
 def test_overlaps_with_the_map_are_those_of_the_program(golden: Path) -> None:
-    path = golden / "mmn" / "data_utils.npz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    with np.load(path) as file:
-        numbers = [name.split(".")[1] for name in file.files if name.endswith(".moments")]
-        assert numbers
-        for number in numbers:
-            clips = int(file[f"iou2d.{number}.num_clips"])
-            cells = cells_of((clips - 1,), clips)
-            moments = torch.from_numpy(file[f"iou2d.{number}.moments"] / file[f"iou2d.{number}.duration"])
-            found = cells.overlaps(moments, torch.full((len(moments),), clips))
-            expected = torch.from_numpy(file[f"iou2d.{number}.out"])[:, cells.first, cells.last]
-            near(found, expected)
+    for path in utilities(golden):
+        with np.load(path) as file:
+            numbers = [name.split(".")[1] for name in file.files if name.endswith(".moments")]
+            assert numbers
+            for number in numbers:
+                clips = int(file[f"iou2d.{number}.num_clips"])
+                cells = cells_of((clips - 1,), clips)
+                moments = torch.from_numpy(file[f"iou2d.{number}.moments"] / file[f"iou2d.{number}.duration"])
+                found = cells.overlaps(moments, torch.full((len(moments),), clips))
+                expected = torch.from_numpy(file[f"iou2d.{number}.out"])[:, cells.first, cells.last]
+                near(found, expected)
 
 
 def test_the_moments_that_survive_suppression_are_those_of_the_program(cases: list[Case]) -> None:
