@@ -14,7 +14,8 @@ and how it is read here, so that a reader can judge what a number of this G2L sa
 - geodesic-guided contrast: MMN's two contrastive terms, in which a negative of the same video counts by its
   distance from the true moment, as a share of the farthest one's; negatives of other videos count wholly.
   Whether the authors weigh, choose or both is open; weighing needs no threshold;
-- what is no negative stays as in MMN: cells of the same video with an IoU of `negative_iou` or more;
+- what is no negative stays as in MMN: the positive cells, and cells of the same video with an IoU of
+  `negative_iou` or more;
 - the game: its players are the sentence, the true moment and the moments geodesically nearest to it that are
   no positives (`players` moments in all; the number is ours). A coalition is worth the cosine of the sentence
   with the sum of its moments, and nothing without the sentence. With so few players all coalitions are

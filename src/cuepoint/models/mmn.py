@@ -8,9 +8,10 @@ the contrastive cosine to the power p, times the IoU; `SpanScores.spans` holds i
 
 What differs from the released program by default (`as_released` restores it): cells of the sentence's own
 video that overlap the truth are left out of the sentence's sum, as the paper says (the program adds 1 for
-each), and batch normalisation in training takes its statistics from places that see something (the program:
-from the padded square as well). The program's batches are split over GPUs and negatives stay within a part;
-here they are the whole batch.
+each); a positive cell is never a negative of its own sentence (in the program it is, where its IoU is below
+0.5, as that of moments shorter than a cell); and batch normalisation in training takes its statistics from
+places that see something (the program: from the padded square as well). The program's batches are split over
+GPUs and negatives stay within a part; here they are the whole batch.
 
 The cells of a video of n clips are those of `_parts/moment_map.py`; videos of a batch may differ in length.
 """

@@ -97,7 +97,7 @@ def _of_sentence(truth: Truth, sentence: int, cell: int, taken: Taken = frozense
             if (sentence, place) in taken:
                 continue
             if place == video:
-                if truth.iou[sentence, other] >= RULE.negative_iou:
+                if truth.iou[sentence, other] >= RULE.negative_iou or other in _positives(truth, sentence):
                     continue
                 weight = max(share[other], LEAST)
             total += weight * math.exp(_cosine(sentence, place, other) / RULE.sentence_temperature)
@@ -160,7 +160,8 @@ def test_the_players_are_the_positive_and_the_nearest_negatives_of_its_video() -
     players, there = game_players(truth, _near(truth), RULE, GUIDE)
     for sentence, video in enumerate(VIDEO_OF):
         for place, cell in enumerate(_positives(truth, sentence)):
-            negatives = [at for at in range(REAL[video]) if truth.iou[sentence, at] < RULE.negative_iou]
+            far = [at for at in range(REAL[video]) if truth.iou[sentence, at] < RULE.negative_iou]
+            negatives = [at for at in far if at not in _positives(truth, sentence)]
             share = _share(video, cell)
             expected = sorted(negatives, key=lambda at, share=share: (share[at], at))[: GUIDE.players - 1]  # type: ignore[misc]
             found = players[sentence, place][there[sentence, place]].tolist()

@@ -61,6 +61,8 @@ def by_hand(sentences: Tensor, cells: Tensor, truth: Truth, rule: Rule, keep: Ke
             for v in range(VIDEOS):
                 for c in range(CELLS):
                     near = v == video and float(truth.iou[s, c]) >= rule.negative_iou
+                    if v == video and c in best and not rule.as_released:
+                        continue
                     kept = v == video or keep.cells is None or bool(keep.cells[s, v])
                     if not truth.cells[v, c] or not kept:
                         continue
@@ -121,6 +123,17 @@ def test_without_any_negative_both_terms_are_nothing_and_have_a_gradient() -> No
     assert torch.allclose(found, torch.zeros(2), atol=1e-6)
     (gradient,) = torch.autograd.grad(found.sum(), sentences)
     assert gradient.isfinite().all()
+
+
+def test_a_positive_cell_is_no_negative_however_little_it_overlaps() -> None:
+    """A moment much shorter than a cell: IoU 0.2 with the best one, whose video has no other."""
+    cosine = 0.6
+    sentences, cells = torch.tensor([[1.0, 0.0]]), torch.tensor([[[cosine, 0.8]]])
+    truth = Truth(torch.tensor([[0.2]]), torch.tensor([0]), torch.ones(1, 1).bool(), torch.ones(1, 1))
+    _, of_sentences = mutual_matching(sentences, cells, truth, replace(RULE, positives=1))
+    assert float(of_sentences) == pytest.approx(0.0, abs=1e-6)
+    _, released = mutual_matching(sentences, cells, truth, replace(RULE, positives=1, as_released=True))
+    assert float(released) == pytest.approx(log(1 + exp(RULE.margin / 0.5)), rel=1e-4)
 
 
 def test_a_video_with_fewer_cells_than_positives_has_those_that_it_has() -> None:

@@ -16,7 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from cuepoint.models._parts.geodesic import geodesic_distances, nearest_neighbours, relative
-from cuepoint.models._parts.mutual_matching import Keep, Rule, Truth, allowed_sentences, positive_cells
+from cuepoint.models._parts.mutual_matching import (
+    Keep,
+    Rule,
+    Truth,
+    allowed_sentences,
+    negatives_inside,
+    positive_cells,
+)
 from cuepoint.models._parts.shapley import shapley_interactions
 
 _NOT_THERE = -1e4
@@ -97,7 +104,7 @@ def interaction_loss(
 
 def game_players(truth: Truth, near: Near, rule: Rule, guide: Guide) -> tuple[Tensor, Tensor]:
     """(S, K, M) int64 cells, the positive one first, then the nearest negatives; and which are there."""
-    negative = truth.cells[truth.video_of] & (truth.iou < rule.negative_iou)
+    negative = negatives_inside(truth, rule, near.real, near.chosen)
     share = near.share.masked_fill(~negative[:, None], torch.inf)
     count = min(guide.players - 1, share.shape[2])
     found, nearest = share.topk(count, dim=2, largest=False)
@@ -134,7 +141,7 @@ def _sentence_losses(
         there &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
     there[at, truth.video_of] = False
     others = cosines.masked_fill(~there, _NOT_THERE).flatten(1).logsumexp(1)
-    negative = truth.cells[truth.video_of] & (truth.iou < rule.negative_iou)
+    negative = negatives_inside(truth, rule, near.real, near.chosen)
     mine = cosines[at, truth.video_of][:, None] + near.share.clamp(min=_LEAST).log()
     mine = mine.masked_fill(~negative[:, None], _NOT_THERE).logsumexp(2)
     own = (positive - rule.margin) / rule.sentence_temperature

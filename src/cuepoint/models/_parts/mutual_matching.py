@@ -43,10 +43,11 @@ class Rule:
     `positives` is K, how many cells of the highest IoU are a sentence's. The cosine of a positive pair is
     lessened by `margin`, then all are divided by a temperature: that of moments that look for their sentence,
     or of sentences that look for their moment. A cell of the same video is a negative where its IoU is below
-    `negative_iou`; a sentence of the same video where the moments' IoU is below `same_iou`.
+    `negative_iou` and it is none of the sentence's positives (of a short moment even the best cell's IoU may
+    be so low); a sentence of the same video where the moments' IoU is below `same_iou`.
 
     `as_released`: cells of the same video at or above `negative_iou` are not left out: each adds exp(0) = 1
-    to the sum, and 1e-6 is added to it.
+    to the sum, and 1e-6 is added to it. A positive cell below `negative_iou` is a negative of its own, too.
     """
 
     margin: float
@@ -109,7 +110,10 @@ def mutual_matching(
     moments = cells[truth.video_of[:, None], chosen]
     matched = (moments @ sentences.T).float()
     of_moments = _moment_losses(matched, truth, rule, keep)
-    of_sentences = _sentence_losses(sentences, cells, _own(matched), truth, rule, keep)
+    near = truth.iou >= rule.negative_iou
+    if not rule.as_released:
+        near = ~negatives_inside(truth, rule, best, chosen)
+    of_sentences = _sentence_losses(sentences, cells, _own(matched), truth, rule, keep, near)
     count = best.sum().clamp(min=1)
     return (of_moments * best).sum() / count, (of_sentences * best).sum() / count
 
@@ -122,6 +126,15 @@ def positive_cells(truth: Truth, count: int) -> tuple[Tensor, Tensor]:
     own = truth.iou.masked_fill(~truth.cells[truth.video_of], -1.0)
     found, order = own.flip(1).sort(dim=1, descending=True, stable=True)
     return found[:, :count] >= 0, own.shape[1] - 1 - order[:, :count]
+
+
+def negatives_inside(truth: Truth, rule: Rule, real: Tensor, chosen: Tensor) -> Tensor:
+    """(S, P) bool: which cells of its own video are negatives of a sentence.
+
+    `real` and `chosen` (S, K) are its positive cells, which are none.
+    """
+    far = truth.cells[truth.video_of] & (truth.iou < rule.negative_iou)
+    return far.scatter(1, chosen, far.gather(1, chosen) & ~real)
 
 
 def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tensor:
@@ -154,16 +167,18 @@ def _own(matched: Tensor) -> Tensor:
 
 
 def _sentence_losses(
-    sentences: Tensor, cells: Tensor, positive: Tensor, truth: Truth, rule: Rule, keep: Keep
+    sentences: Tensor, cells: Tensor, positive: Tensor, truth: Truth, rule: Rule, keep: Keep, near: Tensor
 ) -> Tensor:
-    """(S, K) each sentence's loss for each of its positive cells, whose cosines are `positive` (S, K)."""
+    """(S, K) each sentence's loss for each of its positive cells, whose cosines are `positive` (S, K).
+
+    `near` (S, P) bool: which cells of its own video are no negatives of a sentence.
+    """
     count = len(truth.video_of)
     cosines = torch.einsum("sd,vpd->svp", sentences[:count], cells).float()
     there = truth.cells.expand(count, -1, -1).clone()
     if keep.cells is not None:
         there &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
     at = torch.arange(count, device=cells.device)
-    near = truth.iou >= rule.negative_iou
     own_cells = truth.cells[truth.video_of]
     there[at, truth.video_of] = own_cells if rule.as_released else own_cells & ~near
     if rule.as_released:
