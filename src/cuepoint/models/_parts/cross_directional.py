@@ -13,9 +13,12 @@ matching score comes to that of the truth. The sentences are not clear everywher
   the mean over the query's own videos, or over the video's own queries. "global" is the other reading, which
   the sentence below it allows ("the average matching score of golden query-moment pairs").
 - Equations 2 and 3 have no temperature. Scores lie in [0, 1], so that exp(-(r - mean)^2) lies in [0.37, 1]:
-  as published no negative is 2.8 times as likely as another, and drawing is nearly uniform. `temperature`
-  divides the square, `highest` leaves only the candidates of the highest scores; the released settings have
-  a TAU of 0.5 and a PRE_TOPK of 100 that no released file reads.
+  as published no negative is 2.8 times as likely as another, and drawing is nearly uniform. No reading of r
+  is more peaked: a product of the two cosines, as equation 6 may be read, spreads less. SimANS, from which
+  the equations are taken, has a factor of 0.5 before the square, but its scores are dot products of any size,
+  and it draws from the passages that a retriever ranks highest. The released settings TAU of 0.5 and PRE_TOPK
+  of 100, which no released file reads, look like these two. `temperature` divides the square (SimANS's factor
+  is one over it), `highest` leaves only the candidates of the highest scores.
 - "The number of negatives to calculate p'(v|q)" is how many are drawn without replacement.
 
 Shapes: Q queries, V videos, P cells of a map; N rows that draw (queries, or videos), M that can be drawn.
