@@ -222,6 +222,25 @@ def test_an_lmdb_file_that_is_cut_off_does_not_end_the_program(tmp_path: Path, p
     assert "is cut off: it has" in refused(tmp_path / "f")
 
 
+@pytest.mark.parametrize(
+    ("page", "at", "wrong", "said"),
+    [
+        (2, 0, bytes(4096), "page 2 is none of the tree"),  # zeros, as an unfinished copy has them
+        (3, 10, b"\x29", "MDB_CORRUPTED"),  # a page of a value, which the library looks at
+    ],
+)
+def test_an_lmdb_file_with_damaged_pages_does_not_end_the_program(
+    tmp_path: Path, page: int, at: int, wrong: bytes, said: str
+) -> None:
+    rows = np.ones((9, 300), np.float32)
+    file = write_lmdb(tmp_path / "f", {f"{number:04}": packed(rows) for number in range(5)}) / "data.mdb"
+    data = bytearray(file.read_bytes())
+    data[page * 4096 + at : page * 4096 + at + len(wrong)] = wrong
+    file.write_bytes(data)
+    told = refused(tmp_path / "f")
+    assert "is damaged (" in told and said in told
+
+
 def test_an_lmdb_file_whose_map_is_larger_than_the_usual_is_read(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(3000, 1024)).astype(np.float32)
     path = write_lmdb(tmp_path / "f", {"a": packed(rows)})

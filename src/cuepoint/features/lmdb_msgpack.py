@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,18 @@ class Source(FeatureSource):
         file = place.lmdb_file
         if file is None:
             raise FormatError(place.path, f"is {place.describe()}", accepted="LMDB: a folder with data.mdb")
-        self._msgpack = _package("msgpack", place.path)
-        self._mark, self._environment = open_environment(_package("lmdb", file), file)
+        self._msgpack, self._lmdb = _package("msgpack", place.path), _package("lmdb", file)
+        self._mark, self._environment = open_environment(self._lmdb, file)
         self._reading = self._environment.begin(buffers=True)
 
     def _find(self) -> Mapping[str, Any]:
-        with self._reading.cursor() as cursor:
+        with self._refusing(), self._reading.cursor() as cursor:
             keys = [bytes(key) for key in cursor.iternext(values=False)]
         return {key.decode("utf-8", "surrogateescape"): key for key in keys}
 
     def _look(self, item: str, where: Any) -> Unread:
-        data = bytes(self._reading.get(where))
+        with self._refusing():
+            data = bytes(self._reading.get(where))
         if data[:4] == _LZ4:
             data = self._unpacked(item, data)
         key = self.options.key or _KEY
@@ -92,6 +94,14 @@ class Source(FeatureSource):
             held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
             self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
         return Unread(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What the library finds damaged, as a FormatError."""
+        try:
+            yield
+        except self._lmdb.Error as error:
+            raise FormatError(self.path, f"is damaged ({error}); fetch it again") from None
 
     def _unpacked(self, item: str, data: bytes) -> bytes:
         import pyarrow

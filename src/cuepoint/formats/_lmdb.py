@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cuepoint.formats._lmdb_pages import check_pages
 from cuepoint.formats.opened import FormatError
 
 Mark = tuple[int, int, int]
@@ -28,7 +29,7 @@ def is_lmdb(head: bytes) -> bool:
 
 
 def open_environment(lmdb: Any, file: Path) -> tuple[Mark, Any]:
-    """An environment to read and its mark. Raises FormatError for a file that is none, or is cut off."""
+    """An environment to read and its mark. Raises FormatError for a file that is none, cut off or damaged."""
     try:
         status = file.stat()
     except OSError as error:
@@ -39,28 +40,19 @@ def open_environment(lmdb: Any, file: Path) -> tuple[Mark, Any]:
         environment, users = _environments[mark]
         _environments[mark] = environment, users + 1
         return mark, environment
-    environment = _opened(lmdb, file, status.st_size)
+    environment = _opened(lmdb, file)
     _environments[mark] = environment, 1
     return mark, environment
 
 
-def _opened(lmdb: Any, file: Path, size: int) -> Any:
+def _opened(lmdb: Any, file: Path) -> Any:
     try:
+        check_pages(file)
         # Read only and without its lock file, so that a folder nobody may write to is read too. The map's
         # size comes from the file.
-        environment = lmdb.open(
-            str(file), subdir=False, readonly=True, lock=False, create=False, readahead=False
-        )
+        return lmdb.open(str(file), subdir=False, readonly=True, lock=False, create=False, readahead=False)
     except (lmdb.Error, OSError, UnicodeError) as error:
         raise FormatError(file, f"is no whole LMDB file ({error}); fetch it again") from None
-    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if size < needed:
-        # LMDB maps the file: reading behind its end would end the process, not raise.
-        environment.close()
-        raise FormatError(
-            file, f"is cut off: it has {size:,} bytes, and its pages need {needed:,}; fetch it again"
-        )
-    return environment
 
 
 def close_environment(mark: Mark) -> None:
