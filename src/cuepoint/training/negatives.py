@@ -50,8 +50,9 @@ class NegativeSettings:
     "query": a query has the videos that were drawn for it, as published, so that a batch holds up to
     `videos` videos more for each of its queries. "batch": a batch holds `videos` in all, drawn for its
     queries in turn, and each of its queries is compared with all of them that are candidates for it (and
-    `queries` in all, likewise); cheaper, for machines without a GPU. `mean`, `temperature`, `highest` are
-    as in `cross_directional`.
+    `queries` in all, likewise); cheaper, for machines without a GPU, but what was drawn for one query is
+    chance for the others: the more queries share them, the less is left of p'. `mean`,
+    `temperature`, `highest` are as in `cross_directional`.
     """
 
     videos: int = 50
