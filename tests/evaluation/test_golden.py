@@ -319,9 +319,10 @@ def test_as_many_moments_of_each_video_survive_as_released(golden: Path) -> None
         released = np.load(file.with_suffix(".npz"), allow_pickle=False)
         scores = released["scores_u16"].astype(np.float64)
         durations = np.array([case["videos"][str(video)]["duration"] for video in pools.ravel()])
-        start, end = grid(durations, case["num_clips"])
+        spans: tuple[Any, Any] = grid(durations, case["num_clips"])
+        start, end = (one.ravel() for one in spans)
         group = np.arange(pools.size).repeat(scores.shape[2])
-        kept = suppress(group, start.ravel(), end.ravel(), scores.ravel(), case["nms_thresh"], over="hull")
+        kept = suppress(group, start, end, scores.ravel(), case["nms_thresh"], over="hull")
         count = np.bincount(group[kept], minlength=pools.size).reshape(pools.shape)
         np.testing.assert_array_equal(count, released["nms_survivors_per_video"])
 
