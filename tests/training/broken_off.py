@@ -25,6 +25,16 @@ def dying_after(steps: int) -> Callable[[Progress], None]:
     return show
 
 
+def dying_at(said: str) -> Callable[[str], None]:
+    """Ends the training before its first step, where a sentence that begins so is told."""
+
+    def tell(line: str) -> None:
+        if line.startswith(said):
+            raise Killed
+
+    return tell
+
+
 def assert_same_tensors(one: Path, other: Path, *names: str) -> None:
     """Files of two run folders hold the same numbers, to the last bit."""
     for name in names:

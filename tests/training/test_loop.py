@@ -24,7 +24,7 @@ from cuepoint.training.outcome import Outcome
 from cuepoint.training.start import start, start_seeds
 from cuepoint.types import UsageError
 
-from .broken_off import Killed, assert_same_tensors, dying_after
+from .broken_off import Killed, assert_same_tensors, dying_after, dying_at
 
 
 @pytest.fixture(autouse=True)
@@ -245,6 +245,16 @@ def test_resuming_with_other_settings_names_the_first_that_differs(tiny: Any, tm
         begun(tiny, tmp_path / "run", "training.epochs=9", resume=True)
     with pytest.raises(UsageError, match=r"model\.margin"):
         begun(tiny, tmp_path / "run", "model.margin=0.3", resume=True)
+
+
+def test_a_training_that_was_broken_off_before_anything_was_written_begins(tiny: Any, tmp_path: Path) -> None:
+    settings = ("training.epochs=1",)
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "run", *settings, tell=dying_at("train"))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    outcome = begun(tiny, tmp_path / "run", *settings, resume=True)
+    assert outcome.to_json()["steps"] == 3
+    assert begun(tiny, tmp_path / "run", *settings, resume=True).steps == 3
 
 
 def test_there_must_be_something_to_resume(tiny: Any, tmp_path: Path) -> None:

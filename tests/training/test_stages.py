@@ -24,7 +24,7 @@ from cuepoint.training.stages import StagedOutcome, has_stages, load_stages, sta
 from cuepoint.training.start import start
 from cuepoint.types import CuepointError, UsageError
 
-from .broken_off import Killed, assert_same_tensors
+from .broken_off import Killed, assert_same_tensors, dying_at
 
 TENSORS = ("model.safetensors", "state.safetensors")
 
@@ -152,6 +152,25 @@ def test_settings_reach_one_stage_or_all(staged: Path) -> None:
     assert [one.training.seed for one in found.values()] == [3, 3]
     later = load_stages(staged, ["second.training.epochs=5", "training.epochs=7"]).stages
     assert [one.training.epochs for one in later.values()] == [7, 7]
+
+
+def test_a_title_that_is_set_is_that_of_the_whole(staged: Path) -> None:
+    found = load_stages(staged, ["title=Both, longer", "second.title=The second", "training.epochs=2"])
+    assert found.title == "Both, longer"
+    assert [one.title for one in found.stages.values()] == ["tiny", "The second"]
+    with pytest.raises(UsageError, match=r"both\.toml title is 3; accepted: text"):
+        load_stages(staged, ["title=3"])
+    with pytest.raises(UsageError, match="accepted: KEY=VALUE"):
+        load_stages(staged, ["title"])
+
+
+def test_stages_that_were_broken_off_before_anything_was_written_begin(staged: Path, tmp_path: Path) -> None:
+    settings = ("training.epochs=1",)
+    with pytest.raises(Killed):
+        trained(staged, tmp_path / "run", *settings, tell=dying_at("train"))
+    assert {path.name for path in (tmp_path / "run").rglob("*")} == {"tiny", ".lock"}
+    outcome = trained(staged, tmp_path / "run", *settings, resume=True)
+    assert [len(one) for one in outcome.stages.values()] == [1, 1]
 
 
 def test_each_seed_has_all_stages_in_a_folder_of_its_own(staged: Path, tmp_path: Path) -> None:

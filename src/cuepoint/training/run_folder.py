@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"
 CURVES, PICTURE = "curves.jsonl", "curves.png"
 RUN, QUERIES = "validation.run.jsonl", "validation.queries.jsonl"
+LOCK = ".lock"
 _OF_A_TRAINING = (STATE, EXPERIMENT, WEIGHTS, CONFIG, SYSTEM)
 
 
@@ -68,7 +69,7 @@ class RunFolder:
         is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+            handle = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written: {error.strerror or error}") from None
         try:
@@ -85,6 +86,12 @@ class RunFolder:
                 raise
         finally:
             os.close(handle)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether a training claimed it and was broken off before it wrote down what it trains."""
+        there = (self.path / LOCK).exists()
+        return there and not any((self.path / name).exists() for name in _OF_A_TRAINING)
 
     def refuse_used(self) -> None:
         """Raise UsageError where the folder holds a training, or one in stages."""
@@ -107,8 +114,8 @@ class RunFolder:
         """Take away what a refused training wrote down of itself, and the folder if it made it."""
         for name in (EXPERIMENT, ABOUT):
             (self.path / name).unlink(missing_ok=True)
-        if is_new and [one.name for one in self.path.iterdir()] == [".lock"]:
-            (self.path / ".lock").unlink()
+        if is_new and [one.name for one in self.path.iterdir()] == [LOCK]:
+            (self.path / LOCK).unlink()
             self.path.rmdir()
 
     @contextmanager

@@ -26,7 +26,7 @@ from cuepoint.training.progress import Show
 from cuepoint.training.retrieval_lists import check_lists
 from cuepoint.training.retrieved import STAGE
 from cuepoint.training.run_folder import EXPERIMENT, RunFolder
-from cuepoint.training.settings import fitted, read_toml, unknown
+from cuepoint.training.settings import fitted, read_toml, set_values, unknown
 from cuepoint.training.start import SEEDS, different_seeds, start, with_data, write_json
 from cuepoint.types import UsageError
 
@@ -94,9 +94,9 @@ def has_stages(path: str | Path) -> bool:
 def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperiment:
     """The experiments that a file of stages names, changed by settings.
 
-    "prem_localizer.training.epochs=3" is for the stage of that name, "training.epochs=3" for all. Raises
-    FormatError or UsageError, naming file, key, what was found and what there is, as `load_experiment`; also
-    for two stages of one name, and a stage that refers to none of the earlier ones.
+    "prem_localizer.training.epochs=3" is for the stage of that name, "training.epochs=3" for all, "title=…"
+    for the whole. Raises FormatError or UsageError, naming file, key, what was found and what there is, as
+    `load_experiment`; also for two stages of one name, and a stage that refers to none of the earlier ones.
     """
     place = Path(path)
     tables = read_toml(place)
@@ -115,7 +115,8 @@ def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperim
             raise FormatError(place, "names a file of stages as a stage:", field="stages", value=file.name)
         found[name] = load_experiment(file, list(_settings_of(name, files, settings)))
         _check_references(name, found, place)
-    title = fitted(tables.get("title", ""), str, f"{place} title")
+    named = set_values(tables, [setting for setting in settings if _is_title(setting)])
+    title = fitted(named.get("title", ""), str, f"{place} title")
     return StagedExperiment(str(place), title, found)
 
 
@@ -216,8 +217,13 @@ def _settings_of(stage: str, files: Mapping[str, Path], settings: Sequence[str])
         first, _, rest = setting.strip().partition(".")
         if first == stage:
             yield rest
-        elif first not in files:
+        elif first not in files and not _is_title(setting):
             yield setting
+
+
+def _is_title(setting: str) -> bool:
+    """Whether it names the whole, and no stage."""
+    return setting.partition("=")[0].strip() == "title"
 
 
 def _check_references(name: str, found: Mapping[str, Experiment], place: Path) -> None:
@@ -246,5 +252,7 @@ def _check_folders(
             elif (place.path / EXPERIMENT).exists():
                 begun = True
                 place.check_same(experiment)
+            elif place.is_untouched:
+                begun = True
     if resume and not begun and not of_seeds:
         raise UsageError(f"{runs[0][1]}: there is no training here to resume; train without --resume")

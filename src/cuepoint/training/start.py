@@ -46,10 +46,12 @@ def start(
 ) -> Outcome:
     """One training, or what is left of it; `tell` hears sentences of what was found before it begins.
 
+    With `resume`, a training that was broken off before anything was written begins.
     Raises UsageError where the folder `out` is used and `resume` is not asked for, and whatever
     `Material.open` finds wrong, before the first step.
     """
     folder = RunFolder(Path(out))
+    resume = resume and not machine.agreed(folder.is_untouched)
     with folder.claimed(resume=resume) if machine.writes else folder.shared():
         if resume:
             folder.check_same(experiment)
