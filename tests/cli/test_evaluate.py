@@ -142,6 +142,11 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: 
     ("arguments", "said"),
     [
         (("nope",), "'nope' is no protocol; known: tvr"),
+        (
+            ("vr",),
+            "'vr' is a task, and no protocol; protocols tvr and vcmr measure it: `cuepoint evaluate vcmr",
+        ),
+        (("SVMR",), 'with --metric "SVMR R@1,IoU=0.5" that alone'),
         (("vcmr", "--metric", "P@5"), "'P@5' is no metric"),
         (("vcmr", "--as-released"), "no released program differs"),
     ],
