@@ -24,6 +24,17 @@ def golden_folder() -> Path:
     return beside if beside.is_dir() else ROOT / "tests" / "golden"
 
 
+def cases(part: str, pattern: str) -> list[Path]:
+    """The case files of that name in a part of the folder, sorted; none where there is no such part.
+
+    A part that is there and holds no such file is a fault, not a pass.
+    """
+    folder = golden_folder() / part
+    found = sorted(folder.glob(pattern))
+    assert found or not folder.is_dir(), f"no {pattern} in {folder}"
+    return found
+
+
 def arrays_of(case: Path) -> dict[str, Tensor]:
     """The arrays of a case by name."""
     with np.load(case) as stored:

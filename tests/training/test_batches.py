@@ -28,6 +28,8 @@ from cuepoint.training.lessons import Lessons
 from cuepoint.training.material import DataSettings, FeatureSettings, Material
 from cuepoint.types import UsageError
 
+from ..golden_folder import cases, golden_folder
+
 LENGTHS = np.random.default_rng(0).integers(1, 60, 1001)
 
 
@@ -59,8 +61,20 @@ def test_a_moment_of_whole_clips_is_labelled_with_those_clips(
     assert found.tolist() == [first, first + count - 1]
 
 
-def test_released_labels_are_the_released_ones(golden: Path) -> None:
-    table = json.loads((golden / "batching" / "xml_labels.json").read_text())
+def golden_files(pattern: str) -> list[Path]:
+    """All files of that name among the golden batches; skips where there are no golden batches."""
+    found = cases("batching", pattern)
+    if not found:
+        pytest.skip(f"{golden_folder()} has no batching folder")
+    return found
+
+
+def test_released_labels_are_the_released_ones() -> None:
+    for path in golden_files("xml_labels*.json"):
+        compare_labels(json.loads(path.read_text()))
+
+
+def compare_labels(table: dict[str, Any]) -> None:
     rows = table["label_table"]
     assert len(rows) > 20
     moments = np.array([row["ts"] for row in rows])
@@ -177,14 +191,23 @@ def features(streams: dict[str, str], **settings: Any) -> FeatureSettings:
     return FeatureSettings(query="query", streams=streams, clip_seconds=1.5, **settings)
 
 
-def released_inputs(golden: Path, name: str) -> Any:
-    """Raw features of the batches: with the corpus, or (the repository's part) beside the batches."""
-    places = (golden / "inference" / f"{name}_corpus.npz", golden / "batching" / f"{name}_raw.npz")
+def released_inputs(batches: Path) -> Any:
+    """Raw features of the batches: with the corpus, or (the repository's part) beside the batches.
+
+    Those of "xml_batches_more" are in "xml_corpus_more", where there is such a file, else in "xml_corpus".
+    """
+    name, _, more = batches.stem.partition("_batches")
+    corpora = batches.parent.with_name("inference")
+    places = [
+        folder / f"{name}_{kind}{end}.npz"
+        for end in dict.fromkeys((more, ""))
+        for folder, kind in ((corpora, "corpus"), (batches.parent, "raw"))
+    ]
     for path in places:
         arrays = np.load(path) if path.exists() else {}
         if any(key.startswith("raw/query/") for key in arrays):
             return arrays
-    pytest.skip(f"{golden} has no raw features for the batches of {name}")
+    pytest.skip(f"{batches.parent.parent} has no raw features for {batches.name}")
 
 
 def expanded(block: torch.Tensor, batch: Batch) -> NDArray[Any]:
@@ -195,10 +218,15 @@ def expanded(block: torch.Tensor, batch: Batch) -> NDArray[Any]:
 STREAMS_OF = {"video": "video", "sub": "sub"}
 
 
-def test_batches_of_xml_are_the_released_ones(golden: Path, tmp_path: Path) -> None:
-    raw = released_inputs(golden, "xml")
-    arrays = np.load(golden / "batching" / "xml_batches.npz")
-    told = json.loads((golden / "batching" / "xml_labels.json").read_text())
+def test_batches_of_xml_are_the_released_ones(tmp_path: Path) -> None:
+    for path in golden_files("xml_batches*.npz"):
+        labels = path.with_name(path.name.replace("batches", "labels")).with_suffix(".json")
+        (tmp_path / path.stem).mkdir()
+        compare_xml(path, json.loads(labels.read_text()), tmp_path / path.stem)
+
+
+def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
+    raw, arrays = released_inputs(path), np.load(path)
     write_features(tmp_path, raw, ("query", "video", "sub"))
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told["queries"]))
     compared = set()
@@ -216,7 +244,8 @@ def test_batches_of_xml_are_the_released_ones(golden: Path, tmp_path: Path) -> N
         with Material.open(data, settings, tmp_path) as opened:
             lessons = opened.split("train")
             batch = lessons.batch(np.arange(len(lessons)))
-        assert len(batch.videos) == 5, "vid_09 answers two queries and comes once"
+        asked = {row["vid_name"] for row in told["queries"]}
+        assert len(batch.videos) == len(asked), "a video that answers several queries comes once"
         found = {"st_ed_indices": batch.spans.numpy()}
         for name in streams:
             found[f"{name}_feat"] = expanded(batch.videos.streams[name], batch)
@@ -243,11 +272,16 @@ def ranked(rows: list[dict[str, Any]]) -> Annotations:
 
 
 def test_batches_of_tvr_ranking_are_the_released_ones(
-    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw = released_inputs(golden, "tvrr")
-    arrays = np.load(golden / "batching" / "tvrr_batches.npz")
-    told = json.loads((golden / "batching" / "tvrr_batches.json").read_text())
+    for path in golden_files("tvrr_batches*.npz"):
+        (tmp_path / path.stem).mkdir()
+        compare_tvrr(path, tmp_path / path.stem, monkeypatch)
+
+
+def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, arrays = released_inputs(path), np.load(path)
+    told = json.loads(path.with_suffix(".json").read_text())
     write_features(tmp_path, raw, ("query", "video", "sub"))
     annotations = ranked(told["rows_expanded_in_order"])
     monkeypatch.setattr(material, "read_annotations", lambda path: annotations)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,13 @@ from cuepoint.training.optimizer import BertAdam, cut_each, decay_groups, new_op
 from cuepoint.training.schedule import warmup_linear
 from cuepoint.types import UsageError
 
+from ..golden_folder import cases, golden_folder
 
-def test_it_makes_the_steps_of_the_released_program(golden: Path) -> None:
-    files = sorted((golden / "optim").glob("bertadam*.json"))
+
+def test_it_makes_the_steps_of_the_released_program() -> None:
+    files = cases("optim", "bertadam*.json")
     if not files:
-        pytest.skip(f"{golden} has no optim folder")
+        pytest.skip(f"{golden_folder()} has no optim folder")
     for file in files:
         _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
 
