@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from cuepoint.cli import calibrate, explain, run
+from cuepoint.formats.opened import FormatError
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.staged import write_stages
@@ -161,6 +163,70 @@ def test_a_staged_run_answers_as_its_two_systems_do(ran: Called, place: Path, ca
     assert {query: set(found) for query, found in videos(staged).items()} == {
         query: set(found) for query, found in best.items()
     }
+
+
+def test_who_answered_is_told(ran: Called, place: Path, tmp_path: Path, capsys: Any) -> None:
+    hero = write_lists(tmp_path / "data" / "val_top100", hero_lists())
+    listed = ("--retriever", hero, "--localizer", place / "conquer")
+    for options, who in (
+        (("--checkpoint", place / "prem"), "prem_retriever + prem_localizer"),
+        (("--checkpoint", place / "prem", "--task", "svmr"), "prem_localizer"),
+        (("--checkpoint", place / "prem", "--task", "vr"), "prem_retriever"),
+        (("--checkpoint", place / "mmn", "--task", "svmr"), "mmn"),
+        (listed, f"{hero} + conquer"),
+        ((*listed, "--task", "vr"), str(hero)),
+        (("--checkpoint", place / "prem", "--segments", "4"), "prem_retriever + prem_localizer"),
+    ):
+        ran(*options, "--json")
+        assert json.loads(capsys.readouterr().out)["system"] == who
+
+
+def test_a_staged_run_ranks_as_many_videos_as_its_retriever_does(
+    ran: Called, place: Path, tmp_path: Path
+) -> None:
+    """Its localizer looks into few; that is no bound on the list of videos."""
+    folder = tmp_path / "few"
+    shutil.copytree(place / "prem", folder)
+    told = json.loads((folder / "prem_localizer" / "config.json").read_text())
+    told["decoding"]["top_videos"] = 2
+    (folder / "prem_localizer" / "config.json").write_text(json.dumps(told))
+    videos_alone = ran("--checkpoint", folder, "--task", "vr", name="vr.jsonl")
+    retriever = ran("--checkpoint", folder / "prem_retriever", "--task", "vr", name="first.jsonl")
+    assert videos_alone.read_bytes() == retriever.read_bytes()
+    assert {len(found) for found in videos(videos_alone).values()} == {3}
+    assert {len(found) for found in videos(ran("--checkpoint", folder)).values()} == {2}
+    all_lists = json.loads(ran("--checkpoint", folder, name="all.json").read_text())
+    assert {len(one["predictions"]) for one in all_lists["VR"]} == {3}
+    assert {len({row[0] for row in one["predictions"]}) for one in all_lists["VCMR"]} == {2}
+    one = ran("--checkpoint", folder, "--task", "vr", "--top-videos", "1", name="one.jsonl")
+    assert {len(found) for found in videos(one).values()} == {1}
+
+
+def test_a_list_of_videos_comes_back_whole(ran: Called, place: Path, tmp_path: Path) -> None:
+    lists = hero_lists()
+    hero = write_lists(tmp_path / "data" / "val_top100", lists)
+    found = videos(ran("--retriever", hero, "--localizer", place / "conquer", "--task", "vr"))
+    assert found == {name: [f"v{entry[0] - 100}" for entry in some] for name, some in lists.items()}
+
+
+def test_roles_the_wrong_way_round_are_told(ran: Called, place: Path, tmp_path: Path) -> None:
+    """Of a `system.json` that somebody wrote, and of options."""
+    folder = tmp_path / "swapped"
+    shutil.copytree(place / "prem", folder)
+    write_stages(folder, retriever="prem_localizer", localizer="prem_retriever")
+    with pytest.raises(FormatError, match=r"system\.json: names retriever and localizer the wrong way round"):
+        ran("--checkpoint", folder)
+    with pytest.raises(FormatError, match="the wrong way round"):
+        called(explain, "--checkpoint", folder, "--features", place / "features", "--query-id", "q1")
+    for retriever in ("prem_retriever", str(tmp_path / "data" / "val_top100")):
+        if "/" in retriever:
+            write_lists(Path(retriever), hero_lists())
+        first = folder / retriever
+        with pytest.raises(
+            UsageError, match=r"prem_retriever\) finds no moments in the videos that .* chooses"
+        ):
+            ran("--localizer", folder / "prem_retriever", "--retriever", first)
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_retriever_that_is_named_wins(ran: Called, place: Path) -> None:

@@ -128,3 +128,34 @@ def test_a_pair_has_a_fingerprint_of_its_own() -> None:
     names = [fingerprint_of(*pair) for pair in (("a", None), ("a", "b"), ("b", "a"), ("a", "c"))]
     assert names[0] == "a"
     assert len(set(names)) == 4
+
+
+@pytest.mark.parametrize(
+    ("retriever", "localizer", "said"),
+    [
+        ("conquer", "ms_sl", r"the wrong way round: first chooses no videos and second finds no moments"),
+        (
+            "conquer",
+            "conquer",
+            r"names a system that chooses no videos: 'first'; accepted: the folder of a r",
+        ),
+        ("conquer", "xml", r"retriever: names a system that chooses no videos: 'first'"),
+        ("ms_sl", "gmmformer", r"localizer: names a system that finds no moments: 'second'"),
+    ],
+)
+def test_a_system_that_cannot_do_what_it_is_named_for_is_told(
+    folder: Path, retriever: str, localizer: str, said: str
+) -> None:
+    for name, system in (("first", retriever), ("second", localizer)):
+        (folder / name / "config.json").write_text(json.dumps({"system": system}))
+    write_stages(folder, retriever="first", localizer="second")
+    with pytest.raises(FormatError, match=f"system.json: .*{said}"):
+        read_stages(folder)
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"system": 3}', '{"system": "of another program"}'])
+def test_a_system_that_is_not_known_is_left_to_who_opens_it(folder: Path, config: str) -> None:
+    (folder / "first" / "config.json").write_text(config)
+    (folder / "second" / "config.json").write_text('{"system": "conquer"}')
+    write_stages(folder, retriever="first", localizer="second")
+    assert read_stages(folder).localizer == folder / "second"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
-from cuepoint.cli.splits import SplitOptions, stages_named
+from cuepoint.cli.splits import SplitOptions, check_localizer, stages_named
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -153,20 +153,42 @@ def run(options: argparse.Namespace) -> int:
 
     name = _format(options)
     chooser, localizer = stages_named(options.checkpoint, options.retriever)
+    alone = _chooses_alone(options, chooser)
     device = open_machine(options.device).device
-    how = SplitOptions(options.split, options.features, options.data, device)
+    features = options.retriever_features if alone else None
+    how = SplitOptions(options.split, features or options.features, options.data, device)
     with ExitStack() as files, _Display(wants_json(options)) as display:
-        system = how.opened(files, localizer, options.experiment)
+        if alone and chooser is not None:
+            system = how.opened(files, chooser)
+        else:
+            system = how.opened(files, localizer, options.experiment)
         split = _asked(options, system.split)
         answered = _answers if options.segments is None else _answers_by_segments
-        answers = answered(files, options, display, how, (chooser, system), split)
+        answers, by = answered(files, options, display, how, (None if alone else chooser, system), split)
         source: RunSource = answers if len(answers.tasks) == 1 else answers.in_memory()
         if options.confidence:
             source = _confident(options, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
-        told = _told(options, system.experiment, answers, name) | {"retriever": chooser}
+        told = _told(options, system.experiment, answers, name)
+        told |= {"system": _who(answers, by), "retriever": chooser}
     _show(options, told)
     return 0
+
+
+def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
+    """Whether a trained retriever answers by itself: videos are asked for, and no localizer is needed."""
+    from cuepoint.ranking.video_run import is_run
+
+    plain = options.task == "vr" and options.segments is None and not options.confidence
+    return plain and chooser is not None and not is_run(chooser)
+
+
+def _who(answers: SplitRun[Any], by: str | None) -> str:
+    """What answered: what chose the videos (`by`, None where nothing else did), what found the moments."""
+    own = str(answers.ranker.trained.system)
+    if by is None or answers.tasks == ("SVMR",):
+        return own
+    return by if answers.tasks == ("VR",) else f"{by} + {own}"
 
 
 def _answers(
@@ -176,11 +198,12 @@ def _answers(
     how: SplitOptions,
     pair: tuple[str | None, OpenedSystem],
     split: Split,
-) -> SplitRun[Ranker]:
-    """The answers from whole videos."""
+) -> tuple[SplitRun[Ranker], str | None]:
+    """The answers from whole videos, and the name of another system or list that chooses them."""
     from cuepoint.ranking import Ranker
     from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.split import SplitRun
+    from cuepoint.ranking.video_run import VideoRun
 
     _, system = pair
     retriever, retrieval = _retriever(files, options, display, how, pair)
@@ -194,7 +217,8 @@ def _answers(
         video_weight=options.video_weight,
     )
     tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
-    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
+    by = retriever.name if isinstance(retriever, VideoRun) else retriever and retriever.trained.system
+    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries")), by
 
 
 def _answers_by_segments(
@@ -204,8 +228,11 @@ def _answers_by_segments(
     how: SplitOptions,
     pair: tuple[str | None, OpenedSystem],
     split: Split,
-) -> SplitRun[SegmentRanker]:
-    """The answers from segments of the videos: chosen, joined, and looked into by the localizer."""
+) -> tuple[SplitRun[SegmentRanker], str | None]:
+    """The answers from segments of the videos: chosen, joined, and looked into by the localizer.
+
+    And the name of the other system that chooses them, where there is one.
+    """
     from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.refining import SegmentRanker
     from cuepoint.ranking.segments import SegmentSettings
@@ -232,7 +259,8 @@ def _answers_by_segments(
     if retrieval is not None and isinstance(split, PooledSplit):
         retrieval = split.beside(retrieval)
     tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
-    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries"))
+    by = None if opened is system else opened.trained.system
+    return SplitRun(ranker, split, tasks, retrieval, display.counted("queries")), by
 
 
 def _decoding(decoding: Decoding, options: argparse.Namespace) -> Decoding:
@@ -319,10 +347,15 @@ def _retriever(
     if chooser is None:
         return None, None
     if of_file:
+        if options.task != "vr":
+            check_localizer(localizer, chooser)
         return VideoRun.of(formats.open_run(chooser), logarithm=options.retriever_scores == "log"), None
     how = replace(how, features=options.retriever_features or options.features)
     opened = how.retriever(files, chooser, localizer)
-    return Ranker(opened.trained, display.encode(opened.trained, opened.split, None)), opened.split
+    most = options.top_videos or opened.trained.decoding.top_videos
+    decoding = replace(opened.trained.decoding, top_videos=most)
+    encoded = display.encode(opened.trained, opened.split, None)
+    return Ranker(opened.trained, encoded, decoding=decoding), opened.split
 
 
 def _format(options: argparse.Namespace) -> str:
@@ -369,7 +402,6 @@ def _told(
         "videos": len(split.videos),
         "videos_not_found": ranker.unfound,
         "odd_judgements": dict(split.annotations.counts) if options.pools else {},
-        "system": ranker.trained.system,
         "checkpoint": options.checkpoint,
         "decoding": ranker.decoding.to_json(),
         "simulated": experiment.simulated,

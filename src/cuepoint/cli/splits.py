@@ -59,12 +59,13 @@ class SplitOptions:
         )
 
     def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
-        """What chooses the videos for another system. Raises UsageError where it cannot."""
+        """What chooses the videos for another system. Raises UsageError where one of them cannot."""
         from cuepoint.ranking.retrieve import can_retrieve
 
         opened = self.opened(files, place)
         if not can_retrieve(opened.trained.model):
             raise UsageError(f"{place} ({opened.trained.system}) chooses no videos; name a retriever")
+        check_localizer(localizer, place)
         if [query.id for query in opened.split.queries] != [query.id for query in localizer.split.queries]:
             raise UsageError(
                 f"{place}: its {self.split} split has {len(opened.split.queries)} queries, that of "
@@ -72,6 +73,17 @@ class SplitOptions:
                 "both must name the same annotations"
             )
         return opened
+
+
+def check_localizer(localizer: OpenedSystem, chooser: str) -> None:
+    """Raise UsageError for a system that finds no moments in the videos that another chooses."""
+    from cuepoint.ranking.localize import can_localize
+
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
+            "chooses; name a localizer, or leave out the retriever"
+        )
 
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:

@@ -8,18 +8,21 @@ trained system is taken, such a folder may be named: the localizer answers, the 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cuepoint.formats.opened import FormatError, read_json, written
+from cuepoint.models import model_names
 
 SYSTEM = "system.json"
 """The file that makes a folder a staged run."""
 FORMAT = 1
 """The version of `system.json` that this program writes and reads."""
 _KEYS = ("format", "retriever", "localizer")
+_CONFIG, _CHOOSES, _FINDS = "config.json", "score_videos", "score_spans"
 _ACCEPTED = "the name of a folder in this one, such as prem_localizer"
 
 
@@ -81,15 +84,51 @@ def read_stages(folder: str | Path) -> Stages:
     """The two folders that a staged run names.
 
     Raises FormatError where `system.json` is missing, of another version or not as cuepoint writes it, where
-    a name leads out of the folder (also through a link), and where a named folder is not there.
+    a name leads out of the folder (also through a link), where a named folder is not there, and where the
+    system in it cannot do what it is named for.
     """
     path = Path(folder).expanduser() / SYSTEM
     told = _told(path)
     retriever = told.get("retriever")
-    return Stages(
+    stages = Stages(
         None if retriever is None else _stage(path, "retriever", retriever),
         _stage(path, "localizer", told.get("localizer")),
     )
+    _check_roles(path, stages)
+    return stages
+
+
+def _check_roles(path: Path, stages: Stages) -> None:
+    """Raise FormatError where the retriever chooses no videos, or the localizer finds no moments."""
+    first, last = stages.retriever, stages.localizer
+    if first is None:
+        return
+    chooses, finds = _can(first, _CHOOSES), _can(last, _FINDS)
+    if not chooses and not finds and _can(first, _FINDS) and _can(last, _CHOOSES):
+        raise FormatError(
+            path,
+            f"names retriever and localizer the wrong way round: {first.name} chooses no videos and "
+            f"{last.name} finds no moments; exchange the two names",
+        )
+    for fits, key, stage, lacks in (
+        (chooses, "retriever", first, "a system that chooses no videos"),
+        (finds, "localizer", last, "a system that finds no moments"),
+    ):
+        if not fits:
+            raise FormatError(
+                path, f"names {lacks}:", field=key, value=stage.name, accepted=f"the folder of a {key}"
+            )
+
+
+def _can(stage: Path, method: str) -> bool:
+    """Whether the system in a folder has a method; true where the folder does not tell which system it is."""
+    try:
+        name = read_json(stage / _CONFIG).get("system")
+    except (FormatError, AttributeError):
+        return True
+    if name not in model_names():
+        return True
+    return hasattr(importlib.import_module(f"{__package__}.{name}").Model, method)
 
 
 def _told(path: Path) -> dict[str, Any]:

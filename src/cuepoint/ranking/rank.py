@@ -54,7 +54,8 @@ class Ranker:
     Moments of the corpus (VCMR) are sought in the `decoding.top_videos` best videos and score
     `span + video_weight * video`, a logarithm; moments in a given video (SVMR) score `span`, videos (VR)
     their score. Order is total: score, then video, start, end. It does not depend on how queries and videos
-    were put into blocks.
+    were put into blocks. Of videos as many are listed (VR) as the decoding of what chooses them says, or as
+    the longest list of a `VideoRun` has.
 
     A video of which the system that chooses reads nothing (no words, for one that reads subtitles alone) is
     no answer: what it scores is the same whatever is in it. Only where it is given (SVMR) its moments are
@@ -134,9 +135,11 @@ class Ranker:
             lists: dict[Task, RunBlock] = {}
             if "VCMR" in tasks or "VR" in tasks:
                 asked = None if self._takes_whole(names, tasks, pools) else (retrieval_queries or queries)
-                candidates = self._candidates(encoding, asked, numbers, names, pools)
+                most = max(self.decoding.top_videos, self._listed if "VR" in tasks else 0)
+                candidates = self._candidates(encoding, asked, numbers, names, pools, most)
                 if "VR" in tasks:
-                    lists["VR"] = self._videos(names, candidates)
+                    lists["VR"] = self._videos(names, candidates.first(self._listed))
+                    candidates = candidates.first(self.decoding.top_videos)
                 if "VCMR" in tasks:
                     lists["VCMR"] = self._moments(names, encoding, candidates, None, pooled=pools is not None)
             if "SVMR" in tasks:
@@ -161,6 +164,13 @@ class Ranker:
         return max(1, min(_QUERIES, _NUMBERS // a_query, 2 * _NUMBERS // len(self.corpus)))
 
     @property
+    def _listed(self) -> int:
+        """How many videos of a query are answered (VR)."""
+        if isinstance(self.retriever, VideoRun):
+            return self.retriever.longest
+        return (self.retriever or self).decoding.top_videos
+
+    @property
     def _count(self) -> int:
         """How many moments of a query are sought."""
         decoding = self.decoding
@@ -173,14 +183,15 @@ class Ranker:
         numbers: Indices,
         names: Sequence[str],
         pools: Mapping[str, Sequence[str]] | None,
+        count: int,
     ) -> Candidates:
-        """The videos to look into; without `queries` all of the pools, whatever they score."""
+        """The `count` best videos of each query; without `queries` all of the pools, whatever they score."""
         if queries is None:
             scores = torch.zeros((len(names), len(self.corpus)), device=device_of(self.trained.model))
         else:
             scores = self._video_scores(encoding, queries, numbers, names)
         allowed = self._allowed(names, pools)
-        count, most = self.decoding.top_videos, None if pools is None else widest(names, pools)
+        most = None if pools is None else widest(names, pools)
         if most is not None:
             # A system that does not choose videos looks into all of a pool.
             count = min(count, most) if self._retrieves and queries is not None else most

@@ -34,6 +34,10 @@ class Candidates:
         rows, order = self.rows.sort(dim=1)
         return Candidates(rows, self.scores.gather(1, order))
 
+    def first(self, count: int) -> Candidates:
+        """The `count` best of each query."""
+        return Candidates(self.rows[:, :count], self.scores[:, :count])
+
     @classmethod
     def given(cls, corpus: CorpusEncoding, video_ids: Sequence[str], device: torch.device) -> Candidates:
         """One named video for each query."""

@@ -71,6 +71,11 @@ class VideoRun:
                 _log.warning("%s: %d %s", source.name, count, what)
         return cls(source.name, ranked)
 
+    @property
+    def longest(self) -> int:
+        """How many videos the longest of its lists has, at least 1."""
+        return max((len(names) for names, _ in self.ranked.values()), default=1) or 1
+
     def scores(self, query_ids: Sequence[str], corpus: CorpusEncoding) -> Tensor:
         """(Q, V) what each video of the corpus scores; minus infinity where it is not listed.
 
