@@ -25,10 +25,10 @@ from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.models.trained import Trained
+from cuepoint.nearest_keys import nearest_videos
 from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.search import SearchResult
-from cuepoint.trained_search import nearest_videos
 from cuepoint.types import UsageError
 
 from .small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
@@ -156,15 +156,15 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
     finder = corpus._finder(trained)
     asked = finder.asked(QUERY)
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
-    assert finder._keys is not None
+    keys, _ = finder._kept.fresh()
     scores = {}
-    for kept in finder._keys.encodings():
+    for kept in keys.encodings():
         encoding = unpacked([kept])
         scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
     expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]
-    assert list(nearest_videos(finder._keys, vectors, count)) == expected
+    assert list(nearest_videos(keys, vectors, count)) == expected
     without = sorted(set(scores) - {expected[0]})
-    assert expected[0] not in nearest_videos(finder._keys, vectors, count, without)
+    assert expected[0] not in nearest_videos(keys, vectors, count, without)
 
 
 @pytest.mark.parametrize("system", ["xml", "reloclnet"])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cuepoint.models.trained import Trained
     from cuepoint.own_features import Exported
     from cuepoint.search import Searcher, SearchResult
+    from cuepoint.segment_search import SegmentSearch
     from cuepoint.shown import Line, Shown, Stats
     from cuepoint.trained_search import TrainedSearch
     from cuepoint.why import Why
@@ -84,6 +85,7 @@ class Corpus:
         self._asked: tuple[Any, Any] = (None, None)
         self._models: dict[str, LoadedModel] = {}
         self._finders: dict[str, tuple[Any, TrainedSearch]] = {}
+        self._segment_finders: dict[str, tuple[Any, SegmentSearch]] = {}
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and caches are shared.
@@ -95,7 +97,7 @@ class Corpus:
         twin._store = self._store.beside()
         twin._shelf = self._shelf.beside(twin._store)
         twin._searcher, twin._asked = None, (None, None)
-        twin._finders = {}
+        twin._finders, twin._segment_finders = {}, {}
         return twin
 
     def refresh(self) -> None:
@@ -298,6 +300,7 @@ class Corpus:
         where: str | Sequence[str] = (),
         model: str | os.PathLike[str] | Trained | None = None,
         retriever: str | os.PathLike[str] | Trained | None = None,
+        segments: float | None = None,
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
@@ -305,7 +308,8 @@ class Corpus:
         `before` (excluded) are dates of recording; `where` are conditions such as "camera=drone*". `model`
         is a trained system that finds the moments: a folder, a hub's name or an object. On first use, and
         when videos have come or changed, it encodes them (see `encode`). `retriever` is another one that
-        chooses the videos for it, in place of the one that a staged run names.
+        chooses the videos for it, in place of the one that a staged run names. `segments` (seconds, such as
+        4) is for long videos: pieces of that length are chosen, and the model looks into these.
         """
         self._store.refresh()
         if model is not None and streams:
@@ -314,7 +318,9 @@ class Corpus:
         searcher = self.searcher()
         if model is None and retriever is not None:
             raise UsageError("a retriever chooses videos for a trained system; name that as well (the model)")
-        finder = None if model is None else self._finder(model, retriever)
+        if model is None and segments is not None:
+            raise UsageError("segments are chosen for a trained system; name that as well (the model)")
+        finder = None if model is None else self._way(model, retriever, segments)
         return searcher.search(
             query,
             k=k,
@@ -329,18 +335,21 @@ class Corpus:
         model: str | os.PathLike[str] | Trained,
         retriever: str | os.PathLike[str] | Trained | None = None,
         *,
+        segments: float | None = None,
         wait: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
         """Encode with a trained system what is new or changed since it last did; how many videos it holds.
 
-        What its retriever keeps of videos is made as well (of a staged run, or the one named). `progress` is
-        told how many videos are done, and of how many. Raises CorpusBusy while another indexer works here,
-        unless `wait`; EncoderMismatch where the streams were made by other encoders than those that the
-        system was trained with.
+        What its retriever keeps of videos is made as well (of a staged run, or the one named). With
+        `segments` (seconds) it is what a search by such segments needs, and nothing of whole videos.
+        `progress` is told how many videos are done, and of how many. Raises CorpusBusy while another indexer
+        works here, unless `wait`; EncoderMismatch where the streams were made by other encoders than those
+        that the system was trained with.
         """
         self._store.refresh()
-        return self._finder(model, retriever).prepare(wait=float("inf") if wait else 0.0, progress=progress)
+        finder = self._way(model, retriever, segments)
+        return finder.prepare(wait=float("inf") if wait else 0.0, progress=progress)
 
     def why(self, query: str, moment: str | Moment, k: int = 10) -> Why:
         """Why a known moment is, or is not, among the first `k` answers to a query."""
@@ -421,8 +430,50 @@ class Corpus:
         retriever: str | os.PathLike[str] | Trained | None = None,
     ) -> TrainedSearch:
         """A trained system on this corpus; opened again where its files or the streams have changed."""
-        from cuepoint.loaded_model import load_model
         from cuepoint.trained_search import open_search
+
+        loaded, name = self._loaded(model, retriever)
+        state = (loaded, self._store.streams)
+        known = self._finders.get(name)
+        if known is None or known[0] != state:
+            known = self._finders[name] = (state, open_search(self._store, self._shelf, loaded))
+        return known[1]
+
+    def _way(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        retriever: str | os.PathLike[str] | Trained | None,
+        segments: float | None,
+    ) -> TrainedSearch | SegmentSearch:
+        """A trained system on whole videos, or on segments of so many seconds."""
+        if segments is None:
+            return self._finder(model, retriever)
+        return self._segment_finder(model, retriever, segments)
+
+    def _segment_finder(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        retriever: str | os.PathLike[str] | Trained | None,
+        seconds: float,
+    ) -> SegmentSearch:
+        """The same, for a search by segments of so many seconds."""
+        from cuepoint.segment_search import open_segment_search
+
+        loaded, name = self._loaded(model, retriever)
+        state, name = (loaded, self._store.streams), f"{name}\0{float(seconds)}"
+        known = self._segment_finders.get(name)
+        if known is None or known[0] != state:
+            opened = open_segment_search(self._store, self._shelf, loaded, seconds)
+            known = self._segment_finders[name] = (state, opened)
+        return known[1]
+
+    def _loaded(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        retriever: str | os.PathLike[str] | Trained | None,
+    ) -> tuple[LoadedModel, str]:
+        """A trained system, with the one that chooses for it, and what tells the pair from others."""
+        from cuepoint.loaded_model import load_model
 
         given, name = _named(model)
         chooser, chooser_name = (None, "") if retriever is None else _named(retriever)
@@ -430,11 +481,7 @@ class Corpus:
         loaded = self._models.get(name)
         if loaded is None or not loaded.is_current:
             loaded = self._models[name] = load_model(given, chooser)
-        state = (loaded, self._store.streams)
-        known = self._finders.get(name)
-        if known is None or known[0] != state:
-            known = self._finders[name] = (state, open_search(self._store, self._shelf, loaded))
-        return known[1]
+        return loaded, name
 
     # Looking -------------------------------------------------------------------------------------
 

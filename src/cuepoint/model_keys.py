@@ -1,14 +1,15 @@
 """A corpus's videos through a trained system: clips on its grid -> encoding -> keys in the index.
 
 A video is encoded alone or with others of exactly its length, so that nothing of it is padding. Encodings
-are kept as safetensors of half-precision numbers (full precision where a number is too large for that).
+are kept as safetensors of half-precision numbers (full precision where a number is too large for that). Of
+videos in segments (`segment_keys.py`) keys alone are kept.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,14 @@ from cuepoint.index.keys import (
     mark_of,
     open_keys,
     remove_keys,
+    system_of,
 )
 from cuepoint.index.records import EncoderMismatch, VideoRecord
 from cuepoint.index.store import Store
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.protocol import VideoEncoding, joined
 from cuepoint.ranking.corpus import device_of, evaluating
+from cuepoint.segment_keys import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ Progress = Callable[[int, int], None]
 
 # Videos that are read, encoded and written together: a kill loses no more than these.
 _VIDEOS_AT_A_TIME = 512
+# Videos that are looked at to see what keys are like.
+_LOOKED_AT = 16
 _CLIPS_AT_ONCE = 6_400
 _GROUPS = ("keys", "key_masks", "parts")
 _LARGEST_HALF = 60_000.0
@@ -138,23 +143,28 @@ def bring_up_to_date(
     name: str,
     place: str,
     *,
+    segment_clips: int = 0,
     wait: float = 0.0,
     progress: Progress | None = None,
 ) -> Keys:
     """Encode what is new or changed, drop what is gone; the keys afterwards.
 
-    What the corpus kept of an earlier system from the same place is dropped. Raises CorpusBusy after `wait`
-    seconds while another writer is at work, UsageError for a corpus without videos.
+    `segment_clips`: of segments of so many clips, 0 of whole videos. What the corpus kept of an earlier
+    system from the same place is dropped. Raises CorpusBusy after `wait` seconds while another writer is at
+    work, UsageError for a corpus without videos, and for segments that are too many or would have no keys.
     """
     with store.writing(wait=wait):
         for info in known_systems(store):
-            if info.place == place and info.system != trained.fingerprint:
+            if info.place == place and info.trained != trained.fingerprint:
                 remove_keys(store, info)
-        keys = open_keys(store, trained.fingerprint) or _new_keys(store, trained, name, place)
+        if segment_clips:
+            check_count(store.videos(), segment_clips * trained.inputs.clip_seconds, store.place)
+        keys = open_keys(store, system_of(trained.fingerprint, segment_clips))
+        keys = keys or _new_keys(store, trained, name, place, segment_clips)
         stale, gone = stale_videos(store, keys)
         keys.forget(gone)
         done = 0
-        for videos in _encoded(store, trained, stale):
+        for videos in _encoded(store, trained, stale, segment_clips):
             with uninterrupted():
                 keys.put(videos)
             done += len(videos)
@@ -165,35 +175,67 @@ def bring_up_to_date(
     return keys
 
 
-def _new_keys(store: Store, trained: Trained, name: str, place: str) -> Keys:
-    """Room for a system's keys; what they look like is seen from one video."""
+def _new_keys(store: Store, trained: Trained, name: str, place: str, segment_clips: int) -> Keys:
+    """Room for a system's keys; what they look like is seen from the first video that has some."""
     records = [record for record in store.videos() if record.streams]
-    for videos in _encoded(store, trained, records[:_VIDEOS_AT_A_TIME]):
-        found = next((video for video in videos if video.rows), videos[0])
-        lengths = [np.linalg.norm(rows, axis=1) for rows in found.keys.values() if len(rows)]
-        unit = all(np.abs(one - 1).max() < _UNIT_WITHIN for one in lengths)
-        streams = {stream: rows.shape[1] for stream, rows in videos[0].keys.items()}
-        return add_keys(
-            store, SystemKeys(trained.fingerprint, name, place, streams, "cosine" if unit else "dot")
+    seen: EncodedVideo | None = None
+    for videos in _encoded(store, trained, records, segment_clips, _LOOKED_AT):
+        seen = next((video for video in videos if video.rows), videos[0])
+        if seen.rows:
+            break
+    if seen is None:
+        raise UsageError(f"{store.place} has no videos that {name} could read; index some first")
+    if segment_clips and not seen.keys:
+        raise UsageError(
+            f"{name} ({trained.system}) keeps no keys by which segments could be found; name a retriever "
+            "that does, or leave out the segments"
         )
-    raise UsageError(f"{store.place} has no videos that {name} could read; index some first")
+    lengths = [np.linalg.norm(rows, axis=1) for rows in seen.keys.values() if len(rows)]
+    unit = all(np.abs(one - 1).max() < _UNIT_WITHIN for one in lengths)
+    info = SystemKeys(
+        system_of(trained.fingerprint, segment_clips),
+        name,
+        place,
+        {stream: rows.shape[1] for stream, rows in seen.keys.items()},
+        "cosine" if unit else "dot",
+        weights=trained.fingerprint if segment_clips else "",
+        segment_clips=segment_clips,
+    )
+    return add_keys(store, info)
 
 
-def _encoded(store: Store, trained: Trained, records: Sequence[VideoRecord]) -> Iterator[list[EncodedVideo]]:
-    """Videos through the system, some at a time; those without any time are left out."""
+def _encoded(
+    store: Store,
+    trained: Trained,
+    records: Sequence[VideoRecord],
+    segment_clips: int,
+    videos: int | None = None,
+) -> Iterator[list[EncodedVideo]]:
+    """Videos through the system, at most so many at a time; those without any time are left out."""
     inputs = trained.inputs
-    for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
-        part = records[begin : begin + _VIDEOS_AT_A_TIME]
-        groups: defaultdict[int, list[GridVideo]] = defaultdict(list)
-        for video in videos_on_grid(store, list(inputs.streams), inputs.clip_seconds, part):
-            groups[inputs.clips_of(_rows_of(video))].append(video)
-        made: list[EncodedVideo] = []
-        for clips, videos in sorted(groups.items()):
-            most = max(1, _CLIPS_AT_ONCE // clips)
-            for low in range(0, len(videos), most):
-                made += _encode(trained, videos[low : low + most])
+    rows = rows_about(records, inputs.clip_seconds)
+    if segment_clips:  # a segment may have more clips for the system than it has rows
+        rows = [one * max(1.0, inputs.clips_of(segment_clips) / segment_clips) for one in rows]
+    for part in in_parts(records, rows, ROWS_AT_A_TIME, videos or _VIDEOS_AT_A_TIME):
+        grids = videos_on_grid(store, list(inputs.streams), inputs.clip_seconds, part)
+        made = (
+            encoded_segments(trained, list(grids), segment_clips) if segment_clips else _whole(trained, grids)
+        )
         if made:
             yield made
+
+
+def _whole(trained: Trained, grids: Iterable[GridVideo]) -> list[EncodedVideo]:
+    """Whole videos through the system, those of one length together."""
+    groups: defaultdict[int, list[GridVideo]] = defaultdict(list)
+    for video in grids:
+        groups[trained.inputs.clips_of(_rows_of(video))].append(video)
+    made: list[EncodedVideo] = []
+    for clips, videos in sorted(groups.items()):
+        most = max(1, _CLIPS_AT_ONCE // clips)
+        for low in range(0, len(videos), most):
+            made += _encode(trained, videos[low : low + most])
+    return made
 
 
 def _rows_of(video: GridVideo) -> int:

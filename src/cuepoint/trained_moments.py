@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cuepoint.index.store import Store
 from cuepoint.models.decoding import seconds_of
-from cuepoint.models.protocol import QueryEncoding
+from cuepoint.models.protocol import QueryEncoding, VideoEncoding
 from cuepoint.models.trained import Trained
 from cuepoint.overlap import suppress
 from cuepoint.ranking.corpus import CorpusEncoding, device_of
@@ -39,6 +39,11 @@ class Spans:
     start: Floats
     end: Floats
     score: Floats
+
+    def named(self, video_ids: Sequence[str]) -> list[Moment]:
+        """The moments as nouns; rows are those of `video_ids`."""
+        told = zip(self.row.tolist(), self.start.tolist(), self.end.tolist(), strict=True)
+        return [Moment(video_ids[row], start, end) for row, start, end in told]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +106,32 @@ class CandidateRanking:
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """What evidence is told by: a query, and videos with search keys, as one system has them."""
+    """What evidence is told by: a query, and V stretches of videos with search keys, as one system has them.
+
+    `clip_seconds` (V,) is how long the clips of each are.
+    """
 
     encoded: QueryEncoding
-    corpus: CorpusEncoding
+    videos: VideoEncoding
+    clip_seconds: Floats
 
     @property
     def streams(self) -> list[str]:
         """The streams that are searched by keys."""
-        return [stream for stream in self.encoded.search if stream in self.corpus.blocks[0].keys]
+        return [stream for stream in self.encoded.search if stream in self.videos.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a moment lies in what a witness has: its row, first and last clip (inclusive).
+
+    `begin` is the second of its video at which the row begins.
+    """
+
+    row: int
+    first: int
+    last: int
+    begin: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +140,15 @@ class MomentEvidence:
 
     store: Store
     trained: Trained
-    corpus: CorpusEncoding
     witness: Witness
 
-    def of(self, found: Spans) -> list[ScoredMoment]:
-        """The moments as nouns, with their evidence and their words."""
-        said = self._said(sorted({self.corpus.video_ids[row] for row in found.row.tolist()}))
-        return [self._scored(found, at, said) for at in range(len(found.row))]
+    def of(
+        self, moments: Sequence[Moment], scores: Sequence[float], places: Sequence[Place]
+    ) -> list[ScoredMoment]:
+        """The moments with their scores, their evidence and their words."""
+        said = self._said(sorted({moment.video_id for moment in moments}))
+        told = zip(moments, scores, places, strict=True)
+        return [self._scored(moment, score, place, said) for moment, score, place in told]
 
     def _said(self, video_ids: Sequence[str]) -> Callable[[str, float, float], str]:
         """What tells the words said in a stretch of a video."""
@@ -141,54 +165,42 @@ class MomentEvidence:
 
         return said
 
-    def _scored(self, found: Spans, at: int, said: Callable[[str, float, float], str]) -> ScoredMoment:
-        name, score = self.corpus.video_ids[int(found.row[at])], float(found.score[at])
-        moment = Moment(name, float(found.start[at]), float(found.end[at]))
-        row = int(self.witness.corpus.rows_of([name])[0])
-        clips = (int(found.first[at]), int(found.last[at]))
-        if self.witness.corpus is not self.corpus:
-            clips = _clips_of(moment, float(self.witness.corpus.clip_seconds[row]))
-        evidence = {
-            stream: self._best_clip(stream, row, moment, clips, said) for stream in self.witness.streams
-        }
+    def _scored(
+        self, moment: Moment, score: float, place: Place, said: Callable[[str, float, float], str]
+    ) -> ScoredMoment:
+        found = (self._best_clip(stream, moment, place, said) for stream in self.witness.streams)
+        evidence = {piece.stream: piece for piece in found if piece is not None}
         if not evidence:
             system = self.trained.system
             evidence = {system: Evidence(system, score, moment.start, moment.end)}
-        return ScoredMoment(moment, score, None, evidence, shortened(said(*_of(moment))))
+        text = shortened(said(moment.video_id, moment.start, moment.end))
+        return ScoredMoment(moment, score, None, evidence, text)
 
     def _best_clip(
-        self,
-        stream: str,
-        row: int,
-        moment: Moment,
-        span: tuple[int, int],
-        said: Callable[[str, float, float], str],
-    ) -> Evidence:
-        """The clip of a moment whose key is nearest; the whole moment where keys are no clips."""
-        corpus = self.witness.corpus
-        videos = corpus.blocks[0]
+        self, stream: str, moment: Moment, place: Place, said: Callable[[str, float, float], str]
+    ) -> Evidence | None:
+        """The clip of a moment whose key is nearest; the whole moment where keys are no clips.
+
+        None where no clip of it has a key.
+        """
+        videos, row = self.witness.videos, place.row
         keys, real = videos.keys[stream][row], videos.key_masks[stream][row].bool()
         scores = (keys @ self.witness.encoded.search[stream][0]).masked_fill(~real, -torch.inf)
         start, end = moment.start, moment.end
-        inside = scores[span[0] : span[1] + 1]
+        inside = scores[place.first : place.last + 1]
         if len(keys) == videos.mask.shape[1] and len(inside):
-            best = span[0] + int(inside.argmax())
-            seconds = float(corpus.clip_seconds[row])
+            scores, seconds = inside, float(self.witness.clip_seconds[row])
+            begin = place.begin + (place.first + int(inside.argmax())) * seconds
             # Times of a moment may be cut at the video's end, and a clip with them.
-            start = min(max(start, best * seconds), end)
-            end = max(min(end, (best + 1) * seconds), start)
-            score = float(inside.max())
-        else:
-            score = float(scores.max())
+            start = min(max(start, begin), end)
+            end = max(min(end, begin + seconds), start)
+        if (score := float(scores.max())) == -np.inf:
+            return None
         text = said(moment.video_id, start, end) if stream == "subtitle" else ""
         return Evidence(stream, score, start, end, shortened(text))
 
 
-def _clips_of(moment: Moment, seconds: float) -> tuple[int, int]:
-    """First and last clip of a grid that a moment touches, inclusive."""
-    first = int(moment.start / seconds + _INSTANT)
-    return first, max(first, int(np.ceil(moment.end / seconds - _INSTANT)) - 1)
-
-
-def _of(moment: Moment) -> tuple[str, float, float]:
-    return moment.video_id, moment.start, moment.end
+def clips_of(start: Floats, end: Floats, seconds: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last clips (inclusive) of grids that moments touch; clips are `seconds` long; all (N,)."""
+    first = np.floor(start / seconds + _INSTANT).astype(np.int64)
+    return first, np.maximum(first, np.ceil(end / seconds - _INSTANT).astype(np.int64) - 1)

@@ -2,8 +2,9 @@
 their exact scores -> spans -> moments.
 
 What the system keeps of each video lies in the index (`model_keys.py`, `index/keys.py`). It is made on first
-use and brought up to date whenever the list of videos has changed. A system without keys gets its candidates
-from the search that needs no training.
+use and brought up to date whenever the list of videos has changed (`kept_system.py`). A system without keys
+gets its candidates from the search that needs no training. Long videos may be searched by segments instead
+(`segment_search.py`).
 
 Two systems may share the work (`models/staged.py`): the retriever's keys and scores choose the videos, the
 localizer finds the moments in them. What each keeps of the videos is stored for itself.
@@ -22,34 +23,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.encoders import TextEncoder, encode_tokens, token_fingerprint
+from cuepoint.encoders import TextEncoder
 from cuepoint.explanation import Explained, Heard, Ranked
 from cuepoint.explanation.asking import borders, heard, pieces_of
-from cuepoint.index.keys import KeptVideo, Keys, open_keys
+from cuepoint.index.keys import KeptVideo, Keys
 from cuepoint.index.lock import CorpusBusy
-from cuepoint.index.records import ClipHits, EncoderMismatch
 from cuepoint.index.store import Store
+from cuepoint.kept_system import WAIT_SECONDS, KeptSystem, query_encoder
 from cuepoint.loaded_model import LoadedModel
-from cuepoint.model_keys import (
-    Progress,
-    bring_up_to_date,
-    check_fit,
-    held_against,
-    key_seconds,
-    stale_videos,
-    unpacked,
-)
+from cuepoint.model_keys import Progress, key_seconds, unpacked
 from cuepoint.models import staged
 from cuepoint.models.decoding import best_spans
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
-from cuepoint.models.trained import Trained
+from cuepoint.nearest_keys import nearest_videos
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import can_localize
 from cuepoint.ranking.retrieve import best_videos, score_corpus
 from cuepoint.ranking.trials import Background
 from cuepoint.search import Found, Searcher
-from cuepoint.trained_moments import CandidateRanking, MomentEvidence, Witness
+from cuepoint.trained_moments import CandidateRanking, MomentEvidence, Place, Spans, Witness, clips_of
 from cuepoint.types import ScoredMoment, UsageError
 
 if TYPE_CHECKING:
@@ -62,36 +55,12 @@ CANDIDATE_VIDEOS = 300
 truly best keys held all of the ten best moments of XML."""
 EXACT_VIDEOS = 40
 """Of these the best, by their best moment, are scored exactly; so are all videos of a corpus this small."""
-NEAREST_KEYS = 800
-"""Keys asked of the index, for each stream; more where they belong to few videos."""
 RETRIEVED_VIDEOS = 100
 """Videos whose retrieval score is computed exactly, by what the index says of their keys, before a localizer
 looks into the best of them."""
-_MORE_KEYS, _MOST_KEYS = 4, 12_800
 _EXACT_A_MOMENT = 2
 # Share of the videos that may be new or gone before what chance scores is asked again.
 _CHANGED = 0.1
-# How long a search waits for another writer before it answers from what is encoded so far.
-_WAIT_SECONDS = 2.0
-
-
-def query_encoder(trained: Trained, name: str, shelf: Shelf) -> tuple[TextEncoder, list[str]]:
-    """What makes the tokens that a system reads, and notes on what could not be checked of it.
-
-    Raises EncoderMismatch, naming both, where the encoder of that name has other weights or another width.
-    """
-    told = trained.inputs.query
-    encoder = shelf.by_name(told.encoder or None)
-    if trained.inputs.tokenizer:  # words become vectors inside the system
-        return encoder, []
-    width = encode_tokens(encoder, ["a"])[0].shape[1]
-    problem, note = held_against(told, encoder.name, token_fingerprint(encoder), width)
-    if problem:
-        raise EncoderMismatch(
-            f"{name} reads queries of another encoder: {problem}; install that encoder, or train on "
-            "`cuepoint features tokens` made with this one"
-        )
-    return encoder, [f"{name}: queries: {note}"] if note else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +93,8 @@ class TrainedSearch:
         self._trained = loaded.trained
         self._fingerprint = loaded.trained.fingerprint
         self._retriever = retriever
-        self._notes = [*notes, *check_fit(store, loaded.trained, loaded.name)]
-        if retriever is not None:
-            self._notes += retriever._notes
-        self._checked: int | None = None
-        self._keys: Keys | None = None
-        self._usable: frozenset[str] | None = None
-        self._unfound: tuple[int, int] | None = None
+        self._kept = KeptSystem(store, loaded, encoder, notes)
+        self._notes: list[str] = [*self._kept.notes, *([] if retriever is None else retriever._notes)]
         self._background: tuple[int, Background] | None = None
 
     @property
@@ -138,32 +102,24 @@ class TrainedSearch:
         """What people call the system."""
         return self._loaded.name
 
-    def prepare(self, *, wait: float = _WAIT_SECONDS, progress: Progress | None = None) -> int:
+    def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
         """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
         if self._retriever is not None:
             self._retriever.prepare(wait=wait, progress=progress)
-        keys = self._current()
-        if keys is None:
-            self._keys = keys = bring_up_to_date(
-                self._store, self._trained, self.name, self._loaded.place, wait=wait, progress=progress
-            )
-            self._checked, self._usable = self._store.version, None
-        return keys.count()
+        return self._kept.prepare(wait=wait, progress=progress).count()
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
-        keys, notes = self._fresh()
-        unread, usable = self._unread(keys), [self._usable]
+        keys, notes = self._kept.fresh()
+        unread, systems = self._kept.unread(keys), [self._kept]
         if self._retriever is not None:
-            theirs, more = self._retriever._fresh()
+            theirs, more = self._retriever._kept.fresh()
             notes = [*notes, *more]
-            unread = unread or self._retriever._unread(theirs)
-            usable.append(self._retriever._usable)
-        notes = [*self._notes, *notes, *unread]
-        for some in usable:
-            if some is not None:
-                wanted = sorted(some) if allowed is None else allowed
-                allowed = [name for name in wanted if name in some]
+            unread = unread or self._retriever._kept.unread(theirs)
+            systems.append(self._retriever._kept)
+        notes = [*self._notes, *notes, *unread, *self._kept.coarse(keys)]
+        for system in systems:
+            allowed = system.allowed(allowed)
         if allowed is not None and not allowed:
             return Found([], notes)
         moments = self._found(keys, text, k, allowed, searcher)
@@ -178,15 +134,6 @@ class TrainedSearch:
         moments = [replace(one, confidence=told) for one, told in zip(moments, sure, strict=True)]
         measured = f"confidence was measured on {known.about['split']}, not on this corpus"
         return Found(moments, [*notes, measured], known.thresholds)
-
-    def _unread(self, keys: Keys) -> list[str]:
-        """A note on the videos in which the system reads nothing."""
-        if self._unfound is None or self._unfound[0] != self._store.version:
-            self._unfound = self._store.version, keys.unread()
-        if not (count := self._unfound[1]):
-            return []
-        streams = " or ".join(self._trained.inputs.streams)
-        return [f"{count:,} of {keys.count():,} videos have no {streams} and cannot be found by {self.name}"]
 
     def _found(
         self, keys: Keys, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher
@@ -207,7 +154,7 @@ class TrainedSearch:
 
         All are scored where they are few, else those whose keys are nearest.
         """
-        keys, _ = self._fresh()
+        keys, _ = self._kept.fresh()
         encoded = self.asked(text)
         few = max(RETRIEVED_VIDEOS, count)
         nearest = self._nearest(keys, (text, encoded), (few, few), allowed, searcher)
@@ -248,7 +195,7 @@ class TrainedSearch:
 
         Raises UsageError for a video of which it keeps nothing.
         """
-        keys, _ = self._fresh()
+        keys, _ = self._kept.fresh()
         kept = keys.encodings([video_id])
         if not kept:
             raise UsageError(f"{video_id} has nothing that {self.name} reads, or is not yet encoded with it")
@@ -280,44 +227,9 @@ class TrainedSearch:
         first = None if self._retriever is None else self._retriever._fingerprint
         return staged.fingerprint_of(self._fingerprint, first)
 
-    def _fresh(self) -> tuple[Keys, list[str]]:
-        """The keys, up to date unless somebody else is writing; then a note says what is left out."""
-        if (current := self._current()) is not None:
-            return current, []
-        try:
-            self.prepare()
-        except CorpusBusy as error:
-            keys = open_keys(self._store, self._fingerprint)
-            if keys is None:
-                raise
-            stale, _ = stale_videos(self._store, keys)
-            self._usable = frozenset(keys.marks()) - {record.video_id for record in stale}
-            note = f"{len(stale):,} videos are not yet encoded with {self.name} and were not searched"
-            return keys, [f"{note} ({error})"] if stale else []
-        assert self._keys is not None
-        return self._keys, []
-
-    def _current(self) -> Keys | None:
-        """The keys where no video has come, changed or gone since they were made; else None."""
-        version = self._store.version
-        if self._keys is None or self._checked != version:
-            keys = open_keys(self._store, self._fingerprint)
-            if keys is None or keys.info.ledger != version:
-                return None
-            self._keys, self._checked, self._usable = keys, version, None
-        return self._keys
-
     def asked(self, text: str) -> QueryEncoding:
         """The query, encoded."""
-        model = self._trained.model
-        inputs = self._trained.inputs
-        if inputs.tokenizer:
-            batch = inputs.sentences([text])
-        else:
-            batch = inputs.queries(encode_tokens(self._encoder, [text]), ["the query"])
-        with evaluating(model):
-            encoded: QueryEncoding = model.encode_queries(batch.to(device_of(model)))
-        return encoded
+        return self._kept.asked(text)
 
     def _candidates(
         self,
@@ -388,8 +300,12 @@ class TrainedSearch:
             )
         ranked = CandidateRanking(self._trained, corpus, encoded, k, said)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
-        witness = Witness(encoded, corpus) if chosen is None else Witness(chosen.encoded, chosen.corpus)
-        return MomentEvidence(self._store, self._trained, corpus, witness).of(found)
+        theirs, asked = (corpus, encoded) if chosen is None else (chosen.corpus, chosen.encoded)
+        witness = Witness(asked, theirs.blocks[0], theirs.clip_seconds)
+        places = _places(found, corpus, theirs)
+        return MomentEvidence(self._store, self._trained, witness).of(
+            found.named(corpus.video_ids), found.score.tolist(), places
+        )
 
     def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> CorpusEncoding:
         """The candidates as a corpus of their own."""
@@ -406,6 +322,16 @@ class TrainedSearch:
             np.zeros(len(kept), np.int64),
             np.arange(len(kept), dtype=np.int64),
         )
+
+
+def _places(found: Spans, corpus: CorpusEncoding, theirs: CorpusEncoding) -> list[Place]:
+    """Where moments in the videos of one corpus lie in those of another, or of the same."""
+    rows = theirs.rows_of([corpus.video_ids[row] for row in found.row.tolist()])
+    if theirs is corpus:
+        first, last = found.first, found.last
+    else:
+        first, last = clips_of(found.start, found.end, theirs.clip_seconds[rows])
+    return [Place(*one) for one in zip(rows.tolist(), first.tolist(), last.tolist(), strict=True)]
 
 
 class _OnDemand(Mapping[str, torch.Tensor]):
@@ -430,36 +356,6 @@ def _without_keys(keys: Keys, kept: Sequence[KeptVideo]) -> VideoEncoding:
     return replace(
         unpacked(kept), keys=_OnDemand(lambda: whole().keys), key_masks=_OnDemand(lambda: whole().key_masks)
     )
-
-
-def nearest_videos(
-    keys: Keys, vectors: Mapping[str, NDArray[np.float32]], count: int, allowed: Sequence[str] | None = None
-) -> dict[str, float]:
-    """About `count` videos whose best keys are nearest, best first, with the mean over the streams.
-
-    A video that one stream finds and another does not is taken to score there what the last key found did:
-    it cannot score more.
-    """
-    hits = {stream: _enough(keys, stream, vector, count, allowed) for stream, vector in vectors.items()}
-    best: dict[str, dict[str, float]] = {}
-    for stream, found in hits.items():
-        for name, score in zip(found.video_ids, found.score.tolist(), strict=True):
-            best.setdefault(name, {}).setdefault(stream, score)  # hits come best first
-    floors = {stream: float(found.score[-1]) if len(found) else 0.0 for stream, found in hits.items()}
-    mean = {name: sum({**floors, **scores}.values()) / len(hits) for name, scores in best.items()}
-    return {name: mean[name] for name in sorted(mean, key=lambda name: (-mean[name], name))[:count]}
-
-
-def _enough(
-    keys: Keys, stream: str, vector: NDArray[np.float32], count: int, allowed: Sequence[str] | None
-) -> ClipHits:
-    """The nearest keys of a stream, so many that they belong to `count` videos or there are no more."""
-    asked = NEAREST_KEYS
-    while True:
-        hits = keys.nearest(stream, vector, asked, allowed)
-        if len(hits) < asked or asked >= _MOST_KEYS or len(set(hits.video_ids)) >= count:
-            return hits
-        asked *= _MORE_KEYS
 
 
 def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:

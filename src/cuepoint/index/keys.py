@@ -5,6 +5,10 @@ a search key (video, number, seconds, vector), and `encodings_<system>` with one
 lies on the system's grid, and the encoding itself as bytes). A video counts only while its row in `encodings`
 bears the mark of its ledger row; that row goes first and comes last, so what a killed run leaves of a video
 is not used and is made again.
+
+Videos may also be kept as segments of equal length (`segment_clips`): then a key is of a segment, `index` its
+number in the video and `start` and `end` its seconds; and nothing else is kept of a video, for what is looked
+into later depends on the query. Such tables have a name of their own (`system_of`), one for each length.
 """
 
 from __future__ import annotations
@@ -12,8 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
@@ -23,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuepoint.index.records import ClipHits, VideoRecord
+from cuepoint.index.remembered import Remembered
 from cuepoint.index.store import SideTable, Store
 from cuepoint.index.tables import vector_field
 from cuepoint.index.upkeep import Distance
@@ -36,6 +39,15 @@ _SYSTEM = re.compile(r"[0-9a-f]{8,64}")
 _FACT = "system:"
 # Half-precision numbers shrink by a fifth, and reading them takes three times as long then.
 _AS_IT_IS = {"lance-encoding:compression": "none"}
+# Written down only where they say something, so that corpora without segments are read by older programs.
+_OF_SEGMENTS = ("weights", "segment_clips")
+
+
+def system_of(weights: str, segment_clips: int = 0) -> str:
+    """What tables are named by: a trained system's fingerprint, or one made of it and of segments' length."""
+    if not segment_clips:
+        return weights
+    return hashlib.sha256(f"{weights} segments of {segment_clips} clips".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,9 @@ class SystemKeys:
 
     `system` is its fingerprint, `name` what people call it, `place` where it was opened from. `streams` are
     the widths of its keys by stream, `distance` how they are compared. `ledger` is the version of the
-    ledger up to which all videos were encoded, -1 where some were not.
+    ledger up to which all videos were encoded, -1 where some were not. Keys of segments have `segment_clips`
+    clips each (0: whole videos); the fingerprint of the trained system is `weights` then, and `system` is
+    made of both (`system_of`).
     """
 
     system: str
@@ -53,10 +67,22 @@ class SystemKeys:
     streams: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     distance: Distance = "cosine"
     ledger: int = -1
+    weights: str = ""
+    segment_clips: int = 0
 
     def __post_init__(self) -> None:
         if not _SYSTEM.fullmatch(self.system):
             raise UsageError(f"{self.system!r} is no fingerprint of a system: 8 to 64 hexadecimal digits")
+
+    @property
+    def trained(self) -> str:
+        """The fingerprint of the trained system."""
+        return self.weights or self.system
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept with the corpus."""
+        told = asdict(self) | {"streams": dict(self.streams)}
+        return {name: one for name, one in told.items() if self.segment_clips or name not in _OF_SEGMENTS}
 
     def table(self, stream: str) -> str:
         """The name of a stream's table of keys."""
@@ -74,8 +100,9 @@ class EncodedVideo:
 
     `rows` is how many rows it has on the system's grid before pooling, 0 where the system reads nothing in
     it, and then it has no keys and is never found; `duration` its seconds. `keys` are (K, D) by stream,
-    `start` and `end` (K,) the seconds that each key stands for. `encoding` is what spans
-    are scored by, `packed` the keys as they were made: bytes, which are not looked into here.
+    `start` and `end` (K,) the seconds that each key stands for, `index` (K,) the segment that each is of
+    (None: they are counted). `encoding` is what spans are scored by, `packed` the keys as they were made:
+    bytes, which are not looked into here.
     """
 
     video_id: str
@@ -87,6 +114,7 @@ class EncodedVideo:
     end: Mapping[str, NDArray[np.float64]]
     encoding: bytes
     packed: bytes = b""
+    index: Mapping[str, NDArray[np.int64]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +122,7 @@ class KeptVideo:
     """What the index gives back of an `EncodedVideo`; `packed` is empty where it was not asked for."""
 
     video_id: str
+    mark: str
     rows: int
     duration: float
     encoding: bytes
@@ -147,13 +176,13 @@ class Keys:
 
     def __init__(self, store: Store, info: SystemKeys, *, remembered_bytes: int = REMEMBERED_BYTES) -> None:
         self._store = store
-        self._remembered = _Remembered(remembered_bytes)
+        self._remembered: Remembered[tuple[str, bool], KeptVideo] = Remembered(remembered_bytes, _bytes_of)
         self._all: list[str] | None = None
         self.info = info
 
     def describe(self, info: SystemKeys) -> None:
         """Write down what is known of the system now."""
-        self._store.put_fact(_FACT + info.system, asdict(info) | {"streams": dict(info.streams)})
+        self._store.put_fact(_FACT + info.system, info.to_json())
         self.info = info
 
     def marks(self) -> dict[str, str]:
@@ -165,10 +194,10 @@ class Keys:
         """How many videos are encoded."""
         return self._store.count_side(self.info.encodings)
 
-    def unread(self) -> int:
-        """In how many of the encoded videos the system reads nothing."""
-        rows: list[int] = self._store.read_side(self.info.encodings, ["rows"])["rows"].to_pylist()
-        return rows.count(0)
+    def rows(self) -> NDArray[np.int64]:
+        """(V,) how many rows each encoded video has on the grid; 0 where the system reads nothing in it."""
+        column = self._store.read_side(self.info.encodings, ["rows"])["rows"]
+        return np.asarray(column.to_numpy(), np.int64)
 
     def put(self, videos: Sequence[EncodedVideo]) -> None:
         """Write videos; what was there of them goes."""
@@ -207,11 +236,12 @@ class Keys:
             if self._all is None:
                 self._all = sorted(self.marks())
             video_ids = self._all
-        kept = self._remembered.those(video_ids, with_keys=with_keys)
+        found = self._remembered.those((name, with_keys) for name in video_ids)
+        kept = {name: one for (name, _), one in found.items()}
         missing = [name for name in video_ids if name not in kept]
         if missing:
             read = self._read(missing, with_keys)
-            self._remembered.put(read.values())
+            self._remembered.put({(name, with_keys): one for name, one in read.items()})
             kept |= read
         return [kept[name] for name in video_ids if name in kept and kept[name].rows]
 
@@ -220,48 +250,14 @@ class Keys:
         self._all = None
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:
-        columns = ["video_id", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]
+        columns = ["video_id", "mark", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]
         found = self._store.read_side(self.info.encodings, columns, video_ids)
         values = (found[name].to_pylist() for name in columns)
         return {row[0]: KeptVideo(*row) for row in zip(*values, strict=True)}
 
 
-class _Remembered:
-    """The videos that were asked for last, so many bytes of them; safe between threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._bytes = most, 0
-        self._videos: OrderedDict[tuple[str, bool], KeptVideo] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def those(self, video_ids: Sequence[str], *, with_keys: bool) -> dict[str, KeptVideo]:
-        """What is remembered of some videos, by id; with their keys, or without."""
-        with self._lock:
-            places = [(name, with_keys) for name in video_ids if (name, with_keys) in self._videos]
-            for place in places:
-                self._videos.move_to_end(place)
-            return {place[0]: self._videos[place] for place in places}
-
-    def put(self, videos: Iterable[KeptVideo]) -> None:
-        """Remember videos; those asked for longest ago are forgotten."""
-        with self._lock:
-            for video in videos:
-                place = (video.video_id, bool(video.packed))
-                self._bytes -= _bytes_of(self._videos.pop(place, None))
-                self._videos[place] = video
-                self._bytes += _bytes_of(video)
-            while self._bytes > self._most:
-                self._bytes -= _bytes_of(self._videos.popitem(last=False)[1])
-
-    def forget(self) -> None:
-        """Remember nothing."""
-        with self._lock:
-            self._videos.clear()
-            self._bytes = 0
-
-
-def _bytes_of(video: KeptVideo | None) -> int:
-    return 0 if video is None else len(video.encoding) + len(video.packed)
+def _bytes_of(video: KeptVideo) -> int:
+    return len(video.encoding) + len(video.packed)
 
 
 def _add_table(store: Store, side: SideTable, schema: Any) -> None:
@@ -310,9 +306,10 @@ def _rows_of(video: EncodedVideo, stream: str, width: int, schema: Any) -> Any:
     if keys.shape[1] != width:
         raise UsageError(f"{video.video_id}: keys of width {keys.shape[1]}; stream {stream} holds {width}")
     values = np.ascontiguousarray(keys, dtype=np.float16).reshape(-1)
+    index = np.arange(len(keys)) if video.index is None else video.index[stream]
     columns = [
         pa.array([video.video_id] * len(keys), pa.string()),
-        pa.array(np.arange(len(keys), dtype=np.int32)),
+        pa.array(index.astype(np.int32)),
         pa.array(video.start[stream]),
         pa.array(video.end[stream]),
         pa.FixedSizeListArray.from_arrays(pa.array(values), width),

@@ -181,6 +181,20 @@ def _scores_of_windows(
     return found
 
 
+def chosen(found: Moments, names: Sequence[str], nms: float | None, most: int) -> Moments:
+    """The best `most` of each query, best first: by score, name of the video, start and end.
+
+    A moment goes that shares more than `nms` (IoU) with a better one of its video; None: none does.
+    """
+    places = np.argsort(np.argsort(np.array(names)))[found.video]
+    found = found.take(np.lexsort((found.end, found.start, places, -found.score, found.query)))
+    if nms is not None:
+        group = found.query * len(names) + found.video
+        ranks = -np.arange(len(group), dtype=np.float64)
+        found = found.take(np.sort(suppress(group, found.start, found.end, ranks, nms)))
+    return found.take(place_in_group(found.query) < most)
+
+
 class SegmentRanker:
     """Answers queries by segments: retrieve, join, refine. What `ranking.Ranker` is for whole videos.
 
@@ -277,18 +291,8 @@ class SegmentRanker:
             self._settings.padding_seconds,
             weight=self._weight,
         )
-        return self._chosen(replace(found, video=np.argsort(self._theirs)[found.video]))
-
-    def _chosen(self, found: Moments) -> Moments:
-        """The best of each query, best first: by score, video, start and end."""
-        places = np.argsort(np.argsort(np.array(self._names)))[found.video]
-        order = np.lexsort((found.end, found.start, places, -found.score, found.query))
-        found = found.take(order)
-        if self.decoding.nms is not None:
-            group = found.query * len(self._names) + found.video
-            ranks = -np.arange(len(group), dtype=np.float64)
-            found = found.take(np.sort(suppress(group, found.start, found.end, ranks, self.decoding.nms)))
-        return found.take(place_in_group(found.query) < self.decoding.spans_per_query)
+        found = replace(found, video=np.argsort(self._theirs)[found.video])
+        return chosen(found, self._names, self.decoding.nms, self.decoding.spans_per_query)
 
     def _allowed(
         self, names: Sequence[str], videos: Mapping[str, str] | Mapping[str, Sequence[str]] | None

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from cuepoint.features.source import Rows
 from cuepoint.models.inputs import Inputs
-from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding
+from cuepoint.models.protocol import ClipBatch, QueryEncoding
 from cuepoint.ranking.corpus import CorpusEncoding, Progress, encode_corpus
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, query_blocks, score_corpus
 from cuepoint.types import UsageError, Video
@@ -75,7 +75,7 @@ class SegmentSettings:
 
 
 class Footage(Protocol):
-    """Videos as features, row by row: `training.lessons.Lessons` is one."""
+    """Videos as features, row by row: `training.lessons.Lessons`, `segment_keys.StoredFootage`."""
 
     @property
     def inputs(self) -> Inputs:
@@ -96,8 +96,14 @@ class Footage(Protocol):
     def rows_of_video(self, row: int) -> Mapping[str, Rows]:
         """Stream -> (T, D) rows of a video."""
 
-    def query_batch(self, rows: Indices) -> QueryBatch:
-        """Some of the queries, as the system reads them."""
+
+def clips_of_segment(seconds: float, clip_seconds: float) -> int:
+    """How many clips a segment of so many seconds has: whole ones, at least one.
+
+    >>> clips_of_segment(4.0, 1.5)
+    3
+    """
+    return max(1, int(np.floor(seconds / clip_seconds + 0.5)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +118,7 @@ class Windows:
     @classmethod
     def equal(cls, footage: Footage, seconds: float) -> Windows:
         """Whole videos cut into segments, video after video; the last of each may be shorter."""
-        size = max(1, int(np.floor(seconds / footage.inputs.clip_seconds + 0.5)))
+        size = clips_of_segment(seconds, footage.inputs.clip_seconds)
         rows = np.asarray(footage.row_counts, np.int64)
         counts = -(-rows // size)
         video = np.repeat(np.arange(len(rows)), counts)
@@ -141,16 +147,25 @@ class Windows:
         ends = self.stop * self.footage.inputs.clip_seconds
         return np.asarray(np.minimum(ends, self.footage.durations[self.video]), np.float64)
 
+    def take(self, numbers: Indices) -> Windows:
+        """Some of them."""
+        return Windows(self.footage, self.video[numbers], self.first[numbers], self.stop[numbers])
+
     def clip_batch(self, numbers: Indices) -> ClipBatch:
-        """Some windows as a system reads videos; each video of theirs is read once."""
-        found: dict[int, Mapping[str, Rows]] = {}
-        pieces, names = [], []
-        for number in np.asarray(numbers).tolist():
-            video, first, stop = (int(one[number]) for one in (self.video, self.first, self.stop))
-            if video not in found:
-                found[video] = self.footage.rows_of_video(video)
-            pieces.append({stream: rows[first:stop] for stream, rows in found[video].items()})
-            names.append(f"{self.footage.videos[video].id}, rows {first} to {stop - 1}")
+        """Some windows as a system reads videos; each video of theirs is read once, one after the other."""
+        some = self.take(np.asarray(numbers, np.int64))
+        _, begins, owner = np.unique(some.video, return_index=True, return_inverse=True)
+        pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(some))]
+        rows: Mapping[str, Rows] = {}
+        read = -1
+        for at in np.argsort(begins[owner.reshape(-1)], kind="stable").tolist():
+            video, span = int(some.video[at]), slice(int(some.first[at]), int(some.stop[at]))
+            if video != read:
+                rows, read = self.footage.rows_of_video(video), video
+            pieces[at] = {stream: np.array(one[span]) for stream, one in rows.items()}
+        told = zip(some.video.tolist(), some.first.tolist(), some.stop.tolist(), strict=True)
+        videos = self.footage.videos
+        names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in told]
         return self.footage.inputs.clips(pieces, names=names)
 
     def encoded(
