@@ -14,6 +14,7 @@ from cuepoint.cli.options import (
     add_corpus,
     add_format,
     add_retriever,
+    add_segments,
     console,
     corpus_name,
     encoded_with,
@@ -40,7 +41,8 @@ examples:
   cuepoint index ~/Videos --corpus my.corpus --vision openai/clip-vit-base-patch32
   cuepoint index talks/ --corpus my.corpus --transcribe small --meta speaker="Ada L."
   cuepoint index --corpus my.corpus --retry
-  cuepoint index --corpus my.corpus --model runs/xml"""
+  cuepoint index --corpus my.corpus --model runs/xml
+  cuepoint index --corpus my.corpus --model runs/xml --segments 4"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -91,6 +93,7 @@ def add_parser(verbs: Any) -> None:
         help="then encode the videos with this trained system, for search --model (without PATH: only that)",
     )
     add_retriever(parser.add_argument)
+    add_segments(parser.add_argument)
     parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
     add_format(parser)
     parser.set_defaults(run=run)
@@ -108,6 +111,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--processes {options.processes}: give 1 or more")
     if options.retriever and not options.model:
         raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
+    if options.segments is not None and not options.model:
+        raise UsageError("--segments are chosen for a trained system; name that with --model as well")
     with _corpus(options) as corpus:
         if options.dry_run:
             return _dry_run(corpus, options)
@@ -115,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
             code = _run(corpus, options)
             if options.model and not code:
-                encoded_with(corpus, options.model, options.retriever, wait=options.wait)
+                encoded_with(corpus, options.model, options.retriever, options.segments, wait=options.wait)
             return code
 
 
@@ -123,11 +128,14 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
     """Only let a trained system encode the videos that are there."""
     if options.dry_run:
         raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
-    videos = encoded_with(corpus, options.model, options.retriever, wait=options.wait)
+    segments = options.segments
+    videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
     if wants_json(options):
-        print_json({"model": options.model, "videos": videos})
+        told = {} if segments is None else {"segments": segments}
+        print_json({"model": options.model, "videos": videos, **told})
     else:
-        _say([f"{videos:,} videos can be searched with {options.model}"], sys.stdout)
+        how = "" if segments is None else f", by segments of {segments:g} s"
+        _say([f"{videos:,} videos can be searched with {options.model}{how}"], sys.stdout)
     return 0
 
 

@@ -85,9 +85,9 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
     corpus, model = open_corpus(options), getattr(options, "model", None)
-    retriever = getattr(options, "retriever", None)
+    retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
     if model is not None:
-        encoded_with(corpus, model, retriever)
+        encoded_with(corpus, model, retriever, segments)
     return corpus.search(
         options.query,
         k=options.k,
@@ -99,6 +99,7 @@ def searched(options: argparse.Namespace) -> SearchResult:
         where=options.where,
         model=model,
         retriever=retriever,
+        segments=segments,
     )
 
 
@@ -111,8 +112,24 @@ def add_retriever(add: Callable[..., Any]) -> None:
     )
 
 
+def add_segments(add: Callable[..., Any]) -> None:
+    """Long videos by segments."""
+    add(
+        "--segments",
+        metavar="SECONDS",
+        type=float,
+        help="for long videos: the retriever chooses segments of so many seconds (such as 4), and --model "
+        "looks into these with some seconds on both sides",
+    )
+
+
 def encoded_with(
-    corpus: Corpus, model: str, retriever: str | None = None, *, wait: bool | None = None
+    corpus: Corpus,
+    model: str,
+    retriever: str | None = None,
+    segments: float | None = None,
+    *,
+    wait: bool | None = None,
 ) -> int:
     """Let a trained system encode what is new in a corpus, with a bar on standard error.
 
@@ -122,7 +139,7 @@ def encoded_with(
 
     with encoding_bar(model) as show:
         try:
-            return corpus.encode(model, retriever, wait=bool(wait), progress=show)
+            return corpus.encode(model, retriever, segments=segments, wait=bool(wait), progress=show)
         except CorpusBusy:
             if wait is None:
                 return 0

@@ -10,6 +10,7 @@ from cuepoint.cli.options import (
     add_corpus,
     add_format,
     add_retriever,
+    add_segments,
     console,
     for_terminal,
     print_json,
@@ -31,7 +32,8 @@ examples:
   cuepoint search "budget" --after 2024-01-01 --json | jq '.moments[0]'
   cuepoint search "a person opens the door" --corpus my.corpus --model runs/xml
   cuepoint search "a person opens the door" --corpus my.corpus --model runs/prem
-  cuepoint search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn"""
+  cuepoint search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
+  cuepoint search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -70,6 +72,7 @@ def add_parser(verbs: Any) -> None:
         help="find moments with this trained system: a folder of `cuepoint train`, or owner/name on a hub",
     )
     add_retriever(parser.add_argument)
+    add_segments(parser.add_argument)
     add_format(parser)
     parser.set_defaults(run=run)
 
