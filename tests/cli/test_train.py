@@ -137,6 +137,7 @@ def test_options_reach_the_experiment(features: Path, tmp_path: Path, capsys: An
         (["--set", "model.heads=3"], r"tiny\.toml \[model\]: .*hidden = 8 is no multiple of heads = 3"),
         (["--set", "data.train=none.jsonl"], r"none\.jsonl: cannot be read"),
         (["--set", "features.query=none.h5"], r"none\.h5"),
+        (["--set", "model.query_width=9"], r"tiny\.toml \[model\] query_width is 9; .* say 4: leave it out"),
         (["--set", "features.streams.vision=query.h5"], r"query\.h5.*'?v0'?"),
         (["--resume"], "no training here to resume"),
         (["--device", "tpu9"], "device 'tpu9' is not here"),

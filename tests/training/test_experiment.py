@@ -66,7 +66,8 @@ def test_the_papers_experiments_are_all_there() -> None:
         for variant in ("xml", "xml_sl", "xml_pr", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1", "reloclnet"):
             assert f"{dataset}/{variant}" in names
     assert {"tvr/xml", "tvr/reloclnet", "tvr_ranking/xml", "tvr_ranking/reloclnet"} <= names
-    assert {"didemo/xml", "didemo/xml_sl", "didemo/xml_pr", "didemo/xml_sl_pr"} <= names
+    for variant in ("xml", "xml_sl", "xml_pr", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1"):
+        assert f"didemo/{variant}" in names
 
 
 def test_a_variant_changes_what_it_says_and_nothing_else() -> None:
@@ -75,6 +76,9 @@ def test_a_variant_changes_what_it_says_and_nothing_else() -> None:
     assert variant.model == {**base.model, "lambda_vcmr": 1.0}
     assert variant.training == replace(base.training, epochs=200)
     assert (variant.data, variant.features, variant.decoding) == (base.data, base.features, base.decoding)
+
+
+CELLS_AND_TEXT = {"clips_per_cell", "text_encoder"}
 
 
 def written(tmp_path: Path, text: str, name: str = "a.toml") -> Path:
@@ -182,7 +186,12 @@ def test_all_settings_written_down_are_the_same_experiment(tmp_path: Path) -> No
     for path in SHIPPED:
         experiment = load_experiment(path, ["as_released=true"])
         again = written(tmp_path, experiment.to_toml())
-        assert replace(load_experiment(again), name="") == replace(experiment, name="")
+        read = load_experiment(again)
+        assert replace(read, name="", model={}) == replace(experiment, name="", model={})
+        inputs = inputs_for(experiment)
+        assert read.config(inputs) == experiment.config(inputs)
+        told_by_features = set(read.config(inputs).__dataclass_fields__) - set(read.model)
+        assert told_by_features <= {"streams", "query_width", "max_clips", "max_tokens"} | CELLS_AND_TEXT
 
 
 def test_losses_of_relevant_pairs_need_a_file_of_pairs(tmp_path: Path) -> None:
@@ -192,6 +201,43 @@ def test_losses_of_relevant_pairs_need_a_file_of_pairs(tmp_path: Path) -> None:
         experiment.config(inputs)
     with_pairs = replace(experiment, data=replace(experiment.data, pairs="a.safetensors"))
     assert with_pairs.config(inputs).uses_pairs
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("query_width=9", r"a\.toml \[model\] query_width is 9; the features and .* say 4: leave it out"),
+        ("streams={vision=5}", r"\[model\] streams is \{'vision': 5\}; .* say \{'vision': 4\}"),
+        ("max_clips=99", r"\[model\] max_clips is 99; .* say 100"),
+        ("max_tokens=3", r"\[model\] max_tokens is 3; .* say 30"),
+    ],
+)
+def test_a_model_cannot_say_of_the_features_what_they_are_not(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    path = written(tmp_path, SMALL)
+    inputs = Inputs(StreamInput(4), {"vision": StreamInput(4)})
+    with pytest.raises(UsageError, match=message):
+        load_experiment(path, [f"model.{setting}"]).config(inputs)
+    same = load_experiment(path, ["model.query_width=4", "model.max_clips=101"]).config(inputs)
+    assert (same.query_width, same.max_clips) == (4, 101)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("max_clips=0", r"a\.toml \[features\]: max_clips is 0; accepted: a whole number, 1 or more"),
+        ("max_tokens=-1", r"a\.toml \[features\]: max_tokens is -1"),
+        ("clips_per_cell=0", r"a\.toml \[features\]: clips_per_cell is 0"),
+        ("clip_seconds=nan", r"a\.toml \[features\]: clip_seconds is nan; accepted: seconds above 0"),
+        ("clip_seconds=-2", r"a\.toml \[features\]: clip_seconds is -2\.0"),
+    ],
+)
+def test_sizes_of_features_that_make_no_batch_are_named_with_the_file(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_experiment(written(tmp_path, SMALL), [f"features.{setting}"])
 
 
 @pytest.mark.parametrize("change", [{"clips_per_cell": 2}, {"tokenizer": "words"}])

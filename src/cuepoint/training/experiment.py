@@ -25,6 +25,9 @@ from cuepoint.training.schedule import SCHEDULES
 from cuepoint.training.settings import fitted, made_of, merged, read_toml, set_values, toml_of, unknown
 from cuepoint.types import UsageError
 
+_OF_FEATURES = {"streams", "query_width", "max_clips", "max_tokens", "clips_per_cell", "text_encoder"}
+"""Fields of a system's `Config` that its features tell."""
+
 _ABOVE_ZERO = ("epochs", "batch_size", "learning_rate", "evaluate_every", "save_minutes", "milestone_factor")
 
 
@@ -120,7 +123,8 @@ class Experiment:
         What a system must know of its inputs it asks for by the names of `Config`'s fields: `streams`
         (stream -> width), `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (whose
         tokenizer it is). Raises UsageError for what it refuses, where it `uses_pairs` and the experiment
-        names none, and where it knows nothing of cells of several clips or of a tokenizer.
+        names none, where `model` says of the features what they are not, and where it knows nothing of cells
+        of several clips or of a tokenizer.
         """
         told = {
             "streams": inputs.widths,
@@ -130,6 +134,7 @@ class Experiment:
             "clips_per_cell": inputs.clips_per_cell,
             "text_encoder": inputs.tokenizer,
         }
+        assert told.keys() == _OF_FEATURES
         kind = _config_class(self.system, self.name)
         asked = {one.name for one in dataclasses.fields(kind)}
         for name, usual in (("clips_per_cell", 1), ("text_encoder", "")):
@@ -139,6 +144,7 @@ class Experiment:
                     f"{self.system} knows no such thing"
                 )
         given = {name: value for name, value in told.items() if name in asked}
+        self._refuse_other_sizes(given)
         made = made_of(kind, {**given, **self.model}, f"{self.name} [model]")
         if getattr(made, "uses_pairs", False) and not self.data.pairs:
             raise UsageError(
@@ -146,6 +152,16 @@ class Experiment:
                 "make them with `cuepoint relevance pairs`"
             )
         return made
+
+    def _refuse_other_sizes(self, told: Mapping[str, Any]) -> None:
+        """UsageError where [model] says of the features what they are not; tables of places may be longer."""
+        for name, of_features in told.items():
+            mine = self.model.get(name, of_features)
+            if (mine < of_features) if name in ("max_clips", "max_tokens") else (mine != of_features):
+                raise UsageError(
+                    f"{self.name} [model] {name} is {mine!r}; the features and their table [features] say "
+                    f"{of_features!r}: leave it out, and theirs is taken"
+                )
 
     def check_negatives(self, config: Any) -> None:
         """UsageError where the system, of that `Config`, `uses_negatives` and [data] chooses none."""
@@ -168,10 +184,19 @@ class Experiment:
             "as_released": self.as_released,
             "data": dataclasses.asdict(self.data),
             "features": _plain(self.features),
-            "model": {"system": self.system, **self.model},
+            "model": {"system": self.system, **self._usual(), **self.model},
             "training": dataclasses.asdict(self.training),
             "decoding": self.decoding.to_json(),
         }
+
+    def _usual(self) -> dict[str, Any]:
+        """What a model has that is told nothing, but for what its features tell."""
+        made = {
+            one.name: one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+            for one in dataclasses.fields(_config_class(self.system, self.name))
+            if one.name not in _OF_FEATURES
+        }
+        return {name: _unfrozen(value) for name, value in made.items() if value is not dataclasses.MISSING}
 
     def to_toml(self) -> str:
         """All settings, defaults included, as a file that `load_experiment` reads."""

@@ -111,6 +111,11 @@ class FeatureSettings:
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
             raise UsageError(f"memory_mb is {self.memory_mb}; accepted: megabytes, 0 or more")
+        if self.clip_seconds is not None and not 0 < self.clip_seconds < float("inf"):
+            raise UsageError(f"clip_seconds is {self.clip_seconds!r}; accepted: seconds above 0")
+        for name in ("max_clips", "max_tokens", "clips_per_cell"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; accepted: a whole number, 1 or more")
         strange = sorted(set(self.optional) - set(self.streams))
         if strange:
             raise UsageError(

@@ -79,7 +79,10 @@ def read_state(path: Path) -> State:
             raise FormatError(path, "kept by another version", value=told["version"], accepted=str(VERSION))
         return State(**told["state"])
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(path, f"is no kept state of a training ({error})") from error
+        raise FormatError(
+            path,
+            f"is no kept state of a training ({error}); it cannot go on: train again, into another folder",
+        ) from error
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
