@@ -16,6 +16,7 @@ from cuepoint import formats
 from cuepoint.formats.opened import FormatError
 from cuepoint.types import UsageError
 
+from ..golden_folder import cases, golden_folder
 from .conftest import write_lists
 
 pytest.importorskip("lmdb")
@@ -31,11 +32,11 @@ def read(path: Path) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
-def test_the_lists_of_the_authors_program_come_back_in_its_order(golden: Path, tmp_path: Path) -> None:
-    cases = sorted(golden.glob("conquer/*.npz"))
-    if not cases:
-        pytest.skip("no golden cases of CONQUER here")
-    for case in cases:
+def test_the_lists_of_the_authors_program_come_back_in_its_order(tmp_path: Path) -> None:
+    files = cases("conquer", "*.npz")
+    if not files:
+        pytest.skip(f"{golden_folder()} has no conquer folder")
+    for case in files:
         with np.load(case) as arrays:
             raw = {
                 name.rsplit(".", 1)[1]: arrays[name].tobytes()
