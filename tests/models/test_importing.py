@@ -322,7 +322,7 @@ def test_a_zip_file_that_is_damaged_is_told(small: Path, tmp_path: Path) -> None
     replaced(small, "data.pkl", b"")
     refused("is a zip file of something else")
     small.write_bytes(data[: len(data) // 2])
-    refused("is a pickle, but not|damaged")
+    refused("is a zip file that is cut off; fetch it again")
     small.write_bytes(data.replace(b"data.pkl", b"data.pkx", 1))
     refused("is a damaged zip file")
     small.unlink()
@@ -401,6 +401,17 @@ def test_sizes_that_are_told_are_never_believed(tmp_path: Path) -> None:
     ):
         with pytest.raises(FormatError, match=rf"parameter 'weight' .*{why}|parameter 'weight' {why}"):
             read_checkpoint(told_file(tmp_path / "m.ckpt", told))
+
+
+def test_many_parameters_of_the_same_values_do_not_fill_the_memory(tmp_path: Path) -> None:
+    values = torch.zeros(1 << 14)
+    torch.save({"model": {f"p{number}": values for number in range(2000)}}, tmp_path / "m.ckpt")
+    with pytest.raises(
+        FormatError, match=r"has parameters of 32768000 values together; the file has \d+ bytes"
+    ):
+        read_checkpoint(tmp_path / "m.ckpt")
+    torch.save({"model": {"one": values, "tied": values}}, tmp_path / "m.ckpt")
+    assert set(read_checkpoint(tmp_path / "m.ckpt").tensors) == {"one", "tied"}
 
 
 @pytest.mark.parametrize(
@@ -489,6 +500,12 @@ def test_options_beside_the_file_tell_more_and_the_caller_has_the_last_word(smal
     assert (trained.model.config.heads, trained.inputs.clip_seconds, trained.inputs.tef) == (8, 1.0, True)
     assert {name: one.width for name, one in trained.inputs.streams.items()} == {"video": 4, "sub": 3}
     assert (trained.inputs.query.encoder, trained.inputs.streams["video"].encoder) == ("bert", "i3d")
+
+
+@pytest.mark.parametrize("heads", [0, -2])
+def test_no_heads_are_refused(heads: int) -> None:
+    with pytest.raises(UsageError, match=rf"heads is {heads}; accepted: a whole number, 1 or more"):
+        Asked(heads=heads)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ MOST_PICKLE_BYTES = 64 << 20
 """Tensors lie outside the pickle: what it holds itself is names."""
 
 ACCEPTED = "a checkpoint of torch.save with the parameters under the key 'model'"
+_ZIP_BEGINS = b"PK\x03\x04"
 _LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _TYPES = {
     "Float": torch.float32,
@@ -93,6 +94,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with path.open("rb") as stream:
             if zipfile.is_zipfile(stream):
                 return _of_zip(path, stream)
+            stream.seek(0)
+            if stream.read(len(_ZIP_BEGINS)) == _ZIP_BEGINS:  # its list of contents stands at the end
+                raise FormatError(path, "is a zip file that is cut off; fetch it again")
             stream.seek(0)
             return _of_pickles(path, stream)
     except PickleRefused as error:
@@ -192,6 +196,7 @@ class _Values:
         if not isinstance(parameters, dict) or not parameters:
             raise FormatError(path, "has no parameters under the key 'model'", accepted=ACCEPTED)
         self._tensors = {str(name): self._tensor(str(name), one) for name, one in parameters.items()}
+        self._refuse_copies()
         told = value.get("model_cfg", {})
         told = told.items if isinstance(told, Thing) else told
         self._settings = (
@@ -199,6 +204,15 @@ class _Values:
         )
         epoch = value.get("epoch")
         self._epoch = epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
+
+    def _refuse_copies(self) -> None:
+        """Raise where many parameters are views of the same values: each is to be copied."""
+        told = sum(prod(size) for _, _, size, _ in self._tensors.values())
+        held = self._path.stat().st_size
+        if told > held:  # weights that are tied, of two bytes a value, stay below
+            raise FormatError(
+                self._path, f"has parameters of {told} values together; the file has {held} bytes"
+            )
 
     def storages(self) -> list[_Stored]:
         """The storages of the parameters, each once."""

@@ -49,6 +49,10 @@ class Asked:
     encoders: Mapping[str, str] = field(default_factory=dict)
     dataset: str = ""
 
+    def __post_init__(self) -> None:
+        if self.heads is not None and self.heads < 1:
+            raise UsageError(f"heads is {self.heads}; accepted: a whole number, 1 or more")
+
 
 @dataclass(frozen=True)
 class Settings:
