@@ -141,10 +141,18 @@ def _annotations(options: argparse.Namespace) -> Annotations:
     from cuepoint.formats import read_annotations
 
     if options.queries:
-        return read_annotations(options.queries, options.input_format)
-    if not options.data:
+        found = read_annotations(options.queries, options.input_format)
+    elif not options.data:
         raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
-    return open_dataset(options.dataset, options.data).annotations(options.split)
+    else:
+        found = open_dataset(options.dataset, options.data).annotations(options.split)
+    silent = next((query.id for query in found.queries if not query.text.strip()), None)
+    if silent is not None:
+        raise UsageError(
+            f"{options.queries or found.name}: query {silent!r} has no text, and relevance is told from "
+            "texts; give a file that has them"
+        )
+    return found
 
 
 def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:

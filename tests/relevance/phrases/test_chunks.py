@@ -21,6 +21,17 @@ def test_the_papers_example_gives_the_papers_phrases() -> None:
     assert found.clauses == ("man start dancing", "woman start dancing")
 
 
+def test_a_word_without_end_is_a_word_and_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    extractor = open_phrases("chunks")
+    tagger = extractor._tagger  # type: ignore[attr-defined]
+    tag = tagger.tag_sent
+    monkeypatch.setattr(tagger, "tag_sent", lambda words: asked.extend(words) or tag(words))
+    word = "x" * 20_000
+    assert extractor.phrases([f"a man opens {word}."])[0].verb == (f"opens {word}",)
+    assert max(map(len, asked)) == 45
+
+
 CASES = [
     ("the girl opens the drawer and takes out the knife.", ["opens the drawer", "takes out the knife"],
      ["girl opens the drawer", "girl takes out the knife"]),

@@ -24,6 +24,8 @@ GRAMMAR = 1
 """Counts the changes of the rules of this file that change phrases."""
 
 _MODEL = "morphmodel_en.pgz"
+_LONGEST_WORD = 45
+"""Of longer ones the beginning is tagged: the tagger's time grows faster than the square of a length."""
 _LETTERS = {
     "d": "AT0 DPS DT0 CRD ORD",
     "p": "POS",
@@ -114,8 +116,9 @@ class ChunkExtractor:
         words = _WORD.findall(_TITLE.sub(r"\1 ", text))
         if not words:
             return Phrases()
-        tags = [tag for _, _, tag in self._tagger.tag_sent(words)]
-        letters = _as_letters(words, tags, self._tagger.readings)
+        short = [word[:_LONGEST_WORD] for word in words]
+        tags = [tag for _, _, tag in self._tagger.tag_sent(short)]
+        letters = _as_letters(short, tags, self._tagger.readings)
         words = [word.lower() for word in words]
         verb: list[str] = []
         noun: list[str] = []
