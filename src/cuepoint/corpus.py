@@ -351,6 +351,19 @@ class Corpus:
         finder = self._way(model, retriever, segments)
         return finder.prepare(wait=float("inf") if wait else 0.0, progress=progress)
 
+    def has_segments(
+        self,
+        model: str | os.PathLike[str] | Trained,
+        segments: float,
+        retriever: str | os.PathLike[str] | Trained | None = None,
+    ) -> bool:
+        """Whether segments of so many seconds were encoded for a trained system (see `encode`).
+
+        It does not matter whether videos have come or changed since. Raises UsageError as `search` does.
+        """
+        self._store.refresh()
+        return self._segment_finder(model, retriever, segments).is_kept
+
     def why(self, query: str, moment: str | Moment, k: int = 10) -> Why:
         """Why a known moment is, or is not, among the first `k` answers to a query."""
         from cuepoint.why import explain

@@ -74,6 +74,11 @@ class KeptSystem:
         """What people call the system."""
         return self.loaded.name
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the corpus holds anything of it."""
+        return open_keys(self._store, self._system) is not None
+
     def asked(self, text: str) -> QueryEncoding:
         """The query, encoded."""
         model, inputs = self.trained.model, self.trained.inputs

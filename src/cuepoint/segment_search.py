@@ -75,6 +75,11 @@ class SegmentSearch:
         """What people call the system."""
         return self._localizer.name
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the index holds such segments, be they of all videos or not."""
+        return self._chooser.is_kept
+
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
         """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
         return self._chooser.prepare(wait=wait, progress=progress).count()

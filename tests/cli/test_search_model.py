@@ -85,3 +85,40 @@ def test_faults_are_one_line(bare: Cuepoint, place: Path, tmp_path: Path) -> Non
     assert done.code == 2
     assert "config.json" in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_long_videos_are_encoded_and_searched_by_segments(bare: Cuepoint, place: Path, run: Path) -> None:
+    done = bare("index", "--corpus", place, "--model", run, "--segments", "4", "--json")
+    assert done.code == 0, done.err
+    assert done.json == {"model": str(run), "videos": len(Corpus(place).videos()), "segments": 4.0}
+    asked = ("search", "the space telescope", "--corpus", place, "--model", run, "-k", "4")
+    done = bare(*asked, "--segments", "4", "--json")
+    assert done.code == 0, done.err
+    expected = Corpus(place).search("the space telescope", 4, model=run, segments=4)
+    assert done.json == json.loads(json.dumps(expected.to_json()))
+    assert done.json["moments"]
+    assert done.json["moments"] != bare(*asked, "--json").json["moments"]
+
+
+def test_people_are_told_what_was_made(bare: Cuepoint, place: Path, run: Path) -> None:
+    done = bare("index", "--corpus", place, "--model", run, "--segments", "4", "--table")
+    assert f"can be searched with {run}, by segments of 4 s" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("search", "x", "--segments", "4"), "segments are chosen for a trained system"),
+        (("index", "nowhere", "--segments", "4"), "--segments are chosen for a trained system"),
+        (("search", "x", "--segments", "1", "--model"), "shorter than the clips of small xml (2 s); give 2"),
+        (("search", "x", "--segments", "nan", "--model"), "segments of nan seconds: give a number above 0"),
+    ],
+)
+def test_segments_that_cannot_be_are_one_line(
+    bare: Cuepoint, place: Path, run: Path, command: tuple[str, ...], message: str
+) -> None:
+    model = (str(run),) if command[-1] == "--model" else ()
+    done = bare(*command, *model, "--corpus", place)
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1

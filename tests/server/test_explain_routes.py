@@ -55,6 +55,26 @@ def test_a_search_with_a_model_is_that_of_the_corpus(served: Asked, place: Path)
     assert body["data"] != served.json("/api/search", query=QUERY, k=6)["data"]
 
 
+def test_segments_are_searched_where_the_index_has_them_and_none_are_made(served: Asked, place: Path) -> None:
+    question = {"query": QUERY, "model": "run", "segments": 4}
+    corpus = Corpus(place / "c", create=False, encoders=[Letters()])
+    assert not corpus.has_segments(place / "run", 4)
+    assert served.error("/api/search", **question) == (409, "no_segments", "segments")
+    assert not corpus.has_segments(place / "run", 4)
+    corpus.encode(place / "run", segments=4)
+    assert corpus.has_segments(place / "run", 4)
+    found = served.json("/api/search", **question)["data"]
+    expected = corpus.search(QUERY, model=place / "run", segments=4)
+    assert [(one["video_id"], one["start"], one["score"]) for one in found] == [
+        (one.moment.video_id, round(one.moment.start, 3), one.score) for one in expected.moments
+    ]
+    exported = served.json("/api/export", **question, format="json")
+    assert len(exported["moments"]) == min(5, len(found))
+    assert served.error("/api/search", query=QUERY, model="run", segments=1)[0] == 400
+    assert served.error("/api/search", query=QUERY, segments=4)[0] == 400
+    assert served.error("/api/search", query=QUERY, model="run", segments=-4)[0] == 400
+
+
 def test_pages_of_a_models_answer_follow_each_other(served: Asked) -> None:
     whole = served.json("/api/search", query=QUERY, model="run", k=5)["data"]
     first = served.json("/api/search", query=QUERY, model="run", k=5, page_limit=3)

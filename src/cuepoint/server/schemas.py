@@ -63,6 +63,9 @@ PageToken = Annotated[
 PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
 
 
+SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
+
+
 class Strict(BaseModel):
     """Parameters; one that is not known is refused."""
 
@@ -90,6 +93,11 @@ class Asked(Strict):
     )
     model: Name | None = Field(
         default=None, description="find with this trained system, one of `models` in /api/stats"
+    )
+    segments: SegmentSeconds | None = Field(
+        default=None,
+        description="with a model, for long videos: by segments of so many seconds, as `cuepoint index "
+        "--segments` made them",
     )
 
 
@@ -121,6 +129,7 @@ class ExportParameters(Strict):
     before: Date | None = None
     where: list[Where] = Field(default_factory=list, max_length=20)
     model: Name | None = None
+    segments: SegmentSeconds | None = None
 
 
 class VideosParameters(Strict):

@@ -110,6 +110,7 @@ class Service:
                 409, "corpus_empty", "this corpus is empty; put something in with `cuepoint index`"
             )
         self._check_names(corpus, asked)
+        self._check_segments(corpus, asked)
         question = asked.model_dump_json(exclude={"page_limit", "page_token"})
         search = partial(
             corpus.search,
@@ -122,6 +123,7 @@ class Service:
             before=asked.before,
             where=asked.where,
             model=None if asked.model is None else self.model(asked.model),
+            segments=asked.segments,
         )
         if not isinstance(asked, SearchParameters) or asked.page_token is None:
             result = search()
@@ -148,6 +150,15 @@ class Service:
             except (UsageError, ValueError) as error:
                 problem = str(error).replace(self.location, "this corpus")
                 raise ServerError(404, "no_such_video", problem, field="within") from None
+
+    def _check_segments(self, corpus: Corpus, asked: Asked) -> None:
+        """409 for segments that are not in the index: making them is for its owner to decide."""
+        if asked.model is None or asked.segments is None:
+            return
+        if not corpus.has_segments(self.model(asked.model), asked.segments):
+            problem = f"this corpus has no segments of {asked.segments:g} s for {asked.model}"
+            remedy = f"`cuepoint index --model … --segments {asked.segments:g}` makes them"
+            raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
 
     def records(self, corpus: Corpus) -> list[VideoRecord]:
         """All videos by id, read again when the ledger has changed."""
