@@ -275,6 +275,33 @@ def test_prems_localizer_takes_heros_lists(ran: Called, place: Path, tmp_path: P
     assert moment["score"] == pytest.approx(score, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["lists.jsonl", "lists.trec", "moments.jsonl"])
+def test_lists_of_any_format_feed_a_localizer_as_their_retriever_does(
+    ran: Called, place: Path, tmp_path: Path, name: str
+) -> None:
+    first, localizer = place / "prem" / "prem_retriever", ("--localizer", place / "conquer")
+    if name == "moments.jsonl":  # a video is as good as its best moment
+        ran("--checkpoint", place / "mmn", "--retriever", first, "--video-weight", "1e6", name=name)
+    else:
+        form = name.rpartition(".")[2]
+        ran("--checkpoint", first, "--task", "vr", "--format", form, name=name)
+    listed = lines(ran("--retriever", tmp_path / name, *localizer, "--video-weight", "0", name="a.jsonl"))
+    trained = lines(ran("--retriever", first, *localizer, "--video-weight", "0", name="b.jsonl"))
+    assert {query: [*map(spot, some)] for query, some in listed.items()} == {
+        query: [*map(spot, some)] for query, some in trained.items()
+    }
+
+
+def test_explain_wants_a_trained_retriever(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "lists.jsonl").write_text("{}")
+    with pytest.raises(UsageError, match=r"lists\.jsonl: .*trained"):
+        called(
+            explain,
+            *("--checkpoint", place / "conquer", "--retriever", tmp_path / "lists.jsonl"),
+            *("--features", place / "features", "--query-id", "q1"),
+        )
+
+
 def test_a_list_may_be_shorter_than_what_is_asked_for_and_empty(
     ran: Called, place: Path, tmp_path: Path
 ) -> None:
