@@ -152,6 +152,7 @@ class PlainMMN(nn.Module):
             every = torch.einsum("d,vdp->vp", sentences[s], flat) / heat
             rivals = there.repeat(len(flat), 1)
             rivals[video] &= truth[s] < 0.5
+            rivals[video, best] = False
             of_sentences.append(torch.cat([own[None], every[rivals]]).logsumexp(0) - own)
         return torch.stack(of_moments).mean(), torch.stack(of_sentences).mean()
 
