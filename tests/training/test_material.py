@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cuepoint.features import FeatureMismatch, Fingerprint, gathered, open_features
 from cuepoint.features.store import write_store
 from cuepoint.formats.opened import FormatError
+from cuepoint.models import config_of, new_model
 from cuepoint.models.inputs import Inputs
 from cuepoint.models.protocol import Batch
 from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
@@ -344,6 +345,25 @@ def test_videos_of_which_nothing_is_read_are_counted_and_silent(place: Path) -> 
         "c",
         "d",
     ]
+
+
+def test_a_stream_that_no_video_has_is_zeros_and_counted(place: Path) -> None:
+    write_hdf5(place / "words.h5", {"of another corpus": np.ones((3, 2))})
+    both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",))
+    with Material.open(DATA, both, place) as material:
+        lessons = material.split("train")
+        batch = lessons.batch(np.arange(len(lessons)))
+        found = counts(material)
+    assert found["videos have nothing in stream 'words' (zeros)"] == len(lessons.videos) == len(VIDEOS)
+    assert batch.videos.streams["words"].shape[2] == 2
+    assert not batch.videos.streams["words"].any() and batch.videos.streams["video"].any()
+    config = config_of(
+        "xml", {"streams": {"video": 6, "words": 2}, "query_width": 5, "hidden": 8, "heads": 2}
+    )
+    losses = new_model("xml", config).loss(batch)
+    assert all(loss.isfinite() for loss in losses.values())
+    alone = replace(FEATURES, streams={"words": "words.h5"}, optional=("words",))
+    refused(place, "video 'a' of train is in none of the feature files .and 4 more", features=alone)
 
 
 def test_queries_without_words_are_counted(place: Path) -> None:

@@ -50,7 +50,10 @@ class Negatives(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent."""
+    """Rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent.
+
+    All may be: what is told of an absent one stands behind those that are there, where -1 looks.
+    """
 
     gathered: Gathered
     numbers: Indices
@@ -58,14 +61,12 @@ class Placed:
     @property
     def lengths(self) -> Indices:
         """Rows of each item; 0 of those that are absent."""
-        found = self.gathered.lengths[np.maximum(self.numbers, 0)]
-        return np.where(self.numbers < 0, 0, found)
+        return np.append(self.gathered.lengths, 0)[self.numbers]
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
         """Whether an item has no value but 0, or is absent."""
-        found: NDArray[np.bool_] = self.gathered.is_zero[np.maximum(self.numbers, 0)]
-        return found | (self.numbers < 0)
+        return np.append(self.gathered.is_zero, True)[self.numbers]
 
     def rows(self, item: int) -> Rows | None:
         """(T, D) rows of an item of the split."""
