@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import fields
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.cli import calibrate, explain, run
+from cuepoint.cli import calibrate, evaluate, explain, run
 from cuepoint.formats.opened import FormatError
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
@@ -179,6 +180,20 @@ def test_who_answered_is_told(ran: Called, place: Path, tmp_path: Path, capsys: 
     ):
         ran(*options, "--json")
         assert json.loads(capsys.readouterr().out)["system"] == who
+
+
+def test_the_command_to_go_on_with_measures_what_was_written(ran: Called, place: Path, capsys: Any) -> None:
+    """A file of moments in given videos does not say that it is one."""
+    for task, metrics in (("svmr", {"SVMR R@1,IoU=0.5", "SVMR R@1,IoU=0.7"}), ("vr", {"VR R@1"})):
+        ran("--checkpoint", place / "prem", "--task", task, "--json")
+        _, verb, *options = shlex.split(json.loads(capsys.readouterr().out)["evaluate"])
+        parser = argparse.ArgumentParser()
+        evaluate.add_parser(parser.add_subparsers())
+        told = parser.parse_args([verb, *options, "--json"])
+        assert told.run(told) == 0
+        found = json.loads(capsys.readouterr().out)["metrics"]
+        assert metrics <= set(found)
+        assert {name.split()[0] for name in found} == {task.upper()}
 
 
 def test_a_staged_run_ranks_as_many_videos_as_its_retriever_does(

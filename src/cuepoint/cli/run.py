@@ -203,7 +203,6 @@ def _answers(
     from cuepoint.ranking import Ranker
     from cuepoint.ranking.pooled_split import PooledSplit
     from cuepoint.ranking.split import SplitRun
-    from cuepoint.ranking.video_run import VideoRun
 
     _, system = pair
     retriever, retrieval = _retriever(files, options, display, how, pair)
@@ -217,8 +216,15 @@ def _answers(
         video_weight=options.video_weight,
     )
     tasks = _tasks(options, ranker, pools=bool(split.annotations.pools))
-    by = retriever.name if isinstance(retriever, VideoRun) else retriever and retriever.trained.system
+    by = None if retriever is None else _name_of(retriever)
     return SplitRun(ranker, split, tasks, retrieval, display.counted("queries")), by
+
+
+def _name_of(retriever: Ranker | VideoRun) -> str:
+    """The name of a system, or of a file of lists."""
+    from cuepoint.ranking import Ranker
+
+    return retriever.trained.system if isinstance(retriever, Ranker) else retriever.name
 
 
 def _answers_by_segments(
@@ -385,7 +391,7 @@ def _told(
     options: argparse.Namespace, experiment: Experiment, answers: SplitRun[Any], name: str
 ) -> dict[str, Any]:
     """What was done, for people and programs."""
-    from cuepoint.evaluation.protocols import protocol_for
+    from cuepoint.evaluation.protocols import find_protocol, protocol_for
 
     split, ranker = answers.split, answers.ranker
     data = experiment.data
@@ -394,6 +400,9 @@ def _told(
     if options.pools:
         truth, protocol = Path(options.pools), protocol_for(split.annotations).name
     evaluate = ["cuepoint", "evaluate", protocol, "--truth", str(truth), "--run", options.out]
+    if answers.tasks == ("SVMR",):  # nothing else is to be read from moments of given videos
+        within = [name for name in find_protocol(protocol).metrics if name.startswith("SVMR R@1,")]
+        evaluate += [part for name in within for part in ("--metric", name)]
     return {
         "out": options.out,
         "format": name,
