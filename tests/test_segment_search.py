@@ -32,6 +32,7 @@ from cuepoint.models.protocol import (
     max_over_keys,
 )
 from cuepoint.models.trained import Trained
+from cuepoint.nearest_keys import nearest_segments
 from cuepoint.ranking.refining import SegmentRanker
 from cuepoint.ranking.retrieve import score_corpus
 from cuepoint.ranking.segments import SegmentSettings
@@ -167,6 +168,24 @@ def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
     found = corpus.search(QUERY, 10, model=trained, segments=4)
     assert scored == [25]
     assert answers(found) == [one[1:] for one in expected]
+
+
+def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
+    corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_search, "SCORED_SEGMENTS", 5)
+    expected = corpus.search(QUERY, 5, model=run, segments=4)
+    last = max(record.video_id for record in corpus.records())
+
+    def odd(*asked: Any) -> tuple[list[str], NDArray[np.int64]]:
+        names, numbers = nearest_segments(*asked)
+        first = min(record.video_id for record in corpus.records())
+        return [*names, "gone", first, last], np.append(numbers, [0, 1000, 1000])
+
+    monkeypatch.setattr(segment_search, "nearest_segments", odd)
+    assert answers(corpus.search(QUERY, 5, model=run, segments=4)) == answers(expected)
+    monkeypatch.setattr(segment_search, "nearest_segments", lambda *asked: (["gone"], np.zeros(1, np.int64)))
+    assert corpus.search(QUERY, 5, model=run, segments=4).answer == "no_match"
 
 
 def test_only_videos_that_are_allowed_are_looked_into(
@@ -392,15 +411,17 @@ def test_what_was_said_before_a_video_changed_is_not_found_again(
     """Rows that are remembered of a video are those of its present state."""
     corpus = Corpus(shutil.copytree(indexed / "my.corpus", tmp_path / "my.corpus"), encoders=[Letters()])
     trained = matcher()
-    best = corpus.search("violin is painted red", 1, model=trained, segments=4).moments[0]
+    best = corpus.search("the violin 3 is painted red", 1, model=trained, segments=4).moments[0]
     assert "violin" in best.text
     path = folder / "talk_003.vtt"
     path.write_text(path.read_text().replace("violin", "harbour"))
     corpus.add(folder, processes=1)
-    found = corpus.search("violin is painted red", 20, model=trained, segments=4)
+    found = corpus.search("the violin 3 is painted red", 20, model=trained, segments=4)
     assert not any("violin" in one.text for one in found.moments)
     fresh = Corpus(corpus.location, encoders=[Letters()])
-    assert answers(found) == answers(fresh.search("violin is painted red", 20, model=trained, segments=4))
+    assert answers(found) == answers(
+        fresh.search("the violin 3 is painted red", 20, model=trained, segments=4)
+    )
     assert found.moments[0].score < best.score
 
 

@@ -110,8 +110,11 @@ class SegmentSearch:
         if few is not None:
             return _Segments(footage, every, np.arange(len(every)))
         place = {video.video_id: at for at, video in enumerate(kept)}
-        begins = np.searchsorted(every.video, [place.get(name, -1) for name in names])
-        return _Segments(footage, every, np.sort(begins + number))
+        video = np.array([place.get(name, len(kept)) for name in names], np.int64)
+        borders = np.searchsorted(every.video, np.arange(len(kept) + 2))
+        found = borders[video] + number
+        # What another program takes out or writes anew in this moment is not what the keys were of.
+        return _Segments(footage, every, np.unique(found[found < borders[video + 1]]))
 
     def _few(self, keys: Keys, allowed: Sequence[str] | None) -> list[KeptVideo] | None:
         """The videos allowed, where all of their segments can be scored; else None."""
