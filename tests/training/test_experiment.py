@@ -81,6 +81,13 @@ def test_a_variant_changes_what_it_says_and_nothing_else() -> None:
 CELLS_AND_TEXT = {"clips_per_cell", "text_encoder"}
 
 
+@pytest.mark.parametrize("system", ["xml", "reloclnet"])
+def test_video_rows_of_tvr_stay_as_they_are_released_and_subtitles_do_not(system: str) -> None:
+    """Their two parts are of unit length each; the released trainings leave them so."""
+    features = load_experiment(ROOT / "experiments" / "tvr" / f"{system}.toml").features
+    assert {name: features.normalises(name) for name in features.streams} == {"video": False, "sub": True}
+
+
 def written(tmp_path: Path, text: str, name: str = "a.toml") -> Path:
     path = tmp_path / name
     path.write_text(text)
@@ -119,6 +126,12 @@ SMALL = '[model]\nsystem = "xml"\n'
         ("[model]\nhidden = 4", r"\[model\] system is missing; there are: .*reloclnet"),
         ("model = 3", r"\[model\] is 3; accepted: a table"),
         (SMALL + "[features]\nstreams = 3", r"\[features\] streams is 3; accepted: a table"),
+        (
+            SMALL + "[features]\nnormalise = 3",
+            r"\[features\] normalise is 3; accepted: true or false, or a list, each text",
+        ),
+        (SMALL + '[features]\nnormalise = ["sub", 3]', r"\[features\] normalise\[1\] is 3; accepted: text"),
+        (SMALL + '[features]\nnormalise = ["sub"]', r"normalise names the stream 'sub'; there are none"),
         (SMALL + "[features]\nstreams = { a = 3 }", r"\[features\] streams\.a is 3; accepted: text"),
         (SMALL + '[decoding]\nends = "open"', r"\[decoding\] ends is 'open'; accepted: 'inclusive'"),
         ('as_released = "yes"\n' + SMALL, r"as_released is 'yes'; accepted: true or false"),

@@ -366,6 +366,19 @@ def test_a_stream_that_no_video_has_is_zeros_and_counted(place: Path) -> None:
     refused(place, "video 'a' of train is in none of the feature files .and 4 more", features=alone)
 
 
+def test_rows_of_the_named_streams_alone_are_brought_to_unit_length(place: Path) -> None:
+    write_hdf5(place / "words.h5", {name: 3 * rows[:, :2] for name, rows in video_rows().items()})
+    both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"})
+    for normalise, unit in ((True, {"video", "words"}), (False, set()), (("words",), {"words"})):
+        with Material.open(DATA, replace(both, normalise=normalise), place) as material:
+            videos = material.split("train").video_batch([1])
+            told = material.inputs.streams
+        assert {name for name, one in told.items() if one.normalise} == unit
+        for name, rows in videos.streams.items():
+            lengths = rows[0].norm(dim=1)
+            assert torch.allclose(lengths, torch.ones(()), atol=1e-4) == (name in unit)
+
+
 def test_queries_without_words_are_counted(place: Path) -> None:
     write_annotations(place / "train.jsonl")
     lines = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]

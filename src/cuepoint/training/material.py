@@ -90,7 +90,8 @@ class FeatureSettings:
     folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
     train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
     `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
-    memory; larger files are read as they are needed. `cache` is a folder for copies that open at once, none
+    memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all
+    streams, of none, or of the ones it names. `cache` is a folder for copies that open at once, none
     where it is empty. The rest is as in `models.inputs.Inputs`.
     """
 
@@ -103,7 +104,7 @@ class FeatureSettings:
     long_videos: LongVideos = "pool"
     tef: bool = False
     clips_per_cell: int = 1
-    normalise: bool = True
+    normalise: bool | tuple[str, ...] = True
     normalise_query: bool = True
     memory_mb: int = 4096
     cache: str = ""
@@ -116,11 +117,17 @@ class FeatureSettings:
         for name in ("max_clips", "max_tokens", "clips_per_cell"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; accepted: a whole number, 1 or more")
-        strange = sorted(set(self.optional) - set(self.streams))
-        if strange:
-            raise UsageError(
-                f"optional names the stream {strange[0]!r}; there are {', '.join(self.streams) or 'none'}"
-            )
+        some = () if isinstance(self.normalise, bool) else self.normalise
+        named = {"optional": self.optional, "normalise": some}
+        for setting, names in named.items():
+            strange = sorted(set(names) - set(self.streams))
+            if strange:
+                there = ", ".join(self.streams) or "none"
+                raise UsageError(f"{setting} names the stream {strange[0]!r}; there are {there}")
+
+    def normalises(self, stream: str) -> bool:
+        """Whether rows of a stream are brought to unit length."""
+        return self.normalise if isinstance(self.normalise, bool) else stream in self.normalise
 
 
 class Material:
@@ -354,7 +361,7 @@ def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
         query=StreamInput(1, False)
         if tokenizer
         else checks.stream_input(firsts[QUERY], features.normalise_query),
-        streams={name: checks.stream_input(one, features.normalise) for name, one in streams.items()},
+        streams={name: checks.stream_input(one, features.normalises(name)) for name, one in streams.items()},
         clip_seconds=checks.one_clip_length(features.clip_seconds, files),
         max_clips=features.max_clips,
         max_tokens=features.max_tokens,

@@ -132,7 +132,11 @@ def _by_rate(model: nn.Module, group: dict[str, Any], rates: Mapping[str, float]
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups of parameters: those that decay, and biases and layer normalisation, which do not."""
+    """Two groups of parameters: those that decay, and biases and layer normalisation, which do not.
+
+    The released programs know layer normalisation by name, and miss that of their cross-attention
+    ("cross_layernorm"), whose weight decays there.
+    """
     exempt = {
         id(parameter)
         for module in model.modules()

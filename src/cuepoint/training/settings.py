@@ -96,7 +96,13 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
             continue
     if types.NoneType in kinds and rest[-1] in _NAMES:
         return _plain(value, rest[-1], where, ', or "none"')
-    return fitted(value, rest[-1], where)
+    try:
+        return fitted(value, rest[-1], where)
+    except UsageError:
+        if len(rest) == 1 or isinstance(value, list | tuple | Mapping):
+            raise
+    accepted = ", or ".join(_NAMES.get(kind, _described(kind)) for kind in rest)
+    raise UsageError(f"{where} is {value!r}; accepted: {accepted}")
 
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
