@@ -487,6 +487,17 @@ def test_confidence_is_told_only_where_it_was_measured(
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def test_queries_that_are_cut_are_counted(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    assert ran(tmp_path / "before.jsonl")["odd_data"] == {}
+    with h5py.File(features / "query.h5", "r+") as tokens:
+        del tokens["3"]
+        tokens["3"] = np.ones((400, 4), np.float32)
+    told = ran(tmp_path / "run.jsonl")["odd_data"]
+    assert [times for what, times in told.items() if "quer" in what and "cut" in what] == [1]
+
+
 def test_videos_of_which_nothing_is_read_are_not_found_and_told(
     ran: Any, features: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

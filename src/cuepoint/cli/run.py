@@ -170,7 +170,8 @@ def run(options: argparse.Namespace) -> int:
             source = _confident(options, answers, name)
         formats.write_run(source, options.out, name, split.annotations)
         told = _told(options, system.experiment, answers, name)
-        told |= {"system": _who(answers, by), "retriever": chooser}
+        odd = {what: times for what, times in system.split.summary.counts.items() if times}
+        told |= {"system": _who(answers, by), "retriever": chooser, "odd_data": odd}
     _show(options, told)
     return 0
 
@@ -432,6 +433,7 @@ def _show(options: argparse.Namespace, told: dict[str, Any]) -> None:
     )
     out.print(for_terminal(line), markup=False, soft_wrap=True)
     notes = [f"{options.pools}: {what}: {times:,}" for what, times in told["odd_judgements"].items()]
+    notes += [f"{what}: {times:,}" for what, times in told["odd_data"].items()]
     if told["videos_not_found"]:
         unfound = told["videos_not_found"]
         notes.insert(0, f"videos of which nothing is read, and which are not found: {unfound:,}")
