@@ -24,18 +24,18 @@ import numpy as np
 from benchmarks.machine import describe_machine, percentiles
 from numpy.typing import NDArray
 
-from cuepoint import trained_search
 from cuepoint.index.even_grid import videos_on_grid
 from cuepoint.index.keys import open_keys
 from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
-from cuepoint.loaded_model import load_model
-from cuepoint.model_keys import unpacked
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
 from cuepoint.search import Searcher
-from cuepoint.trained_moments import CandidateRanking
-from cuepoint.trained_search import TrainedSearch
+from cuepoint.trained import search as trained_search
+from cuepoint.trained.keys import unpacked
+from cuepoint.trained.loaded import load_model
+from cuepoint.trained.moments import CandidateRanking
+from cuepoint.trained.search import TrainedSearch
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000

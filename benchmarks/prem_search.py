@@ -32,18 +32,18 @@ import torch
 from benchmarks.machine import describe_machine, percentiles
 from numpy.typing import NDArray
 
-from cuepoint import trained_search
 from cuepoint.index.keys import Keys, known_systems
 from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
-from cuepoint.loaded_model import load_model
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.trained import Trained
 from cuepoint.search import Searcher
-from cuepoint.trained_moments import CandidateRanking, MomentEvidence
-from cuepoint.trained_search import TrainedSearch
+from cuepoint.trained import search as trained_search
+from cuepoint.trained.loaded import load_model
+from cuepoint.trained.moments import CandidateRanking, MomentEvidence
+from cuepoint.trained.search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}

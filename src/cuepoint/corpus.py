@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
     from cuepoint.index.progress import Progress, Summary
-    from cuepoint.loaded_model import LoadedModel
     from cuepoint.models.trained import Trained
     from cuepoint.own_features import Exported
     from cuepoint.search import Searcher, SearchResult
-    from cuepoint.segment_search import SegmentSearch
     from cuepoint.shown import Line, Shown, Stats
-    from cuepoint.trained_search import TrainedSearch
+    from cuepoint.trained.loaded import LoadedModel
+    from cuepoint.trained.search import TrainedSearch
+    from cuepoint.trained.segment_search import SegmentSearch
     from cuepoint.why import Why
 
 _MOST_PROCESSES = 8
@@ -443,7 +443,7 @@ class Corpus:
         retriever: str | os.PathLike[str] | Trained | None = None,
     ) -> TrainedSearch:
         """A trained system on this corpus; opened again where its files or the streams have changed."""
-        from cuepoint.trained_search import open_search
+        from cuepoint.trained.search import open_search
 
         loaded, name = self._loaded(model, retriever)
         state = (loaded, self._store.streams)
@@ -470,7 +470,7 @@ class Corpus:
         seconds: float,
     ) -> SegmentSearch:
         """The same, for a search by segments of so many seconds."""
-        from cuepoint.segment_search import open_segment_search
+        from cuepoint.trained.segment_search import open_segment_search
 
         loaded, name = self._loaded(model, retriever)
         state, name = (loaded, self._store.streams), f"{name}\0{float(seconds)}"
@@ -486,7 +486,7 @@ class Corpus:
         retriever: str | os.PathLike[str] | Trained | None,
     ) -> tuple[LoadedModel, str]:
         """A trained system, with the one that chooses for it, and what tells the pair from others."""
-        from cuepoint.loaded_model import load_model
+        from cuepoint.trained.loaded import load_model
 
         given, name = _named(model)
         chooser, chooser_name = (None, "") if retriever is None else _named(retriever)

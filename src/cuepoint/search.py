@@ -64,7 +64,7 @@ class Found:
 
 
 class Finder(Protocol):
-    """Another way to find moments than the streams' own: a trained system (`trained_search.py`)."""
+    """Another way to find moments than the streams' own: a trained system (`trained/search.py`)."""
 
     @property
     def name(self) -> str:

@@ -487,9 +487,7 @@ def test_confidence_is_told_only_where_it_was_measured(
     assert not (tmp_path / "a.jsonl").exists()
 
 
-def test_queries_that_are_cut_are_counted(
-    ran: Any, features: Path, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_queries_that_are_cut_are_counted(ran: Any, features: Path, checkpoint: Path, tmp_path: Path) -> None:
     assert ran(tmp_path / "before.jsonl")["odd_data"] == {}
     with h5py.File(features / "query.h5", "r+") as tokens:
         del tokens["3"]

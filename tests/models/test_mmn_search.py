@@ -79,21 +79,19 @@ def test_the_answers_are_those_of_plain_loops(corpus: Corpus, trained: Trained) 
 
 def test_keys_are_the_cells_of_the_map(corpus: Corpus, trained: Trained) -> None:
     corpus.encode(trained)
-    finder = corpus._finder(trained)
-    assert finder._keys is not None
-    assert dict(finder._keys.info.streams) == {"moments": 8}
+    keys = corpus._finder(trained)._kept.prepare()
+    assert dict(keys.info.streams) == {"moments": 8}
     cells = 8 + 7 + 6 + 5 + 2 + 1
-    assert finder._keys.count() == 9
-    assert sum(len(one.packed) > 0 for one in finder._keys.encodings()) == 9
+    assert keys.count() == 9
+    assert sum(len(one.packed) > 0 for one in keys.encodings()) == 9
     encoding = trained.model.encode_videos(trained.inputs.clips([grid_of(corpus)[0].streams]))
     assert encoding.keys["moments"].shape == (1, cells, 8)
 
 
 def test_a_key_of_many_lengths_stands_for_the_whole_video(corpus: Corpus, trained: Trained) -> None:
     corpus.encode(trained)
-    finder = corpus._finder(trained)
-    assert finder._keys is not None
-    hits = finder._keys.nearest("moments", np.ones(8, np.float32), 5)
+    keys = corpus._finder(trained)._kept.prepare()
+    hits = keys.nearest("moments", np.ones(8, np.float32), 5)
     durations = {record.video_id: record.duration for record in corpus._store.videos()}
     assert hits.start.tolist() == [0.0] * 5
     assert hits.end.tolist() == [durations[name] for name in hits.video_ids]

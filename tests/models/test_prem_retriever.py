@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cuepoint import Corpus, trained_search
+from cuepoint import Corpus
 from cuepoint.features import open_features
 from cuepoint.models.prem_retriever import Config, Model
 from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from cuepoint.trained import search as trained_search
 from cuepoint.types import UsageError
 
 from ..small_systems import Letters, small_system, write_talk

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint import nearest_keys
 from cuepoint.index.records import ClipHits
-from cuepoint.nearest_keys import nearest_segments
+from cuepoint.trained import nearest as nearest_keys
+from cuepoint.trained.nearest import nearest_segments
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 A video is encoded alone or with others of exactly its length, so that nothing of it is padding. Encodings
 are kept as safetensors of half-precision numbers (full precision where a number is too large for that). Of
-videos in segments (`segment_keys.py`) keys alone are kept.
+videos in segments (`segments.py`) keys alone are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cuepoint.index.store import Store
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.protocol import VideoEncoding, joined
 from cuepoint.ranking.corpus import device_of, evaluating
-from cuepoint.segment_keys import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
+from cuepoint.trained.segments import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus, trained_search
+from cuepoint import Corpus
 from cuepoint.confidence import Thresholds
 from cuepoint.formats.opened import FormatError
 from cuepoint.index.even_grid import videos_on_grid
@@ -20,21 +20,22 @@ from cuepoint.index.keys import Keys, known_systems, remove_keys
 from cuepoint.index.lock import CorpusBusy
 from cuepoint.index.records import EncoderMismatch
 from cuepoint.index.store import Store
-from cuepoint.model_keys import held_against, unpacked
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.models.trained import Trained
-from cuepoint.nearest_keys import nearest_videos
 from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.search import SearchResult
+from cuepoint.trained import search as trained_search
+from cuepoint.trained.keys import held_against, unpacked
+from cuepoint.trained.nearest import nearest_videos
 from cuepoint.types import UsageError
 
-from .small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
+from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
-SILENT = Path(__file__).parents[1] / "samples" / "videos" / "flower.webm"
+SILENT = Path(__file__).parents[2] / "samples" / "videos" / "flower.webm"
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +243,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
 ) -> None:
     expected = spans_of(corpus.search(QUERY, 20, model=small_xml()))
     twin = Corpus(corpus.location, encoders=[Letters()])
-    monkeypatch.setattr("cuepoint.model_keys._VIDEOS_AT_A_TIME", 3)
+    monkeypatch.setattr("cuepoint.trained.keys._VIDEOS_AT_A_TIME", 3)
     left, write = [writes], Store.replace_in_side
 
     def dies(self: Store, *arguments: Any) -> None:

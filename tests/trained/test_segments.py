@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import segment_keys
 from cuepoint.index.even_grid import GridVideo
 from cuepoint.index.keys import KeptVideo, mark_of
 from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
 from cuepoint.index.store import Store
-from cuepoint.segment_keys import (
+from cuepoint.trained import segments as segment_keys
+from cuepoint.trained.segments import (
     StoredFootage,
     StoredRows,
     check_count,
@@ -26,7 +26,7 @@ from cuepoint.segment_keys import (
 )
 from cuepoint.types import UsageError
 
-from .small_systems import WIDTH, inputs, small_system
+from ..small_systems import WIDTH, inputs, small_system
 
 LENGTHS = (19.0, 4.0, 31.0, 2.0)
 

@@ -1,7 +1,7 @@
 """Searching long videos by segments: nearest keys -> segments -> proposals -> moments in these.
 
 A system with places for 100 clips reads an hour as 100 clips of 36 seconds. Here videos are cut into segments
-of a few seconds, and the index keeps a retriever's keys of each (`segment_keys.py`). The nearest keys of a
+of a few seconds, and the index keeps a retriever's keys of each (`segments.py`). The nearest keys of a
 query tell the segments that are scored exactly; the best of these are joined to proposals, and the localizer
 looks into each with some seconds on both sides (`ranking/segments.py`, `ranking/refining.py`: the answers are
 those of `cuepoint run --segments` on the exported features). What is looked into depends on the query and is
@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 from cuepoint.index.keys import KeptVideo, Keys
 from cuepoint.index.store import Store
-from cuepoint.kept_system import WAIT_SECONDS, KeptSystem, query_encoder
-from cuepoint.loaded_model import LoadedModel
-from cuepoint.model_keys import Progress
 from cuepoint.models.protocol import QueryEncoding
-from cuepoint.nearest_keys import nearest_segments
 from cuepoint.ranking.localize import can_localize
 from cuepoint.ranking.refining import Moments, chosen, refined
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
 from cuepoint.ranking.segments import Proposals, SegmentSettings, Windows, joined_segments
 from cuepoint.search import Found, Searcher
-from cuepoint.segment_keys import StoredFootage, StoredRows, segment_clips
-from cuepoint.trained_moments import NMS, MomentEvidence, Place, Witness
+from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, query_encoder
+from cuepoint.trained.keys import Progress
+from cuepoint.trained.loaded import LoadedModel
+from cuepoint.trained.moments import NMS, MomentEvidence, Place, Witness
+from cuepoint.trained.nearest import nearest_segments
+from cuepoint.trained.segments import StoredFootage, StoredRows, segment_clips
 from cuepoint.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from cuepoint.index.keys import Keys, open_keys, system_of
 from cuepoint.index.lock import CorpusBusy
 from cuepoint.index.records import EncoderMismatch
 from cuepoint.index.store import Store
-from cuepoint.loaded_model import LoadedModel
-from cuepoint.model_keys import Progress, bring_up_to_date, check_fit, held_against, stale_videos
 from cuepoint.models.protocol import QueryEncoding
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.corpus import device_of, evaluating
+from cuepoint.trained.keys import Progress, bring_up_to_date, check_fit, held_against, stale_videos
+from cuepoint.trained.loaded import LoadedModel
 
 if TYPE_CHECKING:
     from cuepoint.shelf import Shelf

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cuepoint import Corpus, segment_search
+from cuepoint import Corpus
 from cuepoint.features import open_features
 from cuepoint.formats.columns import Task
 from cuepoint.index.keys import Keys, known_systems, system_of
@@ -32,19 +32,20 @@ from cuepoint.models.protocol import (
     max_over_keys,
 )
 from cuepoint.models.trained import Trained
-from cuepoint.nearest_keys import nearest_segments
 from cuepoint.ranking.refining import SegmentRanker
 from cuepoint.ranking.retrieve import score_corpus
 from cuepoint.ranking.segments import SegmentSettings
 from cuepoint.search import SearchResult
+from cuepoint.trained import segment_search
+from cuepoint.trained.nearest import nearest_segments
 from cuepoint.types import UsageError, Video
 
-from .small_pairs import save_pair, small_localizer, small_retriever
-from .small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
-from .test_trained_search import calibrate
+from ..small_pairs import save_pair, small_localizer, small_retriever
+from ..small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
+from .test_search import calibrate
 
 QUERY = "the penguin moves to the north"
-SILENT = Path(__file__).parents[1] / "samples" / "videos" / "flower.webm"
+SILENT = Path(__file__).parents[2] / "samples" / "videos" / "flower.webm"
 
 
 @pytest.fixture(scope="module")
@@ -516,7 +517,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
 def test_more_segments_than_an_index_should_hold_are_refused(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuepoint.segment_keys.MOST_SEGMENTS", 50)
+    monkeypatch.setattr("cuepoint.trained.segments.MOST_SEGMENTS", 50)
     with pytest.raises(UsageError, match=r"segments of 4 s would be \d+ in the 0 hours of .* give \d+ s or"):
         corpus.search(QUERY, model=run, segments=4)
     assert not known_systems(corpus._store)

@@ -1,8 +1,8 @@
 """Searching a corpus with a trained system: tokens -> search vectors -> nearest keys -> candidate videos ->
 their exact scores -> spans -> moments.
 
-What the system keeps of each video lies in the index (`model_keys.py`, `index/keys.py`). It is made on first
-use and brought up to date whenever the list of videos has changed (`kept_system.py`). A system without keys
+What the system keeps of each video lies in the index (`keys.py`, `index/keys.py`). It is made on first
+use and brought up to date whenever the list of videos has changed (`kept.py`). A system without keys
 gets its candidates from the search that needs no training. Long videos may be searched by segments instead
 (`segment_search.py`).
 
@@ -29,20 +29,20 @@ from cuepoint.explanation.asking import borders, heard, pieces_of
 from cuepoint.index.keys import KeptVideo, Keys
 from cuepoint.index.lock import CorpusBusy
 from cuepoint.index.store import Store
-from cuepoint.kept_system import WAIT_SECONDS, KeptSystem, query_encoder
-from cuepoint.loaded_model import LoadedModel
-from cuepoint.model_keys import Progress, key_seconds, unpacked
 from cuepoint.models import staged
 from cuepoint.models.decoding import best_spans
 from cuepoint.models.protocol import QueryEncoding, VideoEncoding
-from cuepoint.nearest_keys import nearest_videos
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.corpus import CorpusEncoding, device_of, evaluating
 from cuepoint.ranking.localize import can_localize
 from cuepoint.ranking.retrieve import best_videos, score_corpus
 from cuepoint.ranking.trials import Background
 from cuepoint.search import Found, Searcher
-from cuepoint.trained_moments import CandidateRanking, MomentEvidence, Place, Spans, Witness, clips_of
+from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, query_encoder
+from cuepoint.trained.keys import Progress, key_seconds, unpacked
+from cuepoint.trained.loaded import LoadedModel
+from cuepoint.trained.moments import CandidateRanking, MomentEvidence, Place, Spans, Witness, clips_of
+from cuepoint.trained.nearest import nearest_videos
 from cuepoint.types import ScoredMoment, UsageError
 
 if TYPE_CHECKING:

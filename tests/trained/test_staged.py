@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus, trained_search
+from cuepoint import Corpus
 from cuepoint.confidence import Thresholds
 from cuepoint.index.keys import known_systems
 from cuepoint.models.inputs import StreamInput
@@ -22,10 +22,11 @@ from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.retrieve import score_corpus
 from cuepoint.search import SearchResult
+from cuepoint.trained import search as trained_search
 from cuepoint.types import UsageError
 
-from .small_pairs import save_pair, small_localizer, small_retriever
-from .small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml, write_talk
+from ..small_pairs import save_pair, small_localizer, small_retriever
+from ..small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml, write_talk
 
 QUERY = "the penguin moves to the north"
 
