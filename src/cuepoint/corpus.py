@@ -25,9 +25,11 @@ from cuepoint.types import Moment, UsageError, Video
 
 if TYPE_CHECKING:
     from cuepoint.calibration import Report
+    from cuepoint.corpus_run import CorpusRun
     from cuepoint.curves import Curves
     from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
     from cuepoint.explanation import Explanation
+    from cuepoint.formats.columns import Annotations
     from cuepoint.index.build import Encoders
     from cuepoint.index.lock import Holder
     from cuepoint.index.plan import Plan
@@ -329,6 +331,30 @@ class Corpus:
             min_confidence=min_confidence,
             model=finder,
         )
+
+    def answers(
+        self,
+        queries: Annotations,
+        *,
+        show: Callable[[SearchResult], None] = lambda result: None,
+        **how: Any,
+    ) -> CorpusRun:
+        """The answers to many queries as a run, which `cuepoint.evaluate` and `cuepoint.formats` take.
+
+        `how` are the arguments of `search`, which answers each query when the run is read; `show` hears of
+        each answer. Videos are called as `queries` (`formats.queries.read_queries`) call theirs, where these
+        are ids, paths or file names of ours. Raises UsageError where such a name fits several.
+        """
+        from cuepoint.corpus_run import CorpusRun, names_of
+
+        def ask(text: str) -> SearchResult:
+            result = self.search(text, **how)
+            show(result)
+            return result
+
+        self._store.refresh()
+        called = names_of(self._store.videos(), queries.videos, self.location)
+        return CorpusRun(queries.name, queries.queries, ask, called)
 
     def encode(
         self,

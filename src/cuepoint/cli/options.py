@@ -84,23 +84,28 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
+    corpus, how = corpus_and_search(options)
+    return corpus.search(options.query, **how)
+
+
+def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
+    """The corpus of a command that searches, and the arguments of its searches; what is new is encoded."""
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
-    return corpus.search(
-        options.query,
-        k=options.k,
-        within=options.within,
-        streams=options.stream,
-        min_confidence=options.min_confidence,
-        after=options.after,
-        before=options.before,
-        where=options.where,
-        model=model,
-        retriever=retriever,
-        segments=segments,
-    )
+    return corpus, {
+        "k": options.k,
+        "within": options.within,
+        "streams": options.stream,
+        "min_confidence": options.min_confidence,
+        "after": options.after,
+        "before": options.before,
+        "where": options.where,
+        "model": model,
+        "retriever": retriever,
+        "segments": segments,
+    }
 
 
 def add_retriever(add: Callable[..., Any]) -> None:
@@ -149,12 +154,19 @@ def encoded_with(
 @contextlib.contextmanager
 def encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
     """What shows how many videos are encoded; silent where nobody looks."""
+    with counting_bar(f"encoding videos with {for_terminal(model)}") as show:
+        yield show
+
+
+@contextlib.contextmanager
+def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """What shows how much is done, and of how much; silent where nobody looks."""
     if not sys.stderr.isatty():
         yield lambda done, of: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    text = TextColumn(f"encoding videos with {for_terminal(model)}", markup=False)
+    text = TextColumn(what, markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         job = bar.add_task("", total=None)

@@ -1,9 +1,11 @@
-"""`cuepoint search`: a sentence in, ranked moments out."""
+"""`cuepoint search`: a sentence in, ranked moments out; or many sentences, and a run."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.cli.options import (
@@ -12,15 +14,19 @@ from cuepoint.cli.options import (
     add_retriever,
     add_segments,
     console,
+    corpus_and_search,
+    counting_bar,
     for_terminal,
     print_json,
     searched,
     wants_json,
 )
+from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cuepoint.formats.columns import Annotations
     from cuepoint.search import SearchResult
     from cuepoint.types import ScoredMoment
 
@@ -33,7 +39,9 @@ examples:
   cuepoint search "a person opens the door" --corpus my.corpus --model runs/xml
   cuepoint search "a person opens the door" --corpus my.corpus --model runs/prem
   cuepoint search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
-  cuepoint search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4"""
+  cuepoint search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4
+many queries at once, as a run that `evaluate` measures and `run --retriever` takes:
+  cuepoint search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -45,7 +53,16 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("query", metavar="QUERY", help="what to look for, in your own words")
+    parser.add_argument("query", metavar="QUERY", nargs="?", help="what to look for, in your own words")
+    parser.add_argument(
+        "--queries",
+        metavar="FILE",
+        help="in place of QUERY: judgements in any format that `evaluate` reads, our queries.jsonl, or a "
+        "text file (.txt) with a query a line",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"
+    )
     add_corpus(parser)
     parser.add_argument("-k", type=int, default=10, metavar="N", help="at most so many moments (default 10)")
     parser.add_argument(
@@ -79,6 +96,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Search and show; 0 with moments, 1 without."""
+    if options.queries is not None or options.out is not None:
+        return _run_of_queries(options)
+    if options.query is None:
+        raise UsageError("what to look for? Give a QUERY, or many with --queries FILE --out FILE")
     result = searched(options)
     if wants_json(options):
         print_json(result.to_json())
@@ -88,6 +109,56 @@ def run(options: argparse.Namespace) -> int:
     for note in result.notes:
         out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
     return 1 if result.answer == "no_match" else 0
+
+
+def _run_of_queries(options: argparse.Namespace) -> int:
+    """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
+    from cuepoint import formats
+    from cuepoint.formats.queries import read_queries
+
+    if options.query is not None:
+        raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
+    if options.queries is None or options.out is None:
+        raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
+    queries = read_queries(options.queries)
+    corpus, how = corpus_and_search(options)
+    told: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
+    with counting_bar("queries") as show:
+
+        def heard(result: SearchResult) -> None:
+            told[result.answer] += 1
+            notes.update(set(result.notes))
+            show(told.total(), len(queries.queries))
+
+        run = corpus.answers(queries, show=heard, **how)
+        formats.write_run(run, options.out, "jsonl", queries)
+    _tell(options, queries, {"videos_named": len(run.called), "answers": dict(told)}, notes)
+    return 1 if told["no_match"] == len(queries.queries) else 0
+
+
+def _tell(
+    options: argparse.Namespace, queries: Annotations, told: dict[str, Any], notes: Counter[str]
+) -> None:
+    """What was written, and the command to go on with where there are judgements."""
+    from cuepoint.evaluation.protocols import protocol_for
+
+    asked, command = len(queries.queries), None
+    if len(queries.query):
+        measure = ("evaluate", protocol_for(queries).name, "--truth", options.queries, "--run", options.out)
+        command = shlex.join(("cuepoint", *measure))
+    if wants_json(options):
+        print_json({"out": options.out, "queries": asked, **told, "notes": dict(notes), "evaluate": command})
+        return
+    words = {"match": "a match", "unsure": "unsure", "no_match": "no match"}
+    answers = ", ".join(f"{told['answers'].get(one, 0):,} {name}" for one, name in words.items())
+    lines = [f"{options.out}: {asked:,} queries: {answers}"]
+    if queries.videos:
+        named = f"{told['videos_named']:,} of the {len(queries.videos):,} videos"
+        lines.append(f"{named} that {options.queries} names are in {options.corpus}")
+    lines += [f"note ({times:,} queries): {note}" for note, times in notes.items()]
+    for line in [*lines, *([command] if command else [])]:
+        console().print(for_terminal(line), markup=False, soft_wrap=True)
 
 
 # Of an answer that is none, the closest few are still worth a look.

@@ -28,7 +28,7 @@ __all__ = [
     "write_run",
 ]
 
-_NO_FORMAT = {"columns", "conversion", "opened", "protocol"}
+_NO_FORMAT = {"columns", "conversion", "opened", "protocol", "queries"}
 
 
 @cache

@@ -121,6 +121,20 @@ def read_annotations(path: Path) -> Annotations:
     return collector.annotations()
 
 
+def holds_queries(opening: Opening) -> bool:
+    """Whether a file is a queries.jsonl, under whatever name."""
+    keys = first_object(opening).keys()
+    return {"query_id", "text"} <= keys and not keys & {"video_id", "moments"}
+
+
+def read_queries(path: Path) -> Annotations:
+    """The queries of a queries.jsonl without the judgements; lines that come again as `read_annotations`."""
+    collector, read = Collector(str(path)), _Once("text", "").reading(_read_query)
+    for record in records_of(path):
+        read(collector, record)
+    return collector.annotations()
+
+
 def _read_video(collector: Collector, record: Record) -> None:
     duration = record.number("duration", 0) if record.has("duration") else None
     collector.add_video(record.id("video_id"), duration, **_others(record, "video_id", "duration"))
