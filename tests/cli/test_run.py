@@ -487,6 +487,20 @@ def test_confidence_is_told_only_where_it_was_measured(
     assert not (tmp_path / "a.jsonl").exists()
 
 
+@pytest.mark.parametrize("option", ["", "--retriever"])
+def test_what_is_read_is_never_written_over(
+    features: Path, checkpoint: Path, tmp_path: Path, option: str
+) -> None:
+    lists = tmp_path / "lists.jsonl"
+    called(features, checkpoint, "--out", str(lists), "--task", "vr")
+    target = lists if option else features / "test.jsonl"
+    before = target.read_bytes()
+    chosen = [option, str(lists)] if option else []
+    with pytest.raises(CuepointError, match="is read here and would be overwritten"):
+        called(features, checkpoint, "--out", str(target), *chosen)
+    assert target.read_bytes() == before
+
+
 def test_queries_that_are_cut_are_counted(ran: Any, features: Path, checkpoint: Path, tmp_path: Path) -> None:
     assert ran(tmp_path / "before.jsonl")["odd_data"] == {}
     with h5py.File(features / "query.h5", "r+") as tokens:

@@ -65,6 +65,15 @@ def test_a_text_file_will_do_and_none_with_an_answer_is_1(cuepoint: Cuepoint, tm
     assert list(lines_of(out)) == ["1"]
 
 
+def test_a_file_of_queries_is_never_written_over(cuepoint: Cuepoint, truth: Path) -> None:
+    before = (truth / "queries.jsonl").read_text()
+    for read in (truth, truth / "queries.jsonl"):
+        done = cuepoint("search", "--queries", str(read), "--out", str(truth / "queries.jsonl"))
+        assert done.code == 2
+        assert "queries.jsonl" in done.err
+    assert (truth / "queries.jsonl").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -162,6 +162,7 @@ def run(options: argparse.Namespace) -> int:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
+        _keep_what_is_read(options, system.experiment)
         split = _asked(options, system.split)
         answered = _answers if options.segments is None else _answers_by_segments
         answers, by = answered(files, options, display, how, (None if alone else chooser, system), split)
@@ -174,6 +175,21 @@ def run(options: argparse.Namespace) -> int:
         told |= {"system": _who(answers, by), "retriever": chooser, "odd_data": odd}
     _show(options, told)
     return 0
+
+
+def _keep_what_is_read(options: argparse.Namespace, experiment: Experiment) -> None:
+    """Raise FormatError where the run would be written over judgements or lists that are read."""
+    from cuepoint.formats.jsonl import files_of
+    from cuepoint.formats.opened import refuse_overwriting
+
+    named = [_truth(options, experiment), *(Path(one) for one in (options.pools, options.retriever) if one)]
+    read = [one for one in named if one.is_file() or (one / "qrels.jsonl").exists()]
+    refuse_overwriting(Path(options.out), *(file for one in read for file in files_of(one)))
+
+
+def _truth(options: argparse.Namespace, experiment: Experiment) -> Path:
+    """The annotations of the split."""
+    return Path(experiment.data.folder or options.features) / str(getattr(experiment.data, options.split))
 
 
 def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
@@ -395,8 +411,7 @@ def _told(
     from cuepoint.evaluation.protocols import find_protocol, protocol_for
 
     split, ranker = answers.split, answers.ranker
-    data = experiment.data
-    truth = Path(data.folder or options.features) / str(getattr(data, options.split))
+    truth = _truth(options, experiment)
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
     if options.pools:
         truth, protocol = Path(options.pools), protocol_for(split.annotations).name

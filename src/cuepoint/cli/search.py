@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.cli.options import (
@@ -114,6 +115,8 @@ def run(options: argparse.Namespace) -> int:
 def _run_of_queries(options: argparse.Namespace) -> int:
     """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
     from cuepoint import formats
+    from cuepoint.formats.jsonl import files_of
+    from cuepoint.formats.opened import refuse_overwriting
     from cuepoint.formats.queries import read_queries
 
     if options.query is not None:
@@ -121,6 +124,7 @@ def _run_of_queries(options: argparse.Namespace) -> int:
     if options.queries is None or options.out is None:
         raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
     queries = read_queries(options.queries)
+    refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
     corpus, how = corpus_and_search(options)
     told: Counter[str] = Counter()
     notes: Counter[str] = Counter()
