@@ -17,12 +17,13 @@ import torch
 from safetensors.torch import load_file
 
 from cuepoint.models.trained import Trained
-from cuepoint.training import loop, run_folder
+from cuepoint.training import run_folder
 from cuepoint.training.experiment import load_experiment
 from cuepoint.training.loop import TrainingFault
 from cuepoint.training.machine import open_machine
 from cuepoint.training.outcome import Outcome
 from cuepoint.training.start import start, start_seeds
+from cuepoint.training.validation import validate
 from cuepoint.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after, dying_at
@@ -89,8 +90,9 @@ def test_the_best_weights_are_kept_and_not_the_last(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([0.1, 0.5, 0.2, 0.5])
-    whole = loop.validate
-    monkeypatch.setattr(loop, "validate", lambda *some: replace(whole(*some), score=next(scores)))
+    monkeypatch.setattr(
+        "cuepoint.training.loop.validate", lambda *some: replace(validate(*some), score=next(scores))
+    )
     begun(tiny, tmp_path / "long", "training.epochs=4", "training.schedule=constant")
     lines = curves(tmp_path / "long")
     best = lines[1]
