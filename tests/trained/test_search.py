@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,55 +25,21 @@ from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from cuepoint.models.trained import Trained
 from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
-from cuepoint.search import SearchResult
 from cuepoint.trained import search as trained_search
 from cuepoint.trained.keys import held_against, unpacked
 from cuepoint.trained.nearest import nearest_videos
 from cuepoint.types import UsageError
 
 from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
+from .found_moments import distinct, spans_of
 
 QUERY = "the penguin moves to the north"
 SILENT = Path(__file__).parents[2] / "samples" / "videos" / "flower.webm"
 
 
-@pytest.fixture(scope="module")
-def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nine transcripts and their corpus; to be copied."""
-    place = tmp_path_factory.mktemp("indexed")
-    (place / "talks").mkdir()
-    for number in range(9):
-        write_talk(place / "talks", number)
-    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
-    return place
-
-
-@pytest.fixture
-def folder(indexed: Path) -> Iterator[Path]:
-    """The transcripts where they were indexed; what a test changes in them is undone."""
-    place = indexed / "talks"
-    kept = {path: path.read_bytes() for path in place.iterdir()}
-    yield place
-    for path in place.iterdir():
-        path.unlink()
-    for path, content in kept.items():
-        path.write_bytes(content)
-
-
-@pytest.fixture
-def corpus(indexed: Path, folder: Path, tmp_path: Path) -> Corpus:
-    place = tmp_path / "my.corpus"
-    shutil.copytree(indexed / "my.corpus", place)
-    return Corpus(place, encoders=[Letters()])
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return small_xml().save_pretrained(tmp_path / "run")
-
-
-def spans_of(result: SearchResult) -> list[tuple[str, float, float]]:
-    return [(one.moment.video_id, one.moment.start, one.moment.end) for one in result.moments]
 
 
 def one_by_one(corpus: Corpus, trained: Trained, query: str, out: Path, k: int) -> list[tuple[Any, ...]]:
@@ -97,16 +62,7 @@ def one_by_one(corpus: Corpus, trained: Trained, query: str, out: Path, k: int) 
                     end = min(2.0 * (last + 1), record.duration)
                     found.append((total, record.video_id, 2.0 * first, end))
     found.sort(key=lambda one: (-one[0], *one[1:]))
-    kept: list[tuple[Any, ...]] = []
-    for one in found:
-        if all(one[1] != other[1] or _iou(one, other) <= 0.5 for other in kept):
-            kept.append(one)
-    return kept[:k]
-
-
-def _iou(a: tuple[Any, ...], b: tuple[Any, ...]) -> float:
-    shared = max(0.0, min(a[3], b[3]) - max(a[2], b[2]))
-    return float(shared / (a[3] - a[2] + b[3] - b[2] - shared))
+    return distinct(found, k)
 
 
 def test_the_answer_is_that_of_plain_loops_over_all_videos(corpus: Corpus, tmp_path: Path) -> None:

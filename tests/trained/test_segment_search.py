@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,54 +35,22 @@ from cuepoint.models.trained import Trained
 from cuepoint.ranking.refining import SegmentRanker
 from cuepoint.ranking.retrieve import score_corpus
 from cuepoint.ranking.segments import SegmentSettings
-from cuepoint.search import SearchResult
 from cuepoint.trained import segment_search
 from cuepoint.trained.nearest import nearest_segments
 from cuepoint.types import UsageError, Video
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
 from ..small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
+from .found_moments import spans_of
 from .test_search import calibrate
 
 QUERY = "the penguin moves to the north"
 SILENT = Path(__file__).parents[2] / "samples" / "videos" / "flower.webm"
 
 
-@pytest.fixture(scope="module")
-def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nine transcripts and their corpus; to be copied."""
-    place = tmp_path_factory.mktemp("indexed")
-    (place / "talks").mkdir()
-    for number in range(9):
-        write_talk(place / "talks", number)
-    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
-    return place
-
-
-@pytest.fixture
-def folder(indexed: Path) -> Iterator[Path]:
-    """The transcripts where they were indexed; what a test changes in them is undone."""
-    place = indexed / "talks"
-    kept = {path: path.read_bytes() for path in place.iterdir()}
-    yield place
-    for path in place.iterdir():
-        path.unlink()
-    for path, content in kept.items():
-        path.write_bytes(content)
-
-
-@pytest.fixture
-def corpus(indexed: Path, tmp_path: Path) -> Corpus:
-    return Corpus(shutil.copytree(indexed / "my.corpus", tmp_path / "my.corpus"), encoders=[Letters()])
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return small_xml().save_pretrained(tmp_path / "run")
-
-
-def answers(result: SearchResult) -> list[tuple[str, float, float]]:
-    return [(one.moment.video_id, one.moment.start, one.moment.end) for one in result.moments]
 
 
 @dataclass(frozen=True)
@@ -147,7 +115,7 @@ def test_the_moments_are_those_of_a_run_by_segments_on_the_exported_features(
     found = corpus.search(
         QUERY, 10, model=localizer, retriever=None if name == "one system" else chooser, segments=4
     )
-    assert answers(found) == [one[1:] for one in expected]
+    assert spans_of(found) == [one[1:] for one in expected]
     assert [one.score for one in found.moments] == pytest.approx([one[0] for one in expected], abs=1e-3)
     assert len({one[1] for one in expected}) > 1
 
@@ -168,7 +136,7 @@ def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
     monkeypatch.setattr(segment_search, "score_corpus", counted)
     found = corpus.search(QUERY, 10, model=trained, segments=4)
     assert scored == [25]
-    assert answers(found) == [one[1:] for one in expected]
+    assert spans_of(found) == [one[1:] for one in expected]
 
 
 def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
@@ -184,7 +152,7 @@ def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
         return [*names, "gone", first, last], np.append(numbers, [0, 1000, 1000])
 
     monkeypatch.setattr(segment_search, "nearest_segments", odd)
-    assert answers(corpus.search(QUERY, 5, model=run, segments=4)) == answers(expected)
+    assert spans_of(corpus.search(QUERY, 5, model=run, segments=4)) == spans_of(expected)
     monkeypatch.setattr(segment_search, "nearest_segments", lambda *asked: (["gone"], np.zeros(1, np.int64)))
     assert corpus.search(QUERY, 5, model=run, segments=4).answer == "no_match"
 
@@ -227,7 +195,7 @@ def test_the_evidence_of_a_moment_lies_in_it_and_says_what_is_said_there(corpus:
 def test_a_staged_run_is_searched_by_segments(corpus: Corpus, tmp_path: Path) -> None:
     place = save_pair(tmp_path / "prem", small_retriever(), small_localizer())
     expected = corpus.search(QUERY, 5, model=small_localizer(), retriever=small_retriever(), segments=4)
-    assert answers(corpus.search(QUERY, 5, model=place, segments=4)) == answers(expected)
+    assert spans_of(corpus.search(QUERY, 5, model=place, segments=4)) == spans_of(expected)
     (info,) = known_systems(corpus._store)
     assert info.trained == small_retriever().fingerprint
 
@@ -306,7 +274,7 @@ def test_a_sentence_in_an_hour_is_found_at_its_seconds_and_without_segments_at_t
     corpus = Corpus(shutil.copytree(hours, tmp_path / "my.corpus"), encoders=[Letters()])
     first = corpus.resolve("first.vtt").video_id
     by_segments = corpus.search(QUERY, 1, model=matcher(), segments=4)
-    assert answers(by_segments) == [(first, 2400.0, 2404.0)]
+    assert spans_of(by_segments) == [(first, 2400.0, 2404.0)]
     assert by_segments.moments[0].text.lower().startswith(QUERY)
     whole = corpus.search(QUERY, 1, model=matcher())
     assert whole.moments[0].moment.end - whole.moments[0].moment.start >= 35
@@ -325,7 +293,7 @@ def test_of_a_system_that_cuts_videos_off_it_is_told_where(hours: Path, tmp_path
     assert note == ("2 of 2 videos are read by matcher up to 200 s only; --segments 4 looks into all of them")
     first = corpus.resolve("first.vtt").video_id
     found = corpus.search(QUERY, 1, model=matcher(long_videos="cut"), segments=4)
-    assert answers(found) == [(first, 2400.0, 2404.0)]
+    assert spans_of(found) == [(first, 2400.0, 2404.0)]
 
 
 def test_videos_that_fit_are_not_told_of(corpus: Corpus, run: Path) -> None:
@@ -336,8 +304,8 @@ def test_videos_that_fit_are_not_told_of(corpus: Corpus, run: Path) -> None:
 
 
 def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Path) -> None:
-    whole = answers(corpus.search(QUERY, 10, model=run))
-    by_segments = answers(corpus.search(QUERY, 10, model=run, segments=4))
+    whole = spans_of(corpus.search(QUERY, 10, model=run))
+    by_segments = spans_of(corpus.search(QUERY, 10, model=run, segments=4))
     corpus.search(QUERY, 10, model=run, segments=8)
     weights = small_xml().fingerprint
     kept = {info.segment_clips: info for info in known_systems(corpus._store)}
@@ -346,13 +314,13 @@ def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Pat
     }
     assert {info.trained for info in kept.values()} == {weights}
     assert len({info.system for info in kept.values()}) == 3
-    assert answers(corpus.search(QUERY, 10, model=run)) == whole
+    assert spans_of(corpus.search(QUERY, 10, model=run)) == whole
     again = Corpus(corpus.location, encoders=[Letters()])
-    assert answers(again.search(QUERY, 10, model=run, segments=4)) == by_segments
+    assert spans_of(again.search(QUERY, 10, model=run, segments=4)) == by_segments
 
 
 def test_segments_of_as_many_clips_are_the_same_segments(corpus: Corpus, run: Path) -> None:
-    found = [answers(corpus.search(QUERY, 5, model=run, segments=seconds)) for seconds in (4, 3.5, 4.9)]
+    found = [spans_of(corpus.search(QUERY, 5, model=run, segments=seconds)) for seconds in (4, 3.5, 4.9)]
     assert found[0] == found[1] == found[2]
     assert [info.segment_clips for info in known_systems(corpus._store)] == [2]
 
@@ -401,7 +369,7 @@ def test_new_changed_and_removed_videos_are_followed(indexed: Path, folder: Path
     assert changed == [corpus.resolve("talk_004.vtt").video_id]
     assert gone not in {one.moment.video_id for one in found.moments}
     fresh = small_xml().save_pretrained(tmp_path / "another place")
-    assert answers(found) == answers(
+    assert spans_of(found) == spans_of(
         Corpus(corpus.location, encoders=[Letters()]).search(QUERY, 100, model=fresh, segments=4)
     )
 
@@ -420,7 +388,7 @@ def test_what_was_said_before_a_video_changed_is_not_found_again(
     found = corpus.search("the violin 3 is painted red", 20, model=trained, segments=4)
     assert not any("violin" in one.text for one in found.moments)
     fresh = Corpus(corpus.location, encoders=[Letters()])
-    assert answers(found) == answers(
+    assert spans_of(found) == spans_of(
         fresh.search("the violin 3 is painted red", 20, model=trained, segments=4)
     )
     assert found.moments[0].score < best.score

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,39 +20,19 @@ from cuepoint.models.trained import Trained
 from cuepoint.ranking.calibrators import Temperature
 from cuepoint.ranking.confidence import TrainedConfidence
 from cuepoint.ranking.retrieve import score_corpus
-from cuepoint.search import SearchResult
 from cuepoint.trained import search as trained_search
 from cuepoint.types import UsageError
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
-from ..small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml, write_talk
+from ..small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml
+from .found_moments import distinct, spans_of
 
 QUERY = "the penguin moves to the north"
-
-
-@pytest.fixture(scope="module")
-def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus of nine transcripts; to be copied."""
-    place = tmp_path_factory.mktemp("indexed")
-    (place / "talks").mkdir()
-    for number in range(9):
-        write_talk(place / "talks", number)
-    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
-    return place / "my.corpus"
-
-
-@pytest.fixture
-def corpus(indexed: Path, tmp_path: Path) -> Corpus:
-    return Corpus(shutil.copytree(indexed, tmp_path / "my.corpus"), encoders=[Letters()])
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return save_pair(tmp_path / "prem", small_retriever(), small_localizer())
-
-
-def answers(result: SearchResult) -> list[tuple[str, float, float]]:
-    return [(one.moment.video_id, one.moment.start, one.moment.end) for one in result.moments]
 
 
 def one_by_one(
@@ -83,39 +62,25 @@ def one_by_one(
     return sorted(found, key=lambda one: (-one[0], *one[1:]))
 
 
-def distinct(found: list[tuple[Any, ...]], k: int) -> list[tuple[Any, ...]]:
-    """The first k that share no more than half with a better one of their video."""
-    kept: list[tuple[Any, ...]] = []
-    for one in found:
-        if all(one[1] != other[1] or _iou(one, other) <= 0.5 for other in kept):
-            kept.append(one)
-    return kept[:k]
-
-
-def _iou(a: tuple[Any, ...], b: tuple[Any, ...]) -> float:
-    shared = max(0.0, min(a[3], b[3]) - max(a[2], b[2]))
-    return float(shared / (a[3] - a[2] + b[3] - b[2] - shared))
-
-
 def test_the_answer_is_that_of_plain_loops(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     expected = distinct(one_by_one(corpus, small_retriever(), small_localizer(), QUERY, tmp_path / "f"), 5)
     found = corpus.search(QUERY, 5, model=run)
     np.testing.assert_allclose([one.score for one in found.moments], [one[0] for one in expected], atol=3e-2)
-    assert answers(found) == [one[1:] for one in expected]
+    assert spans_of(found) == [one[1:] for one in expected]
     assert len({one[1] for one in expected}) > 1
 
 
 def test_a_staged_run_its_two_systems_and_their_folders_answer_alike(corpus: Corpus, run: Path) -> None:
-    expected = answers(corpus.search(QUERY, 8, model=run))
-    assert expected == answers(corpus.search(QUERY, 8, model=run / "second", retriever=run / "first"))
-    assert expected == answers(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever()))
+    expected = spans_of(corpus.search(QUERY, 8, model=run))
+    assert expected == spans_of(corpus.search(QUERY, 8, model=run / "second", retriever=run / "first"))
+    assert expected == spans_of(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever()))
 
 
 def test_a_named_retriever_wins_over_that_of_the_run(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     other = save_pair(tmp_path / "other", small_retriever(seed=5), small_localizer(seed=5))
-    expected = answers(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever(seed=5)))
-    assert expected == answers(corpus.search(QUERY, 8, model=run, retriever=other))
-    assert expected != answers(corpus.search(QUERY, 8, model=run))
+    expected = spans_of(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever(seed=5)))
+    assert expected == spans_of(corpus.search(QUERY, 8, model=run, retriever=other))
+    assert expected != spans_of(corpus.search(QUERY, 8, model=run))
 
 
 def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
@@ -131,7 +96,7 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
     localizer = small_xml(seed=3)
     alone = corpus.search(QUERY, 8, model=localizer)
     paired = corpus.search(QUERY, 8, model=localizer, retriever=small_retriever())
-    assert answers(alone) != answers(paired)
+    assert spans_of(alone) != spans_of(paired)
     name = paired.moments[0].moment.video_id
     finder = corpus._finder(small_retriever())
     said = finder.retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
@@ -144,7 +109,7 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
 def test_many_videos_are_narrowed_by_keys_to_the_same_answer(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything = answers(corpus.search(QUERY, 5, model=run))
+    everything = spans_of(corpus.search(QUERY, 5, model=run))
     monkeypatch.setattr(trained_search, "RETRIEVED_VIDEOS", 4)
     scored: list[int] = []
 
@@ -153,7 +118,7 @@ def test_many_videos_are_narrowed_by_keys_to_the_same_answer(
         return score_corpus(model, queries, videos)
 
     monkeypatch.setattr(trained_search, "score_corpus", counted)
-    assert answers(corpus.search(QUERY, 5, model=run)) == everything
+    assert spans_of(corpus.search(QUERY, 5, model=run)) == everything
     assert scored == [4]
 
 
@@ -184,9 +149,9 @@ def test_both_systems_encodings_are_stored_and_followed(corpus: Corpus, run: Pat
     kept = {one.system: dict(one.streams) for one in known_systems(corpus._store)}
     assert set(kept) == {small_retriever().fingerprint, small_localizer().fingerprint}
     assert kept[small_retriever().fingerprint] and not kept[small_localizer().fingerprint]
-    before = answers(corpus.search(QUERY, 5, model=run))
+    before = spans_of(corpus.search(QUERY, 5, model=run))
     small_localizer(seed=7).save_pretrained(run / "second")
-    after = answers(corpus.search(QUERY, 5, model=run))
+    after = spans_of(corpus.search(QUERY, 5, model=run))
     assert after != before
     systems = {one.system for one in known_systems(corpus._store)}
     assert systems == {small_retriever().fingerprint, small_localizer(seed=7).fingerprint}
