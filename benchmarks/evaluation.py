@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks import plain_evaluation as plain
+from benchmarks.machine import describe_machine
 from numpy.typing import NDArray
 
 from cuepoint.evaluation.evaluate import evaluate
@@ -33,20 +31,6 @@ from cuepoint.overlap import suppress
 from cuepoint.proposals import best_moments
 
 REPEATS = 5
-
-
-def describe_machine() -> dict[str, Any]:
-    """Processor, memory and library versions; no names."""
-    with Path("/proc/cpuinfo").open() as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "load_average": [round(value, 1) for value in os.getloadavg()],
-    }
 
 
 def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[list[float], Any]:
@@ -309,7 +293,11 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     rows = [tvr(rng), ranked(rng), pools(rng), suppression(rng, 10_000, 50), suppression(rng, 1, 0)]
-    result = {"date": datetime.now(UTC).date().isoformat(), "machine": describe_machine(), "rows": rows}
+    result = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine("numpy"),
+        "rows": rows,
+    }
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -32,6 +32,7 @@ from cuepoint.models.trained import Trained
 from cuepoint.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
 from cuepoint.search import Searcher
 from cuepoint.trained import search as trained_search
+from cuepoint.trained.kept import KeptSystem
 from cuepoint.trained.keys import unpacked
 from cuepoint.trained.loaded import load_model
 from cuepoint.trained.moments import CandidateRanking
@@ -151,7 +152,7 @@ def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[
 
 def measure(store: Store, world: World, trained: Trained, count: int, queries: int) -> dict[str, Any]:
     """Times of queries, and how many of the exact best ten moments they hold."""
-    finder = TrainedSearch(store, load_model(trained), Words(world.tokens))
+    finder = TrainedSearch(store, KeptSystem(store, load_model(trained), Words(world.tokens)))
     results: dict[str, Any] = {}
     answers: dict[int, list[list[Any]]] = {}
     default = trained_search.CANDIDATE_VIDEOS
@@ -231,7 +232,7 @@ def main() -> None:
     if open_keys(store, trained.fingerprint) is None:
         before = store.stats().bytes or 0
         started, worked = time.perf_counter(), time.process_time()
-        TrainedSearch(store, load_model(trained), Words(world.tokens)).prepare()
+        TrainedSearch(store, KeptSystem(store, load_model(trained), Words(world.tokens))).prepare()
         report["encode_and_index_s"] = round(time.perf_counter() - started, 1)
         report["encode_and_index_processor_s"] = round(time.process_time() - worked, 1)
         report["disk_mb"] = {

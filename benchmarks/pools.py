@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.evaluation import describe_machine
+from benchmarks.machine import describe_machine
 
 from cuepoint.evaluation.evaluate import evaluate
 from cuepoint.formats.columns import Annotations, Collector, MemoryRun
@@ -238,7 +238,7 @@ def main() -> None:
         print(step, rows[step], flush=True)
     result = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": {**describe_machine(), "threads": options.threads, "torch": torch.__version__},
+        "machine": {**describe_machine("numpy"), "threads": options.threads, "torch": torch.__version__},
         "work": f"{QUERIES} queries x {POOL} of {VIDEOS} videos x {CELLS * (CELLS + 1) // 2} cells",
         "steps": rows,
         "released": RELEASED,

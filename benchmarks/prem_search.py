@@ -41,6 +41,7 @@ from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.trained import Trained
 from cuepoint.search import Searcher
 from cuepoint.trained import search as trained_search
+from cuepoint.trained.kept import KeptSystem
 from cuepoint.trained.loaded import load_model
 from cuepoint.trained.moments import CandidateRanking, MomentEvidence
 from cuepoint.trained.search import TrainedSearch
@@ -206,8 +207,9 @@ def _whole(number: int) -> dict[str, Any]:
 def measure(store: Store, queries: int) -> dict[str, Any]:
     """Encode what is not yet encoded, then ask."""
     retriever, localizer = system("prem_retriever", 1), system("prem_localizer", 2)
-    first = TrainedSearch(store, load_model(retriever), Words())
-    finder = TrainedSearch(store, load_model(localizer, retriever), Words(), retriever=first)
+    first = TrainedSearch(store, KeptSystem(store, load_model(retriever), Words()))
+    kept = KeptSystem(store, load_model(localizer, retriever), Words())
+    finder = TrainedSearch(store, kept, first)
     results: dict[str, Any] = {}
     known = {one.system for one in known_systems(store)}
     if not {retriever.fingerprint, localizer.fingerprint} <= known:

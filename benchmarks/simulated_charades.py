@@ -49,18 +49,17 @@ def main() -> None:
     """Train what is not trained yet, or print the table."""
     options = _options()
     if options.table:
-        print("\n".join(table(_read(options.out))))
+        print("\n".join(table(trainings.results(options.out))))
         return
     options.out.mkdir(parents=True, exist_ok=True)
     wanted = [(system, seed) for seed in options.seeds.split(",") for system in options.systems.split(",")]
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda one: _train(options, *one), wanted))
-    done = {(line["system"], line["seed"], line["truth"]) for line in _read(options.out)}
+    done = {(line["system"], line["seed"], line["truth"]) for line in trainings.results(options.out)}
     for system, seed in wanted:
         if trainings.is_finished(options.out / f"{system}-{seed}"):
             for line in measure(options, system, seed, done):
-                with (options.out / "results.jsonl").open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(line) + "\n")
+                trainings.add_result(options.out, line)
 
 
 def _options() -> argparse.Namespace:
@@ -120,13 +119,6 @@ def _decodings(own: Any) -> dict[str, Any]:
         "as released": replace(own, ends="as-released"),
         "exclusive": replace(own, ends="exclusive"),
     }
-
-
-def _read(out: Path) -> list[dict[str, Any]]:
-    path = out / "results.jsonl"
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    )
 
 
 def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -17,7 +17,6 @@ short goes on. The means are added to OUT/results.jsonl, a line per system and s
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -125,7 +124,7 @@ def main() -> None:
     options = _options()
     study = STUDIES[options.study]
     if options.table:
-        print("\n".join(table(study, read(options.out))))
+        print("\n".join(table(study, trainings.results(options.out))))
         return
     if study.pools and options.pools is None:
         raise SystemExit(f"{options.study}: --pools FILE is wanted: a file of MVMR, of the test split")
@@ -173,12 +172,11 @@ def _one(
     trainings.train(trainings.EXPERIMENTS / system.experiment, options.features, run, settings)
     if not trainings.is_finished(run):
         raise SystemExit(f"{run}: is not trained; see {run}.log")
-    if any(line["system"] == system.name and line["seed"] == seed for line in read(options.out)):
+    if any(line["system"] == system.name and line["seed"] == seed for line in trainings.results(options.out)):
         return
     metrics = _in_pools(options, run) if study.pools else _in_corpus(options, run, before, system)
     line = {"study": options.study, "system": system.name, "seed": seed, "metrics": metrics}
-    with (options.out / "results.jsonl").open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(line) + "\n")
+    trainings.add_result(options.out, line)
 
 
 def _in_corpus(options: argparse.Namespace, run: Path, before: Path, system: System) -> dict[str, Any]:
@@ -215,13 +213,6 @@ def _truth(run: Path, features: Path) -> Path:
     from cuepoint.training.experiment import load_experiment
 
     return features / str(load_experiment(run / "experiment.toml").data.test)
-
-
-def read(out: Path) -> list[dict[str, Any]]:
-    """The lines of results that a folder holds."""
-    path = out / "results.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def table(study: Study, lines: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -10,8 +10,9 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 
@@ -44,6 +45,19 @@ def cuepoint(command: Sequence[str], log: Path) -> int:
             stderr=said,
             check=False,
         ).returncode
+
+
+def results(out: Path) -> list[dict[str, Any]]:
+    """The lines of results that a folder holds."""
+    path = out / "results.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def add_result(out: Path, line: Mapping[str, Any]) -> None:
+    """One more of these."""
+    with (out / "results.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
 
 
 def seeds(values: Sequence[float], digits: int = 2) -> str:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cuepoint.index.filters import Filter, make_filter
+from cuepoint.index.naming import VideoNames
 from cuepoint.index.records import VideoRecord, check_video_id
 from cuepoint.index.settings import DEFAULT_CLIP_SECONDS, Settings, read_metadata_file
 from cuepoint.index.store import Store
@@ -570,24 +571,14 @@ class Corpus:
 
         Raises UsageError for a name that fits none, or several (it lists them).
         """
-        records = self._store.videos()
-        path = str(Path(name).absolute())
-        tests: tuple[Callable[[VideoRecord], bool], ...] = (
-            lambda r: r.video_id == name,
-            lambda r: r.path in (name, path),
-            lambda r: Path(r.path).name == name,
-            lambda r: Path(r.path).stem == name,
-        )
-        for test in tests:
-            fitting = [record for record in records if test(record)]
-            if len(fitting) == 1:
-                return fitting[0]
-            if fitting:
-                ids = ", ".join(record.video_id for record in fitting[:5])
-                raise UsageError(
-                    f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id"
-                )
-        raise UsageError(f"{self.location} has no video {name!r}; `cuepoint show` lists them")
+        records = {record.video_id: record for record in self._store.videos()}
+        fitting = VideoNames((key, record.path) for key, record in records.items()).fitting(name)
+        if not fitting:
+            raise UsageError(f"{self.location} has no video {name!r}; `cuepoint show` lists them")
+        if len(fitting) > 1:
+            ids = ", ".join(fitting[:5])
+            raise UsageError(f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id")
+        return records[fitting[0]]
 
     def show(self, what: str) -> Shown:
         """What is known of a video, or of a moment given as VIDEO@START-END."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from cuepoint.formats.columns import RunBlock, Task
+from cuepoint.index.naming import VideoNames
 from cuepoint.index.records import VideoRecord
 from cuepoint.search import SearchResult
 from cuepoint.types import Query, UsageError, Video
@@ -63,17 +62,13 @@ class CorpusRun:
 def names_of(records: Iterable[VideoRecord], videos: Sequence[Video], place: str) -> dict[str, str]:
     """Id in a corpus -> id in judgements, for the videos that both have.
 
-    A video of the judgements is that of the corpus with this id, else path, file name, or file name without
-    its ending. Raises UsageError for one that fits several, and for two that fit the same one.
+    A video of the judgements is that of the corpus which it names (`VideoNames`). Raises UsageError for one
+    that fits several, and for two that fit the same one.
     """
-    ways: tuple[dict[str, list[str]], ...] = tuple(defaultdict(list) for _ in range(4))
-    for record in records:
-        path = Path(record.path)
-        for way, name in zip(ways, (record.video_id, record.path, path.name, path.stem), strict=True):
-            way[name].append(record.video_id)
+    names = VideoNames((record.video_id, record.path) for record in records)
     called: dict[str, str] = {}
     for video in videos:
-        fitting = next((way[video.id] for way in ways if video.id in way), [])
+        fitting = names.fitting(video.id)
         if len(fitting) > 1:
             several = ", ".join(fitting[:5])
             raise UsageError(f"{video.id!r} fits {len(fitting)} videos of {place}: {several}; use their ids")

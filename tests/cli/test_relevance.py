@@ -134,7 +134,7 @@ def test_faults_are_told_and_nothing_is_written(
 @pytest.mark.parametrize("kind", ["pairs", "ranked"])
 def test_a_query_without_words_is_named_with_its_file(kind: str, judgements: Path, tmp_path: Path) -> None:
     judgements.write_text(judgements.read_text().replace(TEXTS[5], "  "))
-    with pytest.raises(UsageError, match=r"train\.jsonl: query '5' has no text, and relevance is told from "):
+    with pytest.raises(FormatError, match=r"train\.jsonl: query '5' has no words; accepted: a file with"):
         run(kind, "--queries", judgements, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -101,21 +101,12 @@ def _summaries() -> str:
     return "\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
 
 
-_TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
-"""Tasks that are no protocols, and how one of their metrics is called."""
-
-
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
     from cuepoint.evaluation.evaluate import evaluate_files
     from cuepoint.formats.jsonl import files_of
     from cuepoint.formats.opened import refuse_overwriting
 
-    if metric := _TASKS.get(options.protocol.lower()):
-        raise UsageError(
-            f"{options.protocol!r} is a task, and no protocol; protocols tvr and vcmr measure it: `cuepoint "
-            f'evaluate vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
-        )
     truth_format, run_format = file_formats(options)
     if options.given or options.figure or len(options.answers) > 1:
         return _run_drop(options, truth_format, run_format)

@@ -139,20 +139,14 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
 def _annotations(options: argparse.Namespace) -> Annotations:
     from cuepoint.datasets import open_dataset
     from cuepoint.formats import read_annotations
+    from cuepoint.formats.queries import with_words
 
     if options.queries:
-        found = read_annotations(options.queries, options.input_format)
-    elif not options.data:
+        return with_words(read_annotations(options.queries, options.input_format), options.queries)
+    if not options.data:
         raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
-    else:
-        found = open_dataset(options.dataset, options.data).annotations(options.split)
-    silent = next((query.id for query in found.queries if not query.text.strip()), None)
-    if silent is not None:
-        raise UsageError(
-            f"{options.queries or found.name}: query {silent!r} has no text, and relevance is told from "
-            "texts; give a file that has them"
-        )
-    return found
+    found = open_dataset(options.dataset, options.data).annotations(options.split)
+    return with_words(found, found.name)
 
 
 def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:

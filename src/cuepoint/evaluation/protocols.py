@@ -174,6 +174,10 @@ _PROTOCOLS = (
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 
 
+_TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
+"""Tasks that are no protocols, and how one of their metrics is called."""
+
+
 def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     """The protocol of that name, or name@version; with `as_released` the one that keeps a program's faults.
 
@@ -181,6 +185,11 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     """
     bare, at, version = name.partition("@")
     found = PROTOCOLS.get(bare)
+    if found is None and (metric := _TASKS.get(name.lower())):
+        raise UsageError(
+            f"{name!r} is a task, and no protocol; protocols tvr and vcmr measure it: `cuepoint evaluate "
+            f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
+        )
     if found is None:
         raise UsageError(f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}")
     if at and version != str(found.version):

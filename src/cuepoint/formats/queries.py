@@ -29,14 +29,17 @@ def read_queries(path: str | Path) -> Annotations:
         found = formats.read_annotations(path)
     if not found.queries:
         raise FormatError(path, "has no queries", accepted="a query a line")
-    for query in found.queries:
-        if not query.text.strip():
-            raise FormatError(
-                path,
-                f"query {query.id!r} has no words",
-                accepted="judgements with the words of their queries",
-            )
-    return found
+    return with_words(found, path)
+
+
+def with_words(annotations: Annotations, place: str | Path) -> Annotations:
+    """Annotations whose queries all have words. Raises FormatError, naming the first that has none."""
+    silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
+    if silent is not None:
+        raise FormatError(
+            place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
+        )
+    return annotations
 
 
 def _lines(path: Path) -> Annotations:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 
@@ -37,6 +38,25 @@ def failed_id_for(path: Path) -> str:
 def _name(path: Path) -> str:
     stem = unicodedata.normalize("NFC", unambiguous(path.stem))
     return re.sub(r"[^\w.-]+", "_", stem).strip("_.-")[:60] or "video"
+
+
+class VideoNames:
+    """What people call the videos of a corpus: by id, else path, file name, or that without its ending."""
+
+    def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
+        """`paths` are (id, path) of each video."""
+        self._ways: tuple[dict[str, list[str]], ...] = tuple(defaultdict(list) for _ in range(4))
+        for video_id, place in paths:
+            path = Path(place)
+            for way, name in zip(self._ways, (video_id, place, path.name, path.stem), strict=True):
+                way[name].append(video_id)
+
+    def fitting(self, name: str) -> list[str]:
+        """The ids of the videos that a name fits, in the first of these ways in which it fits any."""
+        ids, paths, *others = self._ways
+        wanted = [(ids, name), (paths, name), (paths, str(Path(name).absolute()))]
+        wanted += [(way, name) for way in others]
+        return next((way[called] for way, called in wanted if called in way), [])
 
 
 def spoken_name(path: Path) -> str:

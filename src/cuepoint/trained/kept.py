@@ -173,3 +173,8 @@ class KeptSystem:
                 return None
             self._keys, self._checked, self.usable = keys, version, None
         return self._keys
+
+
+def open_kept(store: Store, shelf: Shelf, loaded: LoadedModel, segment_clips: int = 0) -> KeptSystem:
+    """A system with the encoder of its queries. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
+    return KeptSystem(store, loaded, *query_encoder(loaded.trained, loaded.name, shelf), segment_clips)

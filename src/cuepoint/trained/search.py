@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.encoders import TextEncoder
 from cuepoint.explanation import Explained, Heard, Ranked
 from cuepoint.explanation.asking import borders, heard, pieces_of
 from cuepoint.index.keys import KeptVideo, Keys
@@ -38,7 +37,7 @@ from cuepoint.ranking.localize import can_localize
 from cuepoint.ranking.retrieve import best_videos, score_corpus
 from cuepoint.ranking.trials import Background
 from cuepoint.search import Found, Searcher
-from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, query_encoder
+from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from cuepoint.trained.keys import Progress, key_seconds, unpacked
 from cuepoint.trained.loaded import LoadedModel
 from cuepoint.trained.moments import CandidateRanking, MomentEvidence, Place, Spans, Witness, clips_of
@@ -81,26 +80,16 @@ class TrainedSearch:
     `retriever` chooses the videos in its place, where there is one.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        loaded: LoadedModel,
-        encoder: TextEncoder,
-        notes: Sequence[str] = (),
-        retriever: TrainedSearch | None = None,
-    ):
-        self._store, self._loaded, self._encoder = store, loaded, encoder
-        self._trained = loaded.trained
-        self._fingerprint = loaded.trained.fingerprint
-        self._retriever = retriever
-        self._kept = KeptSystem(store, loaded, encoder, notes)
+    def __init__(self, store: Store, kept: KeptSystem, retriever: TrainedSearch | None = None) -> None:
+        self._store, self._kept, self._retriever = store, kept, retriever
+        self._trained = kept.trained
         self._notes: list[str] = [*self._kept.notes, *([] if retriever is None else retriever._notes)]
         self._background: tuple[int, Background] | None = None
 
     @property
     def name(self) -> str:
         """What people call the system."""
-        return self._loaded.name
+        return self._kept.name
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
         """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
@@ -123,7 +112,7 @@ class TrainedSearch:
         if allowed is not None and not allowed:
             return Found([], notes)
         moments = self._found(keys, text, k, allowed, searcher)
-        known = self._loaded.confidence
+        known = self._kept.loaded.confidence
         if known is None or not moments:
             return Found(moments, notes)
         try:
@@ -213,7 +202,7 @@ class TrainedSearch:
 
     def _heard(self, text: str) -> Heard | None:
         """The words that this system heeded; None where it tells none."""
-        return heard(self._trained, self.asked(text), text, pieces_of(text, self._encoder))
+        return heard(self._trained, self.asked(text), text, pieces_of(text, self._kept.encoder))
 
     @property
     def _systems(self) -> str:
@@ -224,8 +213,8 @@ class TrainedSearch:
     @property
     def _pair(self) -> str:
         """The fingerprint of what answers."""
-        first = None if self._retriever is None else self._retriever._fingerprint
-        return staged.fingerprint_of(self._fingerprint, first)
+        first = None if self._retriever is None else self._retriever._trained.fingerprint
+        return staged.fingerprint_of(self._trained.fingerprint, first)
 
     def asked(self, text: str) -> QueryEncoding:
         """The query, encoded."""
@@ -360,6 +349,5 @@ def _without_keys(keys: Keys, kept: Sequence[KeptVideo]) -> VideoEncoding:
 
 def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:
     """A trained system on a corpus. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
-    encoder, notes = query_encoder(loaded.trained, loaded.name, shelf)
     retriever = None if loaded.retriever is None else open_search(store, shelf, loaded.retriever)
-    return TrainedSearch(store, loaded, encoder, notes, retriever)
+    return TrainedSearch(store, open_kept(store, shelf, loaded), retriever)

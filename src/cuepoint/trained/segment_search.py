@@ -26,7 +26,7 @@ from cuepoint.ranking.refining import Moments, chosen, refined
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
 from cuepoint.ranking.segments import Proposals, SegmentSettings, Windows, joined_segments
 from cuepoint.search import Found, Searcher
-from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, query_encoder
+from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from cuepoint.trained.keys import Progress
 from cuepoint.trained.loaded import LoadedModel
 from cuepoint.trained.moments import NMS, MomentEvidence, Place, Witness
@@ -182,10 +182,6 @@ def open_segment_search(store: Store, shelf: Shelf, loaded: LoadedModel, seconds
         )
     clips = segment_clips(first.trained.inputs, seconds, first.name)
     settings = SegmentSettings(clips * first.trained.inputs.clip_seconds)
-    chooser = _kept(store, shelf, first, clips)
-    localizer = chooser if first is loaded else _kept(store, shelf, loaded, 0)
+    chooser = open_kept(store, shelf, first, clips)
+    localizer = chooser if first is loaded else open_kept(store, shelf, loaded)
     return SegmentSearch(store, chooser, localizer, settings)
-
-
-def _kept(store: Store, shelf: Shelf, loaded: LoadedModel, clips: int) -> KeptSystem:
-    return KeptSystem(store, loaded, *query_encoder(loaded.trained, loaded.name, shelf), clips)

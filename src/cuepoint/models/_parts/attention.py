@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cuepoint.models._parts.dropout import Dropout, zeros_or_more
+from cuepoint.models._parts.dropout import Dropout, dropped
 from cuepoint.models._parts.packing import Packing
 
 RELEASED_PENALTY = -10000.0
@@ -67,10 +67,10 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout:
     the scores. Where no key is seen the result means nothing, but is a number.
 
     PyTorch's own, but for training on a CPU: with dropout it has no fused kernel there, and draws a random
-    number for every weight (see `dropout`). Written out, an attention with its linear layers is 5 to 10 %
+    number for every weight (see `dropout`). Written out, an attention with its linear layers is 4 to 9 %
     quicker.
     """
-    if not dropout or queries.is_cuda:
+    if not dropout or queries.device.type != "cpu":
         return functional.scaled_dot_product_attention(queries, keys, values, mask, dropout)
     if mask.dtype == torch.bool:
         unseen = torch.finfo(queries.dtype).min / 2
@@ -79,8 +79,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout:
     penalty = mask.expand(*queries.shape[:2], -1, -1).reshape(-1, mask.shape[2], seen)
     scale = 1 / math.sqrt(queries.shape[-1])
     scores = torch.baddbmm(penalty, queries.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2), alpha=scale)
-    weights = scores.softmax(-1)
-    weights = weights * zeros_or_more(weights, dropout)
+    weights = dropped(scores.softmax(-1), dropout)
     return torch.bmm(weights, values.flatten(0, 1)).view(*queries.shape[:2], rows, -1)
 
 

@@ -28,19 +28,23 @@ class Dropout(nn.Module):
         """The same shape; `values` themselves where not in training."""
         if not self.training or not self.probability:
             return values
-        if values.device.type != "cpu":
-            return functional.dropout(values, self.probability, inplace=self.inplace)
-        noise = zeros_or_more(values, self.probability)
-        return values.mul_(noise) if self.inplace else values * noise
+        return dropped(values, self.probability, inplace=self.inplace)
 
     def extra_repr(self) -> str:
         """The probability."""
         return f"{self.probability}"
 
 
-def zeros_or_more(like: Tensor, probability: float) -> Tensor:
-    """As `like`, on the CPU: 0 with a probability (rounded to 1/65536), else what keeps the mean."""
-    dropped = round(probability * _GRAINS)
+def dropped(values: Tensor, probability: float, *, inplace: bool = False) -> Tensor:
+    """`values` (any shape), each set to zero with a probability, the others scaled so that the mean stays."""
+    if values.device.type != "cpu":
+        return functional.dropout(values, probability, inplace=inplace)
+    noise = _noise(values, round(probability * _GRAINS))
+    return values.mul_(noise) if inplace else values * noise
+
+
+def _noise(like: Tensor, dropped: int) -> Tensor:
+    """0 with probability `dropped` / 65536, else what keeps the mean."""
     if dropped >= _GRAINS:
         return torch.zeros_like(like)
     seed = int(torch.randint(2**62, (), dtype=torch.int64))
