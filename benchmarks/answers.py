@@ -25,9 +25,9 @@ from typing import Any
 from benchmarks.spoken_search import describe_machine
 
 from cuepoint import Corpus
-from cuepoint.calibration import MADE_AT_END_OF_RUN
-from cuepoint.outcomes import rates_of
-from cuepoint.rates import rate_of
+from cuepoint.calibration.measuring import MADE_AT_END_OF_RUN
+from cuepoint.confidence.outcomes import rates_of
+from cuepoint.confidence.rates import rate_of
 from cuepoint.search import SearchResult
 
 ROOT = Path(__file__).resolve().parents[1]

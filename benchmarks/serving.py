@@ -32,7 +32,7 @@ from urllib.parse import quote
 import numpy as np
 from benchmarks.index_search import STREAM, describe_machine, write
 
-from cuepoint.background import SENTENCES
+from cuepoint.confidence.background import SENTENCES
 from cuepoint.corpus import Corpus
 from cuepoint.encoders import open_text_encoder
 from cuepoint.index.records import StreamInfo

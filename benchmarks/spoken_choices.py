@@ -32,7 +32,7 @@ from benchmarks.spoken_search import (
 )
 from numpy.typing import NDArray
 
-from cuepoint.background import SENTENCES
+from cuepoint.confidence.background import SENTENCES
 from cuepoint.encoders import encode_passages, open_text_encoder
 from cuepoint.index.passages import JOINED_WEIGHT, Passage, passage_vectors, passages_of, query_words
 from cuepoint.models.fusion import COSINE_WEIGHT, measure_scale
@@ -110,7 +110,7 @@ def _with_neighbours(own: Matrix) -> Matrix:
 
 
 def cosines(vectors: Matrix, queries: Matrix, bank: Matrix) -> Matrix:
-    """(Q, N) cosines in spreads above the level of unrelated sentences, as `calibration.py` measures them."""
+    """(Q, N) cosines in spreads above the level of unrelated sentences, as `calibration` measures them."""
     scale = measure_scale(vectors[::3] @ bank.T)
     return np.asarray((queries @ vectors.T - scale.level) / scale.spread, np.float32)
 

@@ -25,7 +25,7 @@ SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small",
 @pytest.fixture(autouse=True)
 def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("cuepoint.calibration.is_due", lambda store, known: False)
+    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
 
 
 @pytest.fixture()

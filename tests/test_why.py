@@ -38,7 +38,7 @@ Make = Callable[[dict[str, list[Cue]]], Corpus]
 @pytest.fixture()
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A corpus of transcripts, not calibrated: scores stand as they are."""
-    monkeypatch.setattr("cuepoint.calibration.is_due", lambda store, known: False)
+    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
 
     def build(transcripts: dict[str, list[Cue]]) -> Corpus:
         for name, cues in transcripts.items():

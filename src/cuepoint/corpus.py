@@ -25,7 +25,7 @@ from cuepoint.times import parse_moment
 from cuepoint.types import Moment, UsageError, Video
 
 if TYPE_CHECKING:
-    from cuepoint.calibration import Report
+    from cuepoint.calibration.measuring import Report
     from cuepoint.corpus_run import CorpusRun
     from cuepoint.curves import Curves
     from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
@@ -269,8 +269,8 @@ class Corpus:
         `made` questions are made of what is said. `progress` hears which share is done.
         Raises UsageError for a corpus that is empty and for a file that is not as it should be.
         """
-        from cuepoint import calibration
-        from cuepoint.questions import read_questions
+        from cuepoint.calibration import measuring
+        from cuepoint.calibration.questions import read_questions
 
         if made < 0:
             raise UsageError(f"{made} questions: give 0 or more")
@@ -280,7 +280,7 @@ class Corpus:
                     f"{self.location} is empty; put something in with `cuepoint index PATH… --corpus`"
                 )
             known = read_questions(Path(queries), self._id_and_duration) if queries else None
-            return calibration.measure(
+            return measuring.measure(
                 self._store, self._shelf.for_queries(), told=progress, known=known, made=made
             )
 
@@ -443,7 +443,7 @@ class Corpus:
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, with its encoders loaded."""
-        from cuepoint import calibration
+        from cuepoint.calibration import measuring
         from cuepoint.search import Searcher
 
         streams = self._store.streams
@@ -451,7 +451,7 @@ class Corpus:
             raise UsageError(
                 f"{self.location} is empty; put something in with `cuepoint index PATH… --corpus`"
             )
-        known = calibration.load(self._store)
+        known = measuring.load(self._store)
         if self._searcher is None or self._asked != (streams, known):
             self._searcher = Searcher(
                 self._store,
@@ -607,11 +607,11 @@ class Corpus:
 
     def stats(self) -> Stats:
         """Numbers of the corpus."""
-        from cuepoint import calibration
+        from cuepoint.calibration import measuring
         from cuepoint.shown import Stats
 
         self._store.refresh()
-        known = calibration.load(self._store)
+        known = measuring.load(self._store)
         return Stats.of(self.location, self._store, known.chances, known.rates)
 
     def check_streams(self) -> list[tuple[str, str, str, str]]:
@@ -637,11 +637,11 @@ class Corpus:
 
     def _calibrate(self, told: Callable[[float], None]) -> None:
         """Ask the corpus unrelated sentences, if it has changed much since that was last done."""
-        from cuepoint import calibration
+        from cuepoint.calibration import measuring
 
-        if calibration.is_due(self._store, calibration.load(self._store)):
+        if measuring.is_due(self._store, measuring.load(self._store)):
             told(0.0)
-            calibration.measure(self._store, self._shelf.for_queries(), told=told)
+            measuring.measure(self._store, self._shelf.for_queries(), told=told)
 
 
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:

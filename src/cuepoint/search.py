@@ -17,7 +17,7 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.confidence import FIXED, MATCH_AT, Chance, Thresholds, answer_for
+from cuepoint.confidence.chance import FIXED, MATCH_AT, Chance, Thresholds, answer_for
 from cuepoint.index.filters import Filter
 from cuepoint.index.passages import query_words, says
 from cuepoint.index.records import ClipBlock, ClipHits, VideoRecord
@@ -81,7 +81,7 @@ class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
     `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
-    answers are wrong on this corpus (`calibration.py: Report.summary`), None where that was not measured.
+    answers are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     """
 
     query: str
@@ -209,7 +209,7 @@ class Searcher:
 
     `encoders` maps streams to what queries are encoded with; a stream without one is searched by its
     words only, or not at all. `scales` and `chances` are what has been measured of the streams
-    (`calibration.py`); without them scores are still ordered, but no confidence is told. `thresholds` part
+    (`calibration/`); without them scores are still ordered, but no confidence is told. `thresholds` part
     the three answers; `rates` say how often these are wrong, and are handed on with each answer.
     """
 

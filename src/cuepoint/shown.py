@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cuepoint.confidence import Chance
+from cuepoint.confidence.chance import Chance
+from cuepoint.confidence.rates import Rate
 from cuepoint.index.filters import recorded_at
 from cuepoint.index.records import StoreStats, VideoRecord
 from cuepoint.index.store import Store
-from cuepoint.rates import Rate
 from cuepoint.times import format_time
 from cuepoint.types import Moment
 

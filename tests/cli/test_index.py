@@ -16,7 +16,7 @@ Cuepoint = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("cuepoint.calibration.is_due", lambda store, known: False)
+    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
 
 
 @pytest.mark.parametrize("form", ["--table", "--json"])

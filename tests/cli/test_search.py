@@ -261,7 +261,7 @@ def test_a_field_that_no_video_has_is_named_with_those_there_are(cuepoint: Cuepo
 def test_a_word_that_is_said_everywhere_is_unsure_and_the_table_says_why(
     cuepoint: Cuepoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.confidence import Chance
+    from cuepoint.confidence.chance import Chance
 
     monkeypatch.setattr(Chance, "surprise", lambda chance, score: 0.01 * score)
     done = cuepoint("search", "jewels", "--table")

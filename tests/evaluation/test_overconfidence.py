@@ -102,7 +102,7 @@ def test_a_protocol_or_judgements_without_pools_are_refused() -> None:
 
 def test_the_picture_has_both_bars_of_each_system(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from cuepoint.drop_figure import write_drop
+    from cuepoint.figures.drop import write_drop
 
     drops = [drop_of(truth(), POOL, GIVEN), drop_of(truth(), GIVEN, GIVEN, name="the second system")]
     written = write_drop(drops, tmp_path / "figures" / "drop.svg")

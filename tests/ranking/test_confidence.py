@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuepoint.confidence.outcomes import risk_coverage
 from cuepoint.formats.opened import FormatError
-from cuepoint.outcomes import risk_coverage
 from cuepoint.ranking.calibrators import area_under_curve
 from cuepoint.ranking.confidence import (
     ENOUGH_TO_BEND,
@@ -187,7 +187,7 @@ def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> N
 
 def test_people_and_programs_are_told_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from cuepoint.confidence_figures import write_report
+    from cuepoint.figures.trained import write_report
 
     found = report()
     lines = "\n".join(found.lines())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cuepoint.confidence.rates import rate_of
 from cuepoint.formats.columns import Annotations
 from cuepoint.formats.opened import FormatError
-from cuepoint.rates import rate_of
 from cuepoint.relevance.people import (
     LABELLING,
     Answer,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cuepoint import Corpus
-from cuepoint.confidence import Thresholds
+from cuepoint.confidence.chance import Thresholds
 from cuepoint.formats.opened import FormatError
 from cuepoint.index.even_grid import videos_on_grid
 from cuepoint.index.keys import Keys, known_systems, remove_keys

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cuepoint import Corpus
-from cuepoint.confidence import Thresholds
+from cuepoint.confidence.chance import Thresholds
 from cuepoint.index.keys import known_systems
 from cuepoint.models.inputs import StreamInput
 from cuepoint.models.staged import fingerprint_of, write_stages

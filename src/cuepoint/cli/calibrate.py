@@ -128,7 +128,7 @@ def _run_checkpoint(options: argparse.Namespace) -> int:
     report, notes = _calibrated(options)
     files: list[Path] = []
     if options.out:
-        from cuepoint.confidence_figures import write_report
+        from cuepoint.figures.trained import write_report
 
         files = list(write_report(report, Path(options.out)))
     files = [report.confidence.save(options.checkpoint), *files]

@@ -149,7 +149,7 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
     ]
     files: list[Path] = []
     if options.figure:
-        from cuepoint.drop_figure import write_drop
+        from cuepoint.figures.drop import write_drop
 
         files = write_drop(drops, Path(options.figure))
     if wants_json(options):
@@ -175,7 +175,7 @@ def _check_drop(options: argparse.Namespace) -> None:
         if value:
             raise UsageError(f"{name} does not go with --given; leave one out")
     if options.figure:
-        from cuepoint.figures import picture_name
+        from cuepoint.figures.drawing import picture_name
 
         picture_name(Path(options.figure))
 

@@ -175,7 +175,7 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from cuepoint.confidence import NO_MATCH_BELOW
+    from cuepoint.confidence.chance import NO_MATCH_BELOW
 
     table = console()
     shown = result.moments

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuepoint.confidence import Thresholds
+from cuepoint.confidence.chance import Thresholds
+from cuepoint.confidence.outcomes import Outcome, risk_coverage
 from cuepoint.formats.opened import FormatError, json_fault, read_json, written
 from cuepoint.models.trained import CALIBRATION
-from cuepoint.outcomes import Outcome, risk_coverage
 from cuepoint.ranking.calibrators import (
     Bin,
     Calibrator,

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from cuepoint.confidence.rates import Rate, rate_of
 from cuepoint.formats.columns import Annotations
 from cuepoint.formats.opened import FormatError, read_json, written
-from cuepoint.rates import Rate, rate_of
 from cuepoint.types import Moment, UsageError
 
 LABELLING = """\

@@ -1,6 +1,6 @@
 // Times, confidence and found words as people read them; and the only way this page makes elements.
 
-// What cuepoint calls a match, and what it calls none (`confidence.py`); a server may send its own.
+// What cuepoint calls a match, and what it calls none (`chance.py`); a server may send its own.
 export const thresholds = { match: 0.95, noMatch: 0.75 };
 
 /** An element. Text from data goes in as text nodes only: nothing here parses HTML. */

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.confidence import FIXED, Thresholds, answer_for, choose_thresholds
-from cuepoint.rates import Rate, rate_of
+from cuepoint.confidence.chance import FIXED, Thresholds, answer_for, choose_thresholds
+from cuepoint.confidence.rates import Rate, rate_of
 from cuepoint.types import Answer
 
 Kind = Literal["unrelated", "known", "taken_out"]

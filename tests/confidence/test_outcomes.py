@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuepoint.confidence import FIXED, HIGHEST_MATCH_AT, MATCH_AT, Thresholds, fit_chance
-from cuepoint.outcomes import Kind, Outcome, bins, charts, claims, rates_of, risk_coverage, thresholds_of
+from cuepoint.confidence.chance import FIXED, HIGHEST_MATCH_AT, MATCH_AT, Thresholds, fit_chance
+from cuepoint.confidence.outcomes import (
+    Kind,
+    Outcome,
+    bins,
+    charts,
+    claims,
+    rates_of,
+    risk_coverage,
+    thresholds_of,
+)
 
 PLACE, SCALE = 3.0, 0.7
 

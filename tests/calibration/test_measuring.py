@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from cuepoint import Corpus
-from cuepoint import calibration as calibrating
-from cuepoint.background import SENTENCES
-from cuepoint.calibration import is_due, load
-from cuepoint.confidence import FIXED, MATCH_AT, Thresholds
+from cuepoint.calibration import measuring
+from cuepoint.calibration.measuring import is_due, load
+from cuepoint.calibration.questions import made_from
+from cuepoint.confidence.background import SENTENCES
+from cuepoint.confidence.chance import FIXED, MATCH_AT, Thresholds
 from cuepoint.index.progress import Progress
-from cuepoint.questions import made_from
 from cuepoint.search import Searcher
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 # None of these is in the background bank, and nothing in the corpus (pages about a program) answers them.
 UNRELATED = (
@@ -161,7 +161,6 @@ def test_a_confidence_bounds_what_is_returned_but_not_what_it_is_called(corpus: 
 def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint import calibration
 
     measured: list[int] = []
 
@@ -171,7 +170,7 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
         for name, stats in store.stats().streams.items():
             store.put_fact(f"calibration:{name}", {"clips": stats.clips})
 
-    monkeypatch.setattr(calibration, "measure", note)
+    monkeypatch.setattr(measuring, "measure", note)
     grown = Corpus(tmp_path / "grown.corpus")
     lines = _passages()
     grown.add(_write(tmp_path, "first.vtt", lines[:40]), processes=1)
@@ -209,7 +208,7 @@ def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
 def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuepoint.calibration.is_due", lambda store, known: False)
+    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
     corpus = Corpus(tmp_path / "small.corpus")
     corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
     result = corpus.search("whales", k=5)
@@ -231,8 +230,8 @@ def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> N
     said = corpus.search(RELATED[0], k=1).to_json()["calibration"]
     assert said == known.rates
     assert said["false_alarm_rate"]["of"] == len(SENTENCES)
-    assert said["miss_rate"]["of"] == calibrating.MADE_AT_END_OF_RUN
-    assert said["queries"] == len(SENTENCES) + calibrating.MADE_AT_END_OF_RUN
+    assert said["miss_rate"]["of"] == measuring.MADE_AT_END_OF_RUN
+    assert said["queries"] == len(SENTENCES) + measuring.MADE_AT_END_OF_RUN
     assert MATCH_AT <= said["match_at"] == known.thresholds.match_at
     stats = corpus.stats()
     assert stats.to_json()["calibration"] == said
@@ -255,7 +254,7 @@ def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
     store, encoders = corpus._store, corpus._shelf.for_queries()
     kept = dict(store.fact("calibration:subtitle") or {})
     try:
-        given = calibrating.measure(store, encoders, SENTENCES[:60], known=known)
+        given = measuring.measure(store, encoders, SENTENCES[:60], known=known)
         outcomes = [one for one in given.outcomes if one.kind == "known"]
         thresholds = given.calibration.thresholds
         for question, outcome in zip(known, outcomes, strict=True):
@@ -271,7 +270,7 @@ def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
 def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus: Corpus) -> None:
     known = made_from(corpus._store, 12, seed=7)
     searcher: Searcher = corpus.searcher()
-    asker = calibrating._Asker(corpus._store, searcher)
+    asker = measuring._Asker(corpus._store, searcher)
     everything = [video.id for video in corpus.videos()]
     for question in known:
         _, without = asker.ask_both(question)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuepoint.evaluation.overconfidence import FIGURE_METRICS, Drop
-from cuepoint.figures import draw, picture_name
+from cuepoint.figures.drawing import draw, picture_name
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#c2571a", "#767676"
 _NAME = 22

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cuepoint.figures import draw
+from cuepoint.confidence.outcomes import risk_coverage
+from cuepoint.figures.drawing import draw
 from cuepoint.formats.opened import written
-from cuepoint.outcomes import risk_coverage
 from cuepoint.ranking.confidence import TrainedReport
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#c2571a", "#767676"

@@ -20,12 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.background import SENTENCES
-from cuepoint.confidence import FIXED, Chance, Thresholds, fit_chance
+from cuepoint.calibration.questions import Known, made_from
+from cuepoint.confidence.background import SENTENCES
+from cuepoint.confidence.chance import FIXED, Chance, Thresholds, fit_chance
+from cuepoint.confidence.outcomes import (
+    Kind,
+    Outcome,
+    bins,
+    charts,
+    claims,
+    rates_of,
+    risk_coverage,
+    thresholds_of,
+)
 from cuepoint.index.store import Store
 from cuepoint.models.fusion import Scale, measure_scale
-from cuepoint.outcomes import Kind, Outcome, bins, charts, claims, rates_of, risk_coverage, thresholds_of
-from cuepoint.questions import Known, made_from
 from cuepoint.search import Encodes, Question, Searcher, StreamAnswer, ranked, said_in
 from cuepoint.types import Moment, ScoredMoment, UsageError
 
@@ -103,7 +112,7 @@ class Report:
 
     def write(self, folder: Path) -> list[Path]:
         """The figures and `calibration.json` in a folder; what was written. Raises UsageError."""
-        from cuepoint.figures import write_figures
+        from cuepoint.figures.outcomes import write_figures
 
         written = write_figures(self.outcomes, folder) if self.outcomes else []
         target, aside = folder / "calibration.json", folder / f".calibration.{os.getpid()}.json"
