@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine, percentiles
+from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
 from cuepoint.index.even_grid import videos_on_grid
@@ -72,23 +73,6 @@ class World:
         flat /= np.linalg.norm(flat, axis=1, keepdims=True)
         rounded: Matrix = flat.astype(np.float16).astype(np.float32)
         return rounded.reshape(count, CLIPS, self.width)
-
-
-class Words:
-    """Stands for the encoder of queries: gives the tokens that belong to a query's number."""
-
-    name, fingerprint, dimension = "generated", "generated:1", 384
-
-    def __init__(self, tokens: Sequence[Matrix]) -> None:
-        self._tokens = tokens
-
-    def encode_text(self, texts: Sequence[str]) -> Matrix:
-        """Never asked."""
-        raise NotImplementedError("queries are searched by their tokens")
-
-    def encode_tokens(self, texts: Sequence[str]) -> list[Matrix]:
-        """(L, D) for each number."""
-        return [self._tokens[int(text)] for text in texts]
 
 
 def opened(folder: Path) -> Trained:
@@ -152,7 +136,7 @@ def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[
 
 def measure(store: Store, world: World, trained: Trained, count: int, queries: int) -> dict[str, Any]:
     """Times of queries, and how many of the exact best ten moments they hold."""
-    finder = TrainedSearch(store, KeptSystem(store, load_model(trained), Words(world.tokens)))
+    finder = TrainedSearch(store, KeptSystem(store, load_model(trained), QueryTokens(world.tokens)))
     results: dict[str, Any] = {}
     answers: dict[int, list[list[Any]]] = {}
     default = trained_search.CANDIDATE_VIDEOS
@@ -232,7 +216,7 @@ def main() -> None:
     if open_keys(store, trained.fingerprint) is None:
         before = store.stats().bytes or 0
         started, worked = time.perf_counter(), time.process_time()
-        TrainedSearch(store, KeptSystem(store, load_model(trained), Words(world.tokens))).prepare()
+        TrainedSearch(store, KeptSystem(store, load_model(trained), QueryTokens(world.tokens))).prepare()
         report["encode_and_index_s"] = round(time.perf_counter() - started, 1)
         report["encode_and_index_processor_s"] = round(time.process_time() - worked, 1)
         report["disk_mb"] = {

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.machine import describe_machine, percentiles
+from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
 from cuepoint.index.keys import Keys, known_systems
@@ -53,19 +54,10 @@ TOP_VIDEOS, K, BLOCK = 10, 10, 200
 Matrix = NDArray[np.float32]
 
 
-class Words:
-    """Stands for the encoder of queries: random tokens for each number."""
-
-    name, fingerprint, dimension = "generated", "generated:1", QUERY_WIDTH
-
-    def encode_text(self, texts: Sequence[str]) -> Matrix:
-        """Never asked."""
-        raise NotImplementedError("queries are searched by their tokens")
-
-    def encode_tokens(self, texts: Sequence[str]) -> list[Matrix]:
-        """(L, D) for each number."""
-        seeds = [np.random.default_rng(int(text)) for text in texts]
-        return [rng.standard_normal((TOKENS, QUERY_WIDTH), dtype=np.float32) for rng in seeds]
+def words(queries: int) -> QueryTokens:
+    """Random tokens for so many queries."""
+    seeds = [np.random.default_rng(number) for number in range(queries)]
+    return QueryTokens([rng.standard_normal((TOKENS, QUERY_WIDTH), dtype=np.float32) for rng in seeds])
 
 
 def system(name: str, seed: int) -> Trained:
@@ -178,14 +170,14 @@ def threads_tried(model: Any, trained: Trained, queries: int) -> dict[str, Any]:
     clips = trained.inputs.clips(
         [{name: columns.vectors for name, columns in _whole(number).items()} for number in range(TOP_VIDEOS)]
     )
-    before, found = torch.get_num_threads(), {}
+    before, found, tokens = torch.get_num_threads(), {}, words(queries)
     with torch.no_grad():
         videos = model.encode_videos(clips)
         for threads in sorted({1, before}):
             torch.set_num_threads(threads)
             spent = []
             for number in range(queries):
-                encoded = model.encode_queries(trained.inputs.queries(Words().encode_tokens([str(number)])))
+                encoded = model.encode_queries(trained.inputs.queries(tokens.encode_tokens([str(number)])))
                 pairs = encoded.take(torch.zeros(TOP_VIDEOS, dtype=torch.int64))
                 began = time.perf_counter()
                 model.score_spans(pairs, videos)
@@ -207,8 +199,9 @@ def _whole(number: int) -> dict[str, Any]:
 def measure(store: Store, queries: int) -> dict[str, Any]:
     """Encode what is not yet encoded, then ask."""
     retriever, localizer = system("prem_retriever", 1), system("prem_localizer", 2)
-    first = TrainedSearch(store, KeptSystem(store, load_model(retriever), Words()))
-    kept = KeptSystem(store, load_model(localizer, retriever), Words())
+    tokens = words(max(queries, 3))
+    first = TrainedSearch(store, KeptSystem(store, load_model(retriever), tokens))
+    kept = KeptSystem(store, load_model(localizer, retriever), tokens)
     finder = TrainedSearch(store, kept, first)
     results: dict[str, Any] = {}
     known = {one.system for one in known_systems(store)}
