@@ -27,7 +27,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("program", metavar="PROGRAM", help="xml, reloclnet, mmn (CroCs likewise) or conquer")
+    parser.add_argument(
+        "program", metavar="PROGRAM", help="xml, reloclnet, mmn (CroCs likewise), conquer, ms_sl or gmmformer"
+    )
     parser.add_argument("file", metavar="FILE", help="the checkpoint (model.ckpt)")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")
     parser.add_argument("--opt", metavar="FILE", help="the program's options (default: opt.json beside FILE)")

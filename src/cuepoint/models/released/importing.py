@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import tempfile
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ def import_checkpoint(
     except (TypeError, ValueError, RuntimeError, UsageError) as error:
         raise FormatError(path, f"its settings make no model: {error}") from None
     names = importlib.import_module(f"cuepoint.models.{program}").released_names(config)
+    checkpoint = _shortened(checkpoint, told.used_rows)
     model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), importer.UNUSED))
     about = {
         "title": importer.TITLE,
@@ -124,6 +125,14 @@ def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     tensors = {name.removeprefix(_PARALLEL): one for name, one in checkpoint.tensors.items()}
     return Checkpoint(checkpoint.path, tensors, checkpoint.settings, checkpoint.epoch)
+
+
+def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
+    """With no more than so many rows of some parameters."""
+    tensors = {
+        name: one[: rows.get(name)] if name in rows else one for name, one in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
 
 
 def _renamed(

@@ -58,13 +58,15 @@ class Asked:
 class Settings:
     """What an importer makes of a checkpoint: settings of our system, its inputs and its decoding.
 
-    `labels` is what an end label stood for (`models.trained`).
+    `labels` is what an end label stood for (`models.trained`). `used_rows`: parameters, as the
+    program calls them, of which only so many first rows are used.
     """
 
     config: Mapping[str, Any]
     inputs: Inputs
     decoding: Decoding
     labels: Literal["inclusive", "as-released"] = "as-released"
+    used_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 class Released:
@@ -124,6 +126,10 @@ class Released:
         if axis >= len(shape):
             raise FormatError(self.checkpoint.path, f"parameter {name!r} has shape", value=shape)
         return shape[axis]
+
+    def tells(self, name: str) -> bool:
+        """Whether there is a setting of that released name."""
+        return name in self._told
 
     def told(self, name: str, default: Value) -> Value:
         """A setting by its released name, of the default's kind."""
