@@ -48,7 +48,7 @@ from cuepoint.trained.segments import segment_clips
 SECONDS, HOUR, K = 3.0, 3600.0, 10
 STREAMS = {"vision": "charades_video_cl-3.h5", "sub": "charades_sub_cl-3.h5"}
 LENGTHS = (3.0, 12.0, 30.0)
-EXACT = 40
+EXACT = 20
 """Queries that are also answered with every segment scored."""
 Matrix = NDArray[np.float32]
 Answers = list[list[tuple[str, float, float]]]

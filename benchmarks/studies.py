@@ -89,6 +89,7 @@ STUDIES: Mapping[str, Study] = {
             CONQUER,
             _retriever("retriever"),
             _localizer("prem"),
+            _localizer("prem_longer", "training.epochs=4"),
         ),
         (*MOMENTS, *VIDEOS),
     ),

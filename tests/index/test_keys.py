@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.index import upkeep
+from cuepoint.index import lookup, upkeep
 from cuepoint.index.keys import (
     EncodedVideo,
     Keys,
@@ -183,6 +183,79 @@ def test_many_keys_get_a_vector_index(store: Store, monkeypatch: pytest.MonkeyPa
     assert (found.video_ids[0], int(found.index[0])) == ("v007", 3)
     reader = Keys(Store.open(store.place), INFO)
     assert reader.nearest("subtitle", query, 5).video_ids == found.video_ids
+
+
+TWO = SystemKeys("0123456789abcdef", "prem", "/runs/prem", {"seen": WIDTH, "said": WIDTH})
+
+
+def of_two(video_id: str, seed: int, said: int, segments: bool = False) -> EncodedVideo:
+    """A video with 6 keys of what is seen and so many of what is said; as segments one key each."""
+    keys = {
+        "seen": encoded("", 6, seed).keys["subtitle"],
+        "said": encoded("", 6, -seed % 997).keys["subtitle"],
+    }
+    keys["said"] = keys["said"][:said]
+    times = {name: np.arange(len(rows), dtype=np.float64) for name, rows in keys.items()}
+    ends = {name: start + 1 for name, start in times.items()}
+    index = {name: start.astype(np.int64) for name, start in times.items()} if segments else None
+    return EncodedVideo(video_id, "m", 6, 6.0, keys, times, ends, b"", index=index)
+
+
+def test_keys_are_asked_by_the_streams_that_their_video_has(store: Store) -> None:
+    keys = add_keys(store, TWO)
+    assert keys.kinds() == ()
+    keys.put([of_two("both", 1, 4), of_two("silent", 2, 0)])
+    assert keys.kinds() == (("said", "seen"), ("seen",))
+    query = np.ones(WIDTH, np.float32)
+    assert set(keys.nearest("seen", query, 99, kind=("seen",)).video_ids) == {"silent"}
+    assert set(keys.nearest("seen", query, 99, kind=("said", "seen")).video_ids) == {"both"}
+    assert set(keys.nearest("seen", query, 99).video_ids) == {"both", "silent"}
+    assert keys.nearest("seen", query, 99, ["both"], kind=("seen",)).video_ids == []
+    assert len(keys.nearest("said", query, 99, kind=("seen",))) == 0
+    keys.forget(["silent"])
+    assert keys.kinds() == (("said", "seen"),)
+
+
+def test_keys_of_segments_are_asked_by_the_streams_that_their_segment_has(store: Store) -> None:
+    keys = add_keys(store, TWO)
+    keys.put([of_two("film", 1, 4, segments=True)])
+    assert keys.kinds() == (("said", "seen"), ("seen",))
+    query = np.ones(WIDTH, np.float32)
+    assert sorted(keys.nearest("seen", query, 99, kind=("seen",)).index) == [4, 5]
+    assert sorted(keys.nearest("said", query, 99, kind=("said", "seen")).index) == [0, 1, 2, 3]
+
+
+def test_scores_of_several_streams_are_true_also_with_a_vector_index(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "INDEX_ROWS", 500)
+    monkeypatch.setattr(upkeep, "PARTITION_ROWS", 50)
+    monkeypatch.setattr(lookup, "EXACT_ROWS", 50)
+    keys = add_keys(store, TWO)
+    videos = [of_two(f"v{seed:03d}", seed, 0 if seed % 3 else 6) for seed in range(200)]
+    keys.put(videos)
+    store.optimize()
+    assert TWO.table("seen") in store._indices
+    query = videos[7].keys["seen"][3]
+    for kind in keys.kinds():
+        found = keys.nearest("seen", query, 20, kind=kind)
+        true = [float(videos[int(name[1:])].keys["seen"][at] @ query) for name, at in
+                zip(found.video_ids, found.index, strict=True)]  # fmt: skip
+        np.testing.assert_allclose(found.score, true, atol=5e-3)
+        assert len(found) == 20
+        assert {int(name[1:]) % 3 == 0 for name in found.video_ids} == {"said" in kind}
+
+
+def test_what_was_kept_in_an_earlier_layout_is_not_used(store: Store) -> None:
+    add_keys(store, INFO).put([encoded("a")])
+    fact = store.fact("system:" + INFO.system)
+    assert fact is not None
+    store.put_fact("system:" + INFO.system, {name: fact[name] for name in fact if name != "layout"})
+    assert open_keys(store, INFO.system) is None
+    (known,) = known_systems(store)
+    assert not known.is_current
+    remove_keys(store, known)
+    assert not store.sides
 
 
 def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

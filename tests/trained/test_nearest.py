@@ -20,8 +20,23 @@ class Table:
 
     rows: dict[str, list[tuple[str, int, NDArray[np.float32]]]]
 
-    def nearest(self, stream: str, vector: Any, k: int, video_ids: Any = None) -> ClipHits:
-        told = [one for one in self.rows[stream] if video_ids is None or one[0] in video_ids]
+    def kind_of(self, place: tuple[str, int]) -> tuple[str, ...]:
+        return tuple(
+            stream for stream, rows in self.rows.items() if any(place == (one[0], one[1]) for one in rows)
+        )
+
+    def kinds(self) -> tuple[tuple[str, ...], ...]:
+        places = {(one[0], one[1]) for rows in self.rows.values() for one in rows}
+        return tuple(sorted({self.kind_of(place) for place in places}))
+
+    def nearest(
+        self, stream: str, vector: Any, k: int, video_ids: Any = None, *, kind: Any = None
+    ) -> ClipHits:
+        told = [
+            one
+            for one in self.rows[stream]
+            if (video_ids is None or one[0] in video_ids) and self.kind_of((one[0], one[1])) == kind
+        ]
         scores = np.array([row @ vector for _, _, row in told], np.float32)
         order = np.argsort(-scores, kind="stable")[:k]
         index = np.array([told[at][1] for at in order], np.int32)
@@ -47,7 +62,7 @@ def vectors_of(keys: Table) -> dict[str, NDArray[np.float32]]:
 
 
 def by_hand(keys: Table, allowed: list[str] | None = None) -> list[tuple[str, int]]:
-    """All segments, best first: a stream that has none of one counts there as its worst key."""
+    """All segments, best first, by the mean over the streams that each has."""
     vectors = vectors_of(keys)
     scores = {
         stream: [(name, number, float(row @ vectors[stream])) for name, number, row in told]
@@ -60,10 +75,8 @@ def by_hand(keys: Table, allowed: list[str] | None = None) -> list[tuple[str, in
     places = sorted({(name, number) for told in scores.values() for name, number, _ in told})
 
     def mean(place: tuple[str, int]) -> float:
-        best = [
-            max([score for *own, score in told if tuple(own) == place] or [min(one[2] for one in told)])
-            for told in scores.values()
-        ]
+        of = [[score for *own, score in told if tuple(own) == place] for told in scores.values()]
+        best = [max(some) for some in of if some]
         return sum(best) / len(best)
 
     return sorted(places, key=lambda place: -mean(place))
@@ -89,6 +102,26 @@ def test_more_keys_are_asked_until_they_are_of_enough_segments(monkeypatch: pyte
     monkeypatch.setattr(nearest_keys, "NEAREST_KEYS", 2)
     assert found_in(keys, every) == by_hand(keys)
     assert len(found_in(keys, 1)) == 1
+
+
+def test_what_has_no_words_is_found_though_all_that_has_is_nearer_by_its_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nearest_keys, "NEAREST_KEYS", 4)
+    monkeypatch.setattr(nearest_keys, "_MOST_KEYS", 4)
+    asked = vectors_of(Table({"seen": [], "said": []}))
+
+    def key(stream: str, product: float) -> NDArray[np.float32]:
+        return np.asarray(product * asked[stream] / (asked[stream] @ asked[stream]), np.float32)
+
+    rows: dict[str, list[tuple[str, int, NDArray[np.float32]]]] = {"seen": [], "said": []}
+    for number in range(20):
+        rows["seen"] += [
+            ("loud", number, key("seen", 0.9)),
+            ("mute", number, key("seen", 0.5 + number / 100)),
+        ]
+        rows["said"].append(("loud", number, key("said", 0.0)))
+    assert found_in(Table(rows), 3) == [("mute", 19), ("mute", 18), ("mute", 17)]
 
 
 def test_where_there_are_no_keys_there_are_no_segments() -> None:

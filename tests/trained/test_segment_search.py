@@ -325,10 +325,20 @@ def test_segments_of_as_many_clips_are_the_same_segments(corpus: Corpus, run: Pa
     assert [info.segment_clips for info in known_systems(corpus._store)] == [2]
 
 
-def test_what_is_known_of_whole_videos_is_written_as_before(corpus: Corpus, run: Path) -> None:
+def test_of_whole_videos_nothing_of_segments_is_written(corpus: Corpus, run: Path) -> None:
     corpus.encode(run)
     (fact,) = corpus._store.facts("system:").values()
-    assert set(fact) == {"system", "name", "place", "streams", "distance", "ledger"}
+    assert set(fact) == {"system", "name", "place", "streams", "distance", "ledger", "layout"}
+
+
+def test_what_an_earlier_version_kept_is_made_anew(corpus: Corpus, run: Path) -> None:
+    expected = spans_of(corpus.search(QUERY, 5, model=run))
+    store = corpus._store
+    ((name, fact),) = store.facts("system:").items()
+    store.put_fact(name, {key: fact[key] for key in fact if key != "layout"})
+    again = Corpus(corpus.location, encoders=[Letters()])
+    assert spans_of(again.search(QUERY, 5, model=run)) == expected
+    assert all(info.is_current for info in known_systems(again._store))
 
 
 def test_each_key_is_of_a_segment_and_names_its_seconds(corpus: Corpus, run: Path) -> None:

@@ -1,10 +1,13 @@
 """What a trained system made of a corpus's videos, kept in the index: search keys, and whole encodings.
 
 For each system (by its fingerprint) there are tables beside the clips: `keys_<system>_<stream>` with one row
-a search key (video, number, seconds, vector), and `encodings_<system>` with one row a video (its mark, how it
-lies on the system's grid, and the encoding itself as bytes). A video counts only while its row in `encodings`
-bears the mark of its ledger row; that row goes first and comes last, so what a killed run leaves of a video
-is not used and is made again.
+a search key (video, number, seconds, kind, vector), and `encodings_<system>` with one row a video (its mark,
+how it lies on the system's grid, and the encoding itself as bytes). A video counts only while its row in
+`encodings` bears the mark of its ledger row; that row goes first and comes last, so what a killed run leaves
+of a video is not used and is made again.
+
+The kind of a key says in which of the system's streams its video (or segment) has keys at all: what has no
+words is compared by its pictures alone, with others that have none.
 
 Videos may also be kept as segments of equal length (`segment_clips`): then a key is of a segment, `index` its
 number in the video and `start` and `end` its seconds; and nothing else is kept of a video, for what is looked
@@ -16,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +41,8 @@ search. 20,000 videos of 50 clips of width 256 are 510 MB without their keys."""
 
 _SYSTEM = re.compile(r"[0-9a-f]{8,64}")
 _FACT = "system:"
+LAYOUT = 2
+"""Of the tables; those of an earlier one are made anew. 1 had no kinds."""
 # Half-precision numbers shrink by a fifth, and reading them takes three times as long then.
 _AS_IT_IS = {"lance-encoding:compression": "none"}
 # Written down only where they say something, so that corpora without segments are read by older programs.
@@ -58,7 +64,7 @@ class SystemKeys:
     the widths of its keys by stream, `distance` how they are compared. `ledger` is the version of the
     ledger up to which all videos were encoded, -1 where some were not. Keys of segments have `segment_clips`
     clips each (0: whole videos); the fingerprint of the trained system is `weights` then, and `system` is
-    made of both (`system_of`).
+    made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
     """
 
     system: str
@@ -69,6 +75,7 @@ class SystemKeys:
     ledger: int = -1
     weights: str = ""
     segment_clips: int = 0
+    layout: int = LAYOUT
 
     def __post_init__(self) -> None:
         if not _SYSTEM.fullmatch(self.system):
@@ -87,6 +94,15 @@ class SystemKeys:
     def table(self, stream: str) -> str:
         """The name of a stream's table of keys."""
         return f"keys_{self.system}_{stream}"
+
+    def kind(self, streams: Collection[str]) -> int:
+        """The number that stands for some of the streams: bit i for the i-th by name."""
+        return sum(1 << at for at, stream in enumerate(sorted(self.streams)) if stream in streams)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tables are laid out as they are now."""
+        return self.layout == LAYOUT
 
     @property
     def encodings(self) -> str:
@@ -137,13 +153,18 @@ def mark_of(record: VideoRecord) -> str:
 
 def known_systems(store: Store) -> list[SystemKeys]:
     """The trained systems whose keys a corpus holds."""
-    return [SystemKeys(**fact) for _, fact in sorted(store.facts(_FACT).items())]
+    return [_told(fact) for _, fact in sorted(store.facts(_FACT).items())]
 
 
 def open_keys(store: Store, system: str) -> Keys | None:
-    """The keys of a system by its fingerprint; None where there are none."""
+    """The keys of a system by its fingerprint; None where there are none, or none that can be used."""
     fact = store.fact(_FACT + system)
-    return None if fact is None else Keys(store, SystemKeys(**fact))
+    info = None if fact is None else _told(fact)
+    return Keys(store, info) if info is not None and info.is_current else None
+
+
+def _told(fact: Mapping[str, Any]) -> SystemKeys:
+    return SystemKeys(**{"layout": 1, **fact})  # the first layout did not say so
 
 
 def add_keys(store: Store, info: SystemKeys) -> Keys:
@@ -178,6 +199,7 @@ class Keys:
         self._store = store
         self._remembered: Remembered[tuple[str, bool], KeptVideo] = Remembered(remembered_bytes, _bytes_of)
         self._all: list[str] | None = None
+        self._kinds: tuple[tuple[str, ...], ...] | None = None
         self.info = info
 
     def describe(self, info: SystemKeys) -> None:
@@ -208,7 +230,7 @@ class Keys:
         with self._store.writing():
             self._store.replace_in_side(self.info.encodings, ids, None)
             for stream, width in self.info.streams.items():
-                rows = _key_rows(videos, stream, width)
+                rows = _key_rows(self.info, videos, stream, width)
                 self._store.replace_in_side(self.info.table(stream), ids, rows)
             self._store.replace_in_side(self.info.encodings, ids, _encoding_rows(videos))
 
@@ -221,11 +243,41 @@ class Keys:
                 for name in (self.info.encodings, *map(self.info.table, self.info.streams)):
                     self._store.replace_in_side(name, part, None)
 
+    def kinds(self) -> tuple[tuple[str, ...], ...]:
+        """Which sets of streams there are such that some video (or segment) has keys in just these."""
+        if self._kinds is None:
+            names = sorted(self.info.streams)
+            every = (some for count in range(len(names), 0, -1) for some in combinations(names, count))
+            self._kinds = tuple(
+                some
+                for some in every
+                if self._store.count_side(self.info.table(some[0]), kind=self.info.kind(some))
+            )
+        return self._kinds
+
     def nearest(
-        self, stream: str, vector: ArrayLike, k: int, video_ids: Sequence[str] | None = None
+        self,
+        stream: str,
+        vector: ArrayLike,
+        k: int,
+        video_ids: Sequence[str] | None = None,
+        *,
+        kind: Collection[str] | None = None,
     ) -> ClipHits:
-        """The k keys of a stream that are nearest to a search vector (D,), best first."""
-        return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids)
+        """The k keys of a stream that are nearest to a search vector (D,), best first.
+
+        `kind`: of videos (or segments) that have keys in just these streams. Scores are true where the system
+        has several streams; where it has one, they may tell the order alone.
+        """
+        several = len(self.info.streams) > 1
+        return self._store.nearest_in_side(
+            self.info.table(stream),
+            vector,
+            k,
+            video_ids,
+            kind=None if kind is None or not several else self.info.kind(kind),
+            compared=several,
+        )
 
     def encodings(self, video_ids: Sequence[str] | None = None, *, with_keys: bool = True) -> list[KeptVideo]:
         """What is kept of some videos (None: all), in order of `video_ids`.
@@ -247,7 +299,7 @@ class Keys:
 
     def _forget(self) -> None:
         self._remembered.forget()
-        self._all = None
+        self._all = self._kinds = None
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:
         columns = ["video_id", "mark", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]
@@ -273,6 +325,7 @@ def _keys_schema(width: int) -> Any:
         ("index", pa.int32()),
         ("start", pa.float64()),
         ("end", pa.float64()),
+        ("kind", pa.int32()),
     ]
     return pa.schema([*columns, vector_field(width)])
 
@@ -292,17 +345,17 @@ def _encodings_schema() -> Any:
     )
 
 
-def _key_rows(videos: Iterable[EncodedVideo], stream: str, width: int) -> Any:
+def _key_rows(info: SystemKeys, videos: Iterable[EncodedVideo], stream: str, width: int) -> Any:
     import pyarrow as pa
 
     schema = _keys_schema(width)
-    return pa.Table.from_batches([_rows_of(video, stream, width, schema) for video in videos], schema=schema)
+    return pa.Table.from_batches([_rows_of(info, video, stream, schema) for video in videos], schema=schema)
 
 
-def _rows_of(video: EncodedVideo, stream: str, width: int, schema: Any) -> Any:
+def _rows_of(info: SystemKeys, video: EncodedVideo, stream: str, schema: Any) -> Any:
     import pyarrow as pa
 
-    keys = video.keys[stream]
+    keys, width = video.keys[stream], info.streams[stream]
     if keys.shape[1] != width:
         raise UsageError(f"{video.video_id}: keys of width {keys.shape[1]}; stream {stream} holds {width}")
     values = np.ascontiguousarray(keys, dtype=np.float16).reshape(-1)
@@ -312,9 +365,21 @@ def _rows_of(video: EncodedVideo, stream: str, width: int, schema: Any) -> Any:
         pa.array(index.astype(np.int32)),
         pa.array(video.start[stream]),
         pa.array(video.end[stream]),
+        pa.array(_kinds_of(info, video, stream)),
         pa.FixedSizeListArray.from_arrays(pa.array(values), width),
     ]
     return pa.record_batch(columns, schema=schema)
+
+
+def _kinds_of(info: SystemKeys, video: EncodedVideo, stream: str) -> NDArray[np.int32]:
+    """(K,) the kind of each key of a stream: that of its video, or of its segment."""
+    own = video.keys[stream]
+    if video.index is None:
+        kind = info.kind([name for name, keys in video.keys.items() if len(keys)])
+        return np.full(len(own), kind, np.int32)
+    number = video.index[stream]
+    kinds = (info.kind([name]) * np.isin(number, of) for name, of in video.index.items())
+    return np.asarray(sum(kinds, np.zeros(len(own), np.int64)), np.int32)
 
 
 def _encoding_rows(videos: Iterable[EncodedVideo]) -> Any:

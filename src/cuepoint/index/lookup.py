@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ _MOST_QUERY_WORDS = 200
 class Effort:
     """How hard an index is searched: `share` of its partitions for so many `answers`, more for more of them.
 
-    `refine` times as many candidates are scored by their own vectors; None: by the index's 8 bits.
+    `refine` times as many candidates are scored by their own vectors; None: by the index's 8 bits, which tell
+    the order and no cosines.
     """
 
     share: float
@@ -50,15 +51,21 @@ KEYS_EFFORT = Effort(0.4, 800, None)
 """Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
 in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
 0.2 found 99.5 %, 0.12 found 99.1 %."""
+COMPARED_KEYS_EFFORT = replace(KEYS_EFFORT, refine=1)
+"""Keys of several streams are added up, so their scores must be true: 1 ms more for 800 keys of 70,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Which clips may answer: those of `video_ids` that share time with [after, before); None: no limit."""
+    """Which clips may answer: those of `video_ids` that share time with [after, before); None: no limit.
+
+    `kind`: of keys, those with that number in the column of the same name.
+    """
 
     video_ids: Sequence[str] | None = None
     after: float | None = None
     before: float | None = None
+    kind: int | None = None
 
     @property
     def impossible(self) -> bool:
@@ -76,6 +83,7 @@ class Narrowing:
         parts = [] if self.video_ids is None else [among("video_id", self.video_ids)]
         parts += [] if self.after is None else [f'"end" > {float(self.after)!r}']
         parts += [] if self.before is None else [f'"start" < {float(self.before)!r}']
+        parts += [] if self.kind is None else [f"kind = {int(self.kind)}"]
         return " AND ".join(parts) or None
 
     def leaves_most_of(self, videos: int) -> bool:
@@ -102,8 +110,9 @@ def nearest(
     if narrowing.impossible:
         return no_hits()
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos):
-        probes = _probes(table, index, _WIDER * k, Narrowing(), effort)
-        found = _nearest(table, query, _WIDER * k, None, probes, distance, effort.refine)
+        others = replace(narrowing, video_ids=None)
+        probes = _probes(table, index, _WIDER * k, others, effort)
+        found = _nearest(table, query, _WIDER * k, others.sql, probes, distance, effort.refine)
         hits = _among(found, narrowing)
         if len(hits) >= k:
             return _first(hits, k)
@@ -137,7 +146,7 @@ def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort
     share = effort.share * max(1.0, math.sqrt(k / effort.answers))
     if narrowing.by_time:  # counting by time would read the times of all clips
         share = 1.0
-    elif narrowing.video_ids is not None:
+    elif narrowing.sql is not None:
         matching = int(table.count_rows(narrowing.sql))
         if matching <= EXACT_ROWS:
             return None

@@ -85,6 +85,7 @@ from cuepoint.index.upkeep import (
     Schedule,
     VectorIndex,
     index_ids,
+    index_kinds,
     index_vectors,
     index_words,
     state_of,
@@ -277,6 +278,8 @@ class Store:
             self._db.drop_table(side.name, ignore_missing=True)  # left by a crash before it was declared
             table = self._db.create_table(side.name, schema=schema)
             index_ids(table)
+            if "kind" in table.schema.names:
+                index_kinds(table)
             self._tables[side.name] = table
             self._describe(f"table:{side.name}", asdict(side))
             self._read_description()
@@ -313,16 +316,25 @@ class Store:
 
         return self._read(f"read table {name}", read)
 
-    def count_side(self, name: str) -> int:
-        """How many rows a table beside the clips has."""
-        return self._read(f"read table {name}", lambda: int(self._table(name).count_rows()))
+    def count_side(self, name: str, kind: int | None = None) -> int:
+        """How many rows a table beside the clips has; of one `kind`, where it has a column of that name."""
+        condition = Narrowing(kind=kind).sql
+        return self._read(f"read table {name}", lambda: int(self._table(name).count_rows(condition)))
 
     def nearest_in_side(
-        self, name: str, vector: ArrayLike, k: int, video_ids: Sequence[str] | None = None
+        self,
+        name: str,
+        vector: ArrayLike,
+        k: int,
+        video_ids: Sequence[str] | None = None,
+        *,
+        kind: int | None = None,
+        compared: bool = False,
     ) -> ClipHits:
         """The k rows of a table beside the clips whose vectors are nearest to `vector`; see `nearest`.
 
-        Where there is a vector index, scores are exact to about 1 % of their range.
+        Of one `kind`, where the table has a column of that name. Where there is a vector index, scores tell
+        the order alone, unless they are to be `compared` with those of other tables.
         """
         distance = self._sides[name].vectors if name in self._sides else None
         if distance is None:
@@ -334,11 +346,11 @@ class Store:
                 table,
                 unit_query(vector, table.schema.field("vector").type.list_size, name),
                 k,
-                narrowing=Narrowing(video_ids),
+                narrowing=Narrowing(video_ids, kind=kind),
                 index=self._indices.get(name),
                 videos=self._table("videos").count_rows(),
                 distance=distance,
-                effort=lookup.KEYS_EFFORT,
+                effort=lookup.COMPARED_KEYS_EFFORT if compared else lookup.KEYS_EFFORT,
             )
 
         return self._read("search", read) if k > 0 else no_hits()

@@ -89,6 +89,13 @@ def index_ids(table: Any) -> None:
         table.create_index("video_id", config=BTree())
 
 
+def index_kinds(table: Any) -> None:
+    """Index `kind`, a small number."""
+    from lancedb.index import Bitmap
+
+    table.create_index("kind", config=Bitmap())
+
+
 def index_words(table: Any) -> None:
     """Index the words of clips, if they are not.
 

@@ -150,12 +150,13 @@ def bring_up_to_date(
     """Encode what is new or changed, drop what is gone; the keys afterwards.
 
     `segment_clips`: of segments of so many clips, 0 of whole videos. What the corpus kept of an earlier
-    system from the same place is dropped. Raises CorpusBusy after `wait` seconds while another writer is at
-    work, UsageError for a corpus without videos, and for segments that are too many or would have no keys.
+    system from the same place, or in an earlier layout, is dropped. Raises CorpusBusy after `wait` seconds
+    while another writer is at work, UsageError for a corpus without videos, and for segments that are too
+    many or would have no keys.
     """
     with store.writing(wait=wait):
         for info in known_systems(store):
-            if info.place == place and info.trained != trained.fingerprint:
+            if not info.is_current or (info.place == place and info.trained != trained.fingerprint):
                 remove_keys(store, info)
         if segment_clips:
             check_count(store.videos(), segment_clips * trained.inputs.clip_seconds, store.place)
