@@ -48,8 +48,6 @@ from cuepoint.trained.segments import segment_clips
 SECONDS, HOUR, K = 3.0, 3600.0, 10
 STREAMS = {"vision": "charades_video_cl-3.h5", "sub": "charades_sub_cl-3.h5"}
 LENGTHS = (3.0, 12.0, 30.0)
-EXACT = 20
-"""Queries that are also answered with every segment scored."""
 Matrix = NDArray[np.float32]
 Answers = list[list[tuple[str, float, float]]]
 
@@ -195,15 +193,15 @@ def _overlaps(one: Asked, moments: list[tuple[str, float, float]]) -> NDArray[np
     return np.where(same, temporal_iou(starts, ends, one.start, one.end), 0.0)
 
 
-def exactness(finder: TrainedSearch | SegmentSearch, store: Store, found: Answers) -> dict[str, Any]:
+def exactness(finder: SegmentSearch, store: Store, found: Answers) -> dict[str, Any]:
     """How much of the answers with every segment scored the nearest keys give."""
     before = segment_search.SCORED_SEGMENTS
     segment_search.SCORED_SEGMENTS = 1 << 40
     try:
-        exact, spent = answers(finder, store, min(EXACT, len(found)))
+        exact, spent = answers(finder, store, len(found))
     finally:
         segment_search.SCORED_SEGMENTS = before
-    pairs = [(a, b) for a, b in zip(found, exact, strict=False) if b]
+    pairs = [(a, b) for a, b in zip(found, exact, strict=True) if b]
     return {
         "queries": len(pairs),
         "recall of the ten best": round(float(np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])), 4),
@@ -212,7 +210,7 @@ def exactness(finder: TrainedSearch | SegmentSearch, store: Store, found: Answer
     }
 
 
-def measure(store: Store, films: Films, loaded: LoadedModel) -> dict[str, Any]:
+def measure(store: Store, films: Films, loaded: LoadedModel, exact: int) -> dict[str, Any]:
     """All ways."""
     results: dict[str, Any] = {}
     tokens = QueryTokens([one.tokens for one in films.asked])
@@ -228,7 +226,7 @@ def measure(store: Store, films: Films, loaded: LoadedModel) -> dict[str, Any]:
             "a query": spent,
         }
         if isinstance(finder, SegmentSearch):
-            results[name]["exactness"] = exactness(finder, store, found)
+            results[name]["exactness"] = exactness(finder, store, found[:exact])
         print(name, json.dumps(results[name]), flush=True)
     return results
 
@@ -242,6 +240,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, required=True, help="simulated with --subtitles")
     parser.add_argument("--films", type=int, default=10_000, help="at most so many; default: all")
     parser.add_argument("--queries", type=int, default=400)
+    parser.add_argument("--exact", type=int, default=20, help="so many also with every segment scored")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
         "--folder", type=Path, required=True, help="of the corpus, made where it is not there"
@@ -261,7 +260,7 @@ def main() -> None:
         "hours": round(sum(record.duration or 0 for record in store.videos()) / 3600, 1),
         "queries": len(films.asked),
         "systems": [one.trained.system for one in (loaded.retriever, loaded) if one is not None],
-        "results": measure(store, films, loaded),
+        "results": measure(store, films, loaded, arguments.exact),
         "peak memory, MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     text = json.dumps(report, indent=1)
