@@ -75,10 +75,10 @@ def test_what_is_put_comes_back(store: Store) -> None:
     assert keys.encodings([]) == []
 
 
-@pytest.mark.parametrize("distance", ["cosine", "dot"])
+@pytest.mark.parametrize("distance", ["l2", "dot"])
 def test_the_nearest_keys_are_those_of_the_greatest_product(store: Store, distance: upkeep.Distance) -> None:
     keys = add_keys(store, replace(INFO, distance=distance))
-    scale = 1.0 if distance == "cosine" else 3.0
+    scale = 1.0 if distance == "l2" else 3.0
     videos = [encoded(f"v{seed}", 5, seed) for seed in range(6)]
     for number, video in enumerate(videos):
         video.keys["subtitle"][:] *= scale if number % 2 else 1.0
@@ -225,8 +225,9 @@ def test_keys_of_segments_are_asked_by_the_streams_that_their_segment_has(store:
     assert sorted(keys.nearest("said", query, 99, kind=("said", "seen")).index) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("grown", [False, True], ids=["indexed", "and more since"])
 def test_scores_of_several_streams_are_true_also_with_a_vector_index(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, grown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "INDEX_ROWS", 500)
     monkeypatch.setattr(upkeep, "PARTITION_ROWS", 50)
@@ -236,13 +237,17 @@ def test_scores_of_several_streams_are_true_also_with_a_vector_index(
     keys.put(videos)
     store.optimize()
     assert TWO.table("seen") in store._indices
+    if grown:
+        more = [of_two(f"v{seed:03d}", seed, 0 if seed % 3 else 6) for seed in range(200, 230)]
+        videos += more
+        keys.put(more)
     query = videos[7].keys["seen"][3]
     for kind in keys.kinds():
         found = keys.nearest("seen", query, 20, kind=kind)
         true = [float(videos[int(name[1:])].keys["seen"][at] @ query) for name, at in
                 zip(found.video_ids, found.index, strict=True)]  # fmt: skip
-        np.testing.assert_allclose(found.score, true, atol=5e-3)
-        assert len(found) == 20
+        np.testing.assert_allclose(found.score, true, atol=0.02)
+        assert len(found) == 20 and min(true) < 0.9
         assert {int(name[1:]) % 3 == 0 for name in found.video_ids} == {"said" in kind}
 
 

@@ -61,17 +61,17 @@ class SystemKeys:
     """A trained system whose keys a corpus holds.
 
     `system` is its fingerprint, `name` what people call it, `place` where it was opened from. `streams` are
-    the widths of its keys by stream, `distance` how they are compared. `ledger` is the version of the
-    ledger up to which all videos were encoded, -1 where some were not. Keys of segments have `segment_clips`
-    clips each (0: whole videos); the fingerprint of the trained system is `weights` then, and `system` is
-    made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
+    the widths of its keys by stream, `distance` how they are compared ("l2": they are unit vectors). `ledger`
+    is the version of the ledger up to which all videos were encoded, -1 where some were not. Keys of segments
+    have `segment_clips` clips each (0: whole videos); the fingerprint of the trained system is `weights` then,
+    and `system` is made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
     """
 
     system: str
     name: str
     place: str
     streams: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    distance: Distance = "cosine"
+    distance: Distance = "l2"
     ledger: int = -1
     weights: str = ""
     segment_clips: int = 0
@@ -266,18 +266,10 @@ class Keys:
     ) -> ClipHits:
         """The k keys of a stream that are nearest to a search vector (D,), best first.
 
-        `kind`: of videos (or segments) that have keys in just these streams. Scores are true where the system
-        has several streams; where it has one, they may tell the order alone.
+        `kind`: of videos (or segments) that have keys in just these streams.
         """
-        several = len(self.info.streams) > 1
-        return self._store.nearest_in_side(
-            self.info.table(stream),
-            vector,
-            k,
-            video_ids,
-            kind=None if kind is None or not several else self.info.kind(kind),
-            compared=several,
-        )
+        only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
+        return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids, kind=only)
 
     def encodings(self, video_ids: Sequence[str] | None = None, *, with_keys: bool = True) -> list[KeptVideo]:
         """What is kept of some videos (None: all), in order of `video_ids`.

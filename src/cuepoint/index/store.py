@@ -329,12 +329,11 @@ class Store:
         video_ids: Sequence[str] | None = None,
         *,
         kind: int | None = None,
-        compared: bool = False,
     ) -> ClipHits:
         """The k rows of a table beside the clips whose vectors are nearest to `vector`; see `nearest`.
 
-        Of one `kind`, where the table has a column of that name. Where there is a vector index, scores tell
-        the order alone, unless they are to be `compared` with those of other tables.
+        Of one `kind`, where the table has a column of that name. Where there is a vector index, scores are
+        exact to some hundredths of their range.
         """
         distance = self._sides[name].vectors if name in self._sides else None
         if distance is None:
@@ -350,7 +349,7 @@ class Store:
                 index=self._indices.get(name),
                 videos=self._table("videos").count_rows(),
                 distance=distance,
-                effort=lookup.COMPARED_KEYS_EFFORT if compared else lookup.KEYS_EFFORT,
+                effort=lookup.KEYS_EFFORT,
             )
 
         return self._read("search", read) if k > 0 else no_hits()

@@ -198,7 +198,7 @@ def _new_keys(store: Store, trained: Trained, name: str, place: str, segment_cli
         name,
         place,
         {stream: rows.shape[1] for stream, rows in seen.keys.items()},
-        "cosine" if unit else "dot",
+        "l2" if unit else "dot",
         weights=trained.fingerprint if segment_clips else "",
         segment_clips=segment_clips,
     )
