@@ -61,10 +61,10 @@ class SystemKeys:
     """A trained system whose keys a corpus holds.
 
     `system` is its fingerprint, `name` what people call it, `place` where it was opened from. `streams` are
-    the widths of its keys by stream, `distance` how they are compared ("l2": they are unit vectors). `ledger`
-    is the version of the ledger up to which all videos were encoded, -1 where some were not. Keys of segments
-    have `segment_clips` clips each (0: whole videos); the fingerprint of the trained system is `weights` then,
-    and `system` is made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
+    the widths of its keys by stream, `distance` how they are compared ("l2": they are unit vectors).
+    `ledger` is the version of the ledger up to which all videos were encoded, -1 where some were not. Keys
+    of segments have `segment_clips` clips each (0: whole videos); the fingerprint of the trained system is
+    `weights` then, and `system` is made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
     """
 
     system: str
