@@ -101,11 +101,11 @@ class Films:
         """The films as an index takes them; a row of zeros (nobody speaks) is no clip."""
         import h5py
 
-        files = {name: h5py.File(self._features / place) for name, place in STREAMS.items()}
         for film, members in self.members.items():
             columns = {}
-            for name, file in files.items():
-                rows = np.concatenate([np.asarray(file[one], np.float32) for one in members])
+            for name, place in STREAMS.items():
+                with h5py.File(self._features / place) as file:
+                    rows = np.concatenate([np.asarray(file[one], np.float32) for one in members])
                 there = np.flatnonzero(np.abs(rows).sum(1) > 0)
                 start = np.asarray(there * SECONDS, np.float64)
                 text = ["generated words"] * len(there) if name == "sub" else None

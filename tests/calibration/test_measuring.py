@@ -161,7 +161,6 @@ def test_a_confidence_bounds_what_is_returned_but_not_what_it_is_called(corpus: 
 def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     measured: list[int] = []
 
     def note(store: Any, encoders: Any, **rest: Any) -> None:

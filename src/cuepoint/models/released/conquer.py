@@ -114,13 +114,8 @@ def _heads(released: Released, hidden: int) -> int:
 def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
     """How features were made ready: pictures brought to unit length, words left as they are."""
     named, asked = config["streams"], released.asked
-    unknown = sorted(set(asked.encoders) - {"query", *named})
-    if unknown:
-        raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join(['query', *named])}")
-    if asked.tef:
-        raise UsageError(
-            f"{released.checkpoint.path}: CONQUER has no temporal endpoint features; leave --tef"
-        )
+    released.refuse_encoders("query", *named)
+    released.refuse_tef("CONQUER")
     return Inputs(
         StreamInput(config["query_width"], False, asked.encoders.get("query", "")),
         {

@@ -129,10 +129,8 @@ def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
 
 def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
     """With no more than so many rows of some parameters."""
-    tensors = {
-        name: one[: rows.get(name)] if name in rows else one for name, one in checkpoint.tensors.items()
-    }
-    return replace(checkpoint, tensors=tensors)
+    short = {name: checkpoint.tensors[name][:count] for name, count in rows.items()}
+    return replace(checkpoint, tensors={**checkpoint.tensors, **short})
 
 
 def _renamed(

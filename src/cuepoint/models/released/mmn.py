@@ -72,9 +72,7 @@ def settings(released: Released) -> Settings:
     text = _text(released)
     width = released.size("featpool.conv.weight", 1)
     encoder = released.asked.encoders.get("query", _TEXT_ENCODER)
-    unknown = sorted(set(released.asked.encoders) - {"query", "video"})
-    if unknown:
-        raise UsageError(f"encoder of {unknown[0]!r}: there are query, video")
+    released.refuse_encoders("query", "video")
     config = {
         "streams": {"video": width},
         "query_width": text["dim"],

@@ -12,9 +12,9 @@ from typing import Any
 from cuepoint.models.decoding import Decoding
 from cuepoint.models.inputs import Inputs, StreamInput
 from cuepoint.models.released.settings import QUERY, STREAMS, Released, Settings
-from cuepoint.types import UsageError
 
-_CLIPS, _SHARES, _HEADS = 32, (0.7, 0.3), 4
+_CLIPS, _HEADS = 32, 4
+_SHARES = {"clip_scale_w": 0.7, "frame_scale_w": 0.3}  # TVR's
 _CLIP_PLACES = "clip_pos_embed.position_embeddings.weight"
 _FRAME_PLACES = "frame_pos_embed.position_embeddings.weight"
 # Longer than any video, so that nothing is averaged before the systems do it.
@@ -46,22 +46,18 @@ def settings_of(released: Released, name: str) -> Settings:
 
 def _shares(released: Released) -> dict[str, float]:
     """How much the best clip and the frames count; the data sets differ in it."""
-    names = ("clip_scale_w", "frame_scale_w")
-    if not all(map(released.tells, names)):
-        shares = " and ".join(map(str, _SHARES))
-        released.guessed.append(f"shares of clip and frames: {shares}, as for TVR (clip_scale_w in opt.json)")
-        names = ("", "")
-    clip, frames = (released.told(name, share) for name, share in zip(names, _SHARES, strict=True))
+    clip, frames = (released.told(name, share) for name, share in _SHARES.items())
+    if not all(map(released.tells, _SHARES)):
+        released.guessed.append(
+            f"shares of clip and frames: {clip} and {frames} ({' and '.join(_SHARES)} in opt.json)"
+        )
     return {"clip_share": clip, "frame_share": frames}
 
 
 def _inputs(released: Released, config: dict[str, Any], name: str) -> Inputs:
     asked = released.asked
-    unknown = sorted(set(asked.encoders) - {QUERY, *config["streams"]})
-    if unknown:
-        raise UsageError(f"encoder of {unknown[0]!r}: there are {QUERY}, {STREAMS[0]}")
-    if asked.tef:
-        raise UsageError(f"{released.checkpoint.path}: {name} has no temporal endpoint features; leave --tef")
+    released.refuse_encoders(QUERY, *config["streams"])
+    released.refuse_tef(name)
     return Inputs(
         StreamInput(config["query_width"], True, asked.encoders.get(QUERY, "")),
         {

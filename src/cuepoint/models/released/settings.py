@@ -127,6 +127,19 @@ class Released:
             raise FormatError(self.checkpoint.path, f"parameter {name!r} has shape", value=shape)
         return shape[axis]
 
+    def refuse_encoders(self, *but: str) -> None:
+        """Raise UsageError where the caller names the encoder of what the system does not read."""
+        unknown = sorted(set(self.asked.encoders) - set(but))
+        if unknown:
+            raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join(but)}")
+
+    def refuse_tef(self, program: str) -> None:
+        """Raise UsageError where the caller says that there are temporal endpoint features."""
+        if self.asked.tef:
+            raise UsageError(
+                f"{self.checkpoint.path}: {program} has no temporal endpoint features; leave --tef"
+            )
+
     def tells(self, name: str) -> bool:
         """Whether there is a setting of that released name."""
         return name in self._told
@@ -211,9 +224,7 @@ class Released:
             for name, width in self.streams.items()
         }
         query = StreamInput(self.query_width, not bare[STREAMS[1]], self.asked.encoders.get(QUERY, ""))
-        unknown = sorted(set(self.asked.encoders) - {QUERY, *streams})
-        if unknown:
-            raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join([QUERY, *streams])}")
+        self.refuse_encoders(QUERY, *streams)
         return Inputs(
             query,
             streams,
