@@ -9,6 +9,7 @@ import torch
 
 from cuepoint.models import config_of, new_model
 from cuepoint.models.decoding import Decoding
+from cuepoint.models.inputs import StreamInput
 from cuepoint.models.staged import write_stages
 from cuepoint.models.trained import Trained
 
@@ -32,6 +33,16 @@ def small_retriever(seed: int = 0) -> Trained:
 def small_localizer(seed: int = 0, top_videos: int = 3, temperature: float = 0.1) -> Trained:
     """PREM's localizer; it looks into so many videos, of which it adds 1 / temperature times the score."""
     return small_prem("prem_localizer", seed, top_videos, temperature=temperature)
+
+
+def seeing_localizer(encoder: Any, clip_seconds: float) -> Trained:
+    """PREM's localizer for what is said and what is seen, pictures by that encoder and as far apart."""
+    said = inputs().streams["subtitle"]
+    seen = StreamInput(encoder.dimension, True, encoder.name, encoder.fingerprint)
+    streams = {"subtitle": WIDTH, "vision": encoder.dimension}
+    trained = small_prem("prem_localizer", streams=streams, temperature=0.1)
+    told = inputs(streams={"subtitle": said, "vision": seen}, clip_seconds=clip_seconds)
+    return Trained(trained.system, trained.model, told, trained.decoding)
 
 
 def save_pair(folder: Path, retriever: Trained, localizer: Trained) -> Path:

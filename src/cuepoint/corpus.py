@@ -320,9 +320,11 @@ class Corpus:
         chosen = self._filter(_listed(within), after, before, _listed(where))
         searcher = self.searcher()
         if model is None and retriever is not None:
-            raise UsageError("a retriever chooses videos for a trained system; name that as well (the model)")
+            raise UsageError(
+                "a retriever chooses videos for a trained system; name that as well (--model, model=)"
+            )
         if model is None and segments is not None:
-            raise UsageError("segments are chosen for a trained system; name that as well (the model)")
+            raise UsageError("segments are chosen for a trained system; name that as well (--model, model=)")
         finder = None if model is None else self._way(model, retriever, segments)
         return searcher.search(
             query,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -281,6 +282,11 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
         (("--device", "cuda:99"), "device 'cuda:99' is not here"),
         (("--format", "wav"), "--format 'wav': accepted: jsonl"),
         (("--retriever", "nowhere"), "nowhere"),
+        (("--video-weight", "nan"), "--video-weight nan: accepted: a number from 0 to 1,000,000"),
+        (("--video-weight", "inf"), "--video-weight inf: accepted: a number"),
+        (("--video-weight", "-1"), "--video-weight -1: accepted: a number"),
+        (("--segments", "1.9"), "segments of 1.9 s are shorter than the clips of xml (2 s)"),
+        (("--segments", "1e9"), "xml has places for"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -499,6 +505,40 @@ def test_what_is_read_is_never_written_over(
     with pytest.raises(CuepointError, match="is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(target), *chosen)
     assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "experiment.toml"])
+@pytest.mark.parametrize("role", ["localizer", "retriever"])
+def test_no_system_is_written_over(
+    features: Path, checkpoint: Path, tmp_path: Path, name: str, role: str
+) -> None:
+    other = saved(features, tmp_path / "other")
+    target = (checkpoint if role == "localizer" else other) / name
+    before = target.read_bytes()
+    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+        called(features, checkpoint, "--out", str(target), "--retriever", str(other))
+    assert target.read_bytes() == before
+    beside = checkpoint / "answers.json"
+    for _ in range(2):  # answers may lie beside what gave them, and may be given again
+        assert called(features, checkpoint, "--out", str(beside)) == 0
+
+
+@pytest.mark.parametrize("name", ["vision.h5", "query.h5"])
+def test_no_features_are_written_over(features: Path, checkpoint: Path, tmp_path: Path, name: str) -> None:
+    before = (features / name).read_bytes()
+    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+        called(features, checkpoint, "--out", str(features / name))
+    elsewhere = shutil.copytree(features, tmp_path / "elsewhere")
+    other = saved(features, tmp_path / "other")
+    pair = ("--retriever", str(other), "--retriever-features", str(elsewhere))
+    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+        called(features, checkpoint, "--out", str(elsewhere / name), *pair)
+    assert (features / name).read_bytes() == (elsewhere / name).read_bytes() == before
+
+
+def test_segments_of_whole_clips_are_told(ran: Any, tmp_path: Path) -> None:
+    assert ran(tmp_path / "a.jsonl", "--segments", "4.9")["segments"] == 4.0
+    assert ran(tmp_path / "b.jsonl")["segments"] is None
 
 
 def test_queries_that_are_cut_are_counted(ran: Any, features: Path, checkpoint: Path, tmp_path: Path) -> None:

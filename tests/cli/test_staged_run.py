@@ -307,6 +307,17 @@ def test_lists_of_any_format_feed_a_localizer_as_their_retriever_does(
     }
 
 
+def test_what_a_system_lacks_is_told_by_the_option_that_gives_it(place: Path, tmp_path: Path) -> None:
+    features = ("--features", place / "features", "--out", tmp_path / "a.jsonl", "--task", "vcmr")
+    for stage, remedy in (
+        ("retriever", r"--localizer RUN\) finds moments"),
+        ("localizer", r"--retriever RUN\) chooses videos"),
+    ):
+        with pytest.raises(UsageError, match=f"prem_{stage} cannot answer VCMR; .*{remedy}"):
+            called(run, "--checkpoint", place / "prem" / f"prem_{stage}", *features)
+    assert not (tmp_path / "a.jsonl").exists()
+
+
 def test_explain_wants_a_trained_retriever(place: Path, tmp_path: Path) -> None:
     (tmp_path / "lists.jsonl").write_text("{}")
     with pytest.raises(UsageError, match=r"lists\.jsonl: .*trained"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from cuepoint.models import ms_sl
 from cuepoint.models._parts.proposals import count_of, means_of_stretches
 from cuepoint.models.ms_sl import KEYS, Config, Model, key_clip_attention
 from cuepoint.models.protocol import Batch, QueryBatch
@@ -97,6 +99,28 @@ def test_negatives_are_the_hardest_from_an_epoch_on() -> None:
     assert max(late) == min(late)
     assert max(early) > min(early)
     assert max(early) <= max(late) + 1e-6
+
+
+def test_the_loss_compares_in_full_precision_where_a_training_computes_in_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A number of bfloat16 is its own rounding; products of some hundreds would be off by 1."""
+    seen: list[torch.Tensor] = []
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def called(scores: torch.Tensor, *more: Any, **how: Any) -> Any:
+            seen.append(scores)
+            return real(scores, *more, **how)
+
+        return called
+
+    for name in ("contrast", "triplets", "square_contrast", "square_triplets"):
+        monkeypatch.setattr(ms_sl, name, watched(getattr(ms_sl, name)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _model().loss(_batch())
+    assert len(seen) == 4
+    for scores in seen:
+        assert (scores != scores.bfloat16().float()).any(), "rounded"
 
 
 def test_a_sequence_that_has_no_place_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from cuepoint.models.protocol import best_key, pair_products, scaled_clips
@@ -36,3 +37,14 @@ def test_the_best_key_is_the_largest_product_with_a_real_key() -> None:
     ours, theirs = (torch.autograd.grad(one.square().sum(), (vectors, keys)) for one in (found, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_the_best_key_is_told_in_full_precision_where_a_training_computes_in_half(kind: torch.dtype) -> None:
+    vectors, keys = torch.randn(5, 384).to(kind), torch.randn(3, 4, 384).to(kind)
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    exact = best_key(vectors.float(), keys.float(), mask)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = best_key(vectors, keys, mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-5)

@@ -9,10 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cuepoint import formats
+from cuepoint.models.protocol import ClipBatch, QueryBatch
+from cuepoint.ranking import rank
+from cuepoint.ranking.corpus import encode_corpus
+from cuepoint.ranking.retrieve import Candidates
 from cuepoint.ranking.video_run import VideoRun, is_run
 from cuepoint.types import UsageError
+
+from ..small_pairs import small_localizer
+from ..small_systems import WIDTH
 
 
 def written(path: Path, lists: dict[str, list[tuple[str, float]]]) -> Path:
@@ -90,3 +98,29 @@ def test_a_file_and_a_folder_of_lmdb_are_lists_and_a_checkpoint_is_none(tmp_path
     assert is_run(tmp_path / "lists")
     assert is_run(tmp_path / "lists" / "data.mdb")
     assert not is_run("owner/name")
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["after a list", "nothing chooses"])
+def test_candidates_lie_on_the_device_of_the_localizer(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list is read on the processor; a localizer on a GPU takes queries by where its candidates lie."""
+    localizer = small_localizer()
+    clips = ClipBatch({"subtitle": torch.randn(2, 6, WIDTH)}, torch.ones(2, 6, dtype=torch.bool))
+    corpus = encode_corpus(localizer.model, lambda rows: clips, ["a", "b"], clips=[6, 6], clip_seconds=2.0)
+    asked = localizer.model.encode_queries(
+        QueryBatch(torch.randn(1, 4, WIDTH), torch.ones(1, 4, dtype=torch.bool))
+    )
+    monkeypatch.setattr(rank, "encoded_queries", lambda *_: asked.to("meta"))
+    found: list[Candidates] = []
+
+    def stops(model: Any, queries: Any, corpus: Any, candidates: Candidates, *_: Any, **__: Any) -> None:
+        found.append(candidates)
+        raise StopIteration
+
+    monkeypatch.setattr(rank, "best_moments", stops)
+    monkeypatch.setattr(rank, "best_videos", lambda scores, *_: Candidates(scores.long(), scores))
+    localizer.model.to("meta")
+    run = VideoRun("a", {"q": (("b",), np.array([1.0]))}) if listed else None
+    ranker = rank.Ranker(localizer, corpus, retriever=run)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(ranker.answers(["q"], lambda _: asked, ["VCMR"], pools={"q": ["a", "b"]}))
+    assert [one.device.type for one in (found[0].rows, found[0].scores)] == ["meta", "meta"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from cuepoint.corpus import Corpus
@@ -12,7 +14,7 @@ from cuepoint.server.app import Application
 from cuepoint.server.settings import Settings, named_models
 from cuepoint.types import UsageError
 
-from ..small_pairs import save_pair, small_localizer, small_retriever
+from ..small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
 from ..small_systems import Letters, small_xml, write_talk
 from .conftest import Asked, told
 
@@ -115,6 +117,32 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Asked, place: 
     assert curve["confidence"] == []
     assert body["said"][0].startswith("It starts at 0:")
     assert body["said"][1].startswith("It ends at 0:")
+
+
+def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(
+    tmp_path: Path, samples: Path, planted: Any
+) -> None:
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=1.0, processes=1)
+    trained, run = seeing_localizer(planted, 1.0), tmp_path / "run"
+    trained.save_pretrained(run)
+    application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))
+    served = Asked(application, {})
+    body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))
+    system = corpus.explain(QUERY, run, video=body["video_id"]).systems[0]
+    application.service.close()
+    assert system.borders is not None
+    shares = {stream: curve["score"] for stream, curve in body["shares"].items()}
+    assert shares == system.borders.to_json()["stream_shares"]
+    assert set(shares) == {"subtitle", "vision"} and len(set(shares["vision"])) > 1
+    np.testing.assert_allclose(np.add(*shares.values()), 1, atol=2e-4)
+    assert body["shares"]["vision"]["start"] == body["curves"]["start"]["start"]
+    assert body["said"][2].startswith("What counts there: subtitle ")
+
+
+def test_one_stream_has_nothing_to_share_with(served: Asked) -> None:
+    body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))
+    assert body["shares"] == {} and len(body["said"]) == 2
 
 
 def test_a_moment_that_is_no_result_is_told_what_came_first(served: Asked) -> None:

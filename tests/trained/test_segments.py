@@ -22,7 +22,6 @@ from cuepoint.trained.segments import (
     check_count,
     encoded_segments,
     in_parts,
-    segment_clips,
 )
 from cuepoint.types import UsageError
 
@@ -175,15 +174,6 @@ def test_a_video_that_was_written_anew_or_taken_out_since_has_no_rows_of_before(
 
 
 # --- lengths
-
-
-def test_segments_have_whole_clips_between_one_and_as_many_as_there_are_places() -> None:
-    told = inputs(clip_seconds=1.5, max_clips=10)
-    assert [segment_clips(told, seconds, "x") for seconds in (1.5, 2.2, 2.3, 4, 15)] == [1, 1, 2, 3, 10]
-    with pytest.raises(UsageError, match="segments of 1 s are shorter than the clips of x"):
-        segment_clips(told, 1.0, "x")
-    with pytest.raises(UsageError, match=r"segments of 17 s are 11 clips of 1.5 s, .* give 15 or less"):
-        segment_clips(told, 17.0, "x")
 
 
 def test_a_length_that_is_enough_is_told_where_segments_are_too_many(

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cuepoint.cli.options import add_format, console, for_terminal, print_json, wants_json
-from cuepoint.cli.splits import SplitOptions, check_localizer, stages_named
+from cuepoint.cli.splits import (
+    SplitOptions,
+    check_localizer,
+    experiment_of,
+    files_of_features,
+    files_of_system,
+    stages_named,
+)
 from cuepoint.types import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +35,9 @@ if TYPE_CHECKING:
 
 POOL_NMS = 0.5
 """Moments of one video that share more than this are one answer to a pool, where nobody says otherwise."""
+
+_MOST_WEIGHT = 1_000_000
+"""Of a video's score in that of its moments; beyond that nothing of a moment's own score is left."""
 
 _EPILOG = """\
 examples:
@@ -152,6 +162,7 @@ def run(options: argparse.Namespace) -> int:
     from cuepoint.training.machine import open_machine
 
     name = _format(options)
+    _check_weight(options.video_weight)
     chooser, localizer = stages_named(options.checkpoint, options.retriever)
     alone = _chooses_alone(options, chooser)
     device = open_machine(options.device).device
@@ -162,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
-        _keep_what_is_read(options, system.experiment)
+        _keep_what_is_read(options, system.experiment, (chooser, localizer))
         split = _asked(options, system.split)
         answered = _answers if options.segments is None else _answers_by_segments
         answers, by = answered(files, options, display, how, (None if alone else chooser, system), split)
@@ -177,14 +188,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keep_what_is_read(options: argparse.Namespace, experiment: Experiment) -> None:
-    """Raise FormatError where the run would be written over judgements or lists that are read."""
+def _check_weight(weight: float | None) -> None:
+    if weight is not None and not 0 <= weight <= _MOST_WEIGHT:
+        raise UsageError(f"--video-weight {weight:g}: accepted: a number from 0 to {_MOST_WEIGHT:,}")
+
+
+def _keep_what_is_read(
+    options: argparse.Namespace, experiment: Experiment, systems: tuple[str | None, str]
+) -> None:
+    """Raise FormatError where the run would be written over anything that is read."""
     from cuepoint.formats.jsonl import files_of
     from cuepoint.formats.opened import refuse_overwriting
 
+    out, chooser = Path(options.out), systems[0]
+    for place in (options.checkpoint, *systems):
+        refuse_overwriting(out, *(files_of_system(place) if place else ()))
+    refuse_overwriting(out, *files_of_features(experiment, options.features))
+    if chooser is not None and Path(chooser).is_dir() and any(map(Path.exists, files_of_system(chooser))):
+        others = experiment_of(chooser, None, options.data)
+        refuse_overwriting(out, *files_of_features(others, options.retriever_features or options.features))
     named = [_truth(options, experiment), *(Path(one) for one in (options.pools, options.retriever) if one)]
     read = [one for one in named if one.is_file() or (one / "qrels.jsonl").exists()]
-    refuse_overwriting(Path(options.out), *(file for one in read for file in files_of(one)))
+    refuse_overwriting(out, *(file for one in read for file in files_of(one)))
 
 
 def _truth(options: argparse.Namespace, experiment: Experiment) -> Path:
@@ -431,7 +456,7 @@ def _told(
         "decoding": ranker.decoding.to_json(),
         "simulated": experiment.simulated,
         "pools": options.pools,
-        "segments": options.segments,
+        "segments": ranker.settings.seconds if options.segments is not None else None,
         "evaluate": shlex.join(evaluate) if truth.exists() else None,
     }
 
@@ -449,6 +474,8 @@ def _show(options: argparse.Namespace, told: dict[str, Any]) -> None:
     out.print(for_terminal(line), markup=False, soft_wrap=True)
     notes = [f"{options.pools}: {what}: {times:,}" for what, times in told["odd_judgements"].items()]
     notes += [f"{what}: {times:,}" for what, times in told["odd_data"].items()]
+    if told["segments"] not in (None, options.segments):
+        notes.insert(0, f"segments are of whole clips: {told['segments']:g} s")
     if told["videos_not_found"]:
         unfound = told["videos_not_found"]
         notes.insert(0, f"videos of which nothing is read, and which are not found: {unfound:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,23 @@ def check_localizer(localizer: OpenedSystem, chooser: str) -> None:
             f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
             "chooses; name a localizer, or leave out the retriever"
         )
+
+
+def files_of_system(place: str) -> Iterator[Path]:
+    """The files that the folder of a trained system or of a staged run may have; none of them need exist."""
+    from cuepoint.models.staged import SYSTEM
+    from cuepoint.models.trained import FILES
+    from cuepoint.training.run_folder import EXPERIMENT
+
+    for name in (*FILES, SYSTEM, EXPERIMENT):
+        yield Path(place).expanduser() / name
+
+
+def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
+    """The feature files that an experiment names; of stores that are folders all that is in them."""
+    for name in (experiment.features.query, *experiment.features.streams.values()):
+        path = Path(folder) / name
+        yield from path.rglob("*") if path.is_dir() else (path,)
 
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:

@@ -47,9 +47,11 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
     if query_id is not None:
         rows = [row for row, query in enumerate(queries) if query.id == query_id]
         if not rows:
-            raise UsageError(
-                f"{split.name} has no query {query_id!r}{_like(query_id, [q.id for q in queries])}"
+            known = [query.id for query in queries]
+            like = _like(query_id, known) or (
+                f"; it has {len(known):,}, such as {known[0]!r}" if known else ""
             )
+            raise UsageError(f"{split.name} has no query {query_id!r}{like}")
         if text is not None and _plain(queries[rows[0]].text) != _plain(text):
             raise UsageError(
                 f"query {query_id!r} of {split.name} is {queries[rows[0]].text!r}, not {text!r}; "

@@ -221,10 +221,7 @@ def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
 def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """(Q, V) dot product, and cosine, of sentences (Q, D) with the best row of each video (V, N, D)."""
     there = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
-    return (
-        best_key(sentences, rows, there).float(),
-        best_key(unit(sentences), unit(rows.float()), there).float(),
-    )
+    return best_key(sentences, rows, there), best_key(unit(sentences.float()), unit(rows.float()), there)
 
 
 def released_names(config: Config) -> dict[str, str]:

@@ -17,7 +17,7 @@ tags: [video-moment-retrieval, {system}]
 
 # {title}
 
-A system that finds moments in videos: a sentence in, a ranked list of (video, start, end) out.
+{does}
 
 ```sh
 cuepoint run --checkpoint THIS-FOLDER --features FEATURES --split test --out run.jsonl
@@ -26,6 +26,8 @@ cuepoint search "a sentence" --corpus my.corpus --model THIS-FOLDER
 """
 
 
+_FINDS = "A system that finds moments in videos: a sentence in, a ranked list of (video, start, end) out."
+_CHOOSES = "A system that finds videos of which a part answers: a sentence in, a ranked list of videos out."
 _MEASURED = ("## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |")
 
 
@@ -33,7 +35,8 @@ def model_card(trained: Trained) -> str:
     """The card as Markdown, with the front matter that hubs read."""
     about = dict(trained.about)
     title = str(about.pop("title", f"{trained.system}, trained with cuepoint"))
-    parts = [_HEAD.format(system=trained.system, title=title)]
+    does = _FINDS if hasattr(trained.model, "score_spans") else _CHOOSES
+    parts = [_HEAD.format(system=trained.system, title=title, does=does)]
     if about.pop("simulated", False):
         parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
     numbers = about.pop("metrics", {})

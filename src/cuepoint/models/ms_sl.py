@@ -188,7 +188,8 @@ class Model(nn.Module):
         """Contrast (weighted) and triplets of both branches; contrast is over dot products, not cosines."""
         config, own = self.config, batch.video_of
         sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
-        scores = self._scores(sentences, videos, own)
+        with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
+            scores = self._scores(sentences, videos, own)
         known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
         itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
         same = itself if config.as_released else known[:, own] | (own[:, None] == own)
@@ -205,18 +206,16 @@ class Model(nn.Module):
         }
 
     def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
-        """What the loss compares, of sentences (Q, D) with V videos."""
-        keys = means_of_stretches(videos.clips)
+        """What the loss compares, of sentences (Q, D) with V videos; in full precision."""
+        vectors, clips = sentences.float(), videos.clips.float()
+        keys = means_of_stretches(clips)
         # The product with a mean is the mean of the products: 32 products a video and query instead of 528.
-        clips = (videos.clips.flatten(0, 1) @ sentences.T).view(*videos.clips.shape[:2], -1)
-        products = means_of_stretches(clips).float()
-        lengths = torch.linalg.vector_norm(keys.float(), dim=-1, keepdim=True)
+        products = means_of_stretches((clips.flatten(0, 1) @ vectors.T).view(*clips.shape[:2], -1))
+        lengths = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
         best, at = (products / lengths.clamp(min=1e-12)).max(1)
         chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
-        attended = key_clip_attention(
-            chosen[:, None], videos.asked[own], videos.taken[own], videos.mask[own]
-        )[:, 0].float()
-        vectors = sentences.float()
+        asked, taken = videos.asked[own].float(), videos.taken[own].float()
+        attended = key_clip_attention(chosen[:, None], asked, taken, videos.mask[own])[:, 0]
         return _Scores(
             products.amax(1).T,
             best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),

@@ -37,7 +37,8 @@ FORMAT = 1
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 CALIBRATION = "calibration.json"
 
-_FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
+FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
+"""What the folder of a trained system may have."""
 
 Labels = Literal["inclusive", "as-released"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -193,6 +194,11 @@ def _folder_of(name: str | Path, revision: str | None) -> Path:
     place = Path(name).expanduser()
     if place.is_dir():
         return place
+    if place.is_file():
+        raise UsageError(
+            f"{name}: is a file; a trained system is a folder that `cuepoint train` made (lists of videos "
+            "are taken by `cuepoint run --retriever FILE` alone)"
+        )
     if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
         raise UsageError(
             f"{name}: no such folder; a trained system is a folder that `cuepoint train` made, "
@@ -206,10 +212,10 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[*_FILES]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES]))
     except LocalEntryNotFoundError as error:
         raise UsageError(
-            f"{name}: no such folder here, and the hub cannot be reached to look for it there"
+            f"{name}: no such file or folder here, and the hub cannot be reached to look for it there"
         ) from error
     except (HfHubHTTPError, OSError) as error:
         raise UsageError(f"{name}: no such folder here, and from the hub: {_first_line(error)}") from error

@@ -152,10 +152,12 @@ class Ranker:
         for task in tasks:
             pooled = task == "VCMR" and pools is not None and can_localize(self.trained.model)
             if task not in self.tasks and not pooled:
+                lacking = "; a retriever (--retriever RUN) chooses videos for it" if task != "SVMR" else ""
+                if not can_localize(self.trained.model):
+                    lacking = "; a localizer (--localizer RUN) finds moments in the videos that it chooses"
                 raise UsageError(
                     f"{self.trained.system} cannot answer {task}; "
-                    f"it answers {', '.join(self.tasks) or 'nothing'}"
-                    + ("" if task == "SVMR" else "; a retriever (--retriever RUN) chooses videos for it")
+                    f"it answers {', '.join(self.tasks) or 'nothing'}{lacking}"
                 )
 
     def _together(self, pools: Mapping[str, Sequence[str]] | None) -> int:
@@ -211,11 +213,12 @@ class Ranker:
         self, encoding: QueryEncoding, queries: Queries, numbers: Indices, names: Sequence[str]
     ) -> Tensor:
         """(Q, V): what the retriever says of each video; zeros where nothing chooses."""
+        device = device_of(self.trained.model)
         if isinstance(self.retriever, VideoRun):
-            return self.retriever.scores(names, self.corpus)
+            return self.retriever.scores(names, self.corpus).to(device)
         chooser = self.retriever or self
         if not can_retrieve(chooser.trained.model):
-            return torch.zeros((len(names), len(self.corpus)))
+            return torch.zeros((len(names), len(self.corpus)), device=device)
         asked = encoding if chooser is self else encoded_queries(chooser.trained, queries, numbers)
         return score_corpus(chooser.trained.model, asked, chooser.corpus)
 

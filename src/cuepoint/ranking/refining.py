@@ -36,6 +36,7 @@ from cuepoint.ranking.segments import (
     SegmentSettings,
     Windows,
     place_in_group,
+    segment_clips,
 )
 from cuepoint.types import UsageError
 
@@ -43,6 +44,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Queries = Callable[[Indices], QueryBatch]
 
+# Moments that share more than this are one and the same, also where nothing else is suppressed.
+_THE_SAME = 1 - 1e-9
 # Queries whose segments are found together, and whose proposals are read and encoded together.
 _FOUND, _READ = 512, 32
 
@@ -184,14 +187,15 @@ def _scores_of_windows(
 def chosen(found: Moments, names: Sequence[str], nms: float | None, most: int) -> Moments:
     """The best `most` of each query, best first: by score, name of the video, start and end.
 
-    A moment goes that shares more than `nms` (IoU) with a better one of its video; None: none does.
+    A moment goes that shares more than `nms` (IoU) with a better one of its video; None: only one that is
+    answered already, as padded proposals that overlap may answer the same moment.
     """
     places = np.argsort(np.argsort(np.array(names)))[found.video]
     found = found.take(np.lexsort((found.end, found.start, places, -found.score, found.query)))
-    if nms is not None:
-        group = found.query * len(names) + found.video
-        ranks = -np.arange(len(group), dtype=np.float64)
-        found = found.take(np.sort(suppress(group, found.start, found.end, ranks, nms)))
+    group = found.query * len(names) + found.video
+    ranks = -np.arange(len(group), dtype=np.float64)
+    shared = _THE_SAME if nms is None else min(nms, _THE_SAME)
+    found = found.take(np.sort(suppress(group, found.start, found.end, ranks, shared)))
     return found.take(place_in_group(found.query) < most)
 
 
@@ -200,7 +204,8 @@ class SegmentRanker:
 
     `retriever` and `localizer` are trained systems, each with the videos as it reads them; `video_weight` is
     how often a window's score counts in that of a moment (None: as the localizer says). Raises UsageError
-    where one cannot do its part, and where they do not have the same videos.
+    where one cannot do its part, where they do not have the same videos, and for segments of a length that
+    does not fit the retriever.
     """
 
     def __init__(
@@ -215,7 +220,10 @@ class SegmentRanker:
     ) -> None:
         self.trained, self._footage = localizer
         self._retriever, footage = retriever
-        self._settings = settings
+        inputs = footage.inputs
+        seconds = segment_clips(inputs, settings.seconds, self._retriever.system) * inputs.clip_seconds
+        self.settings = replace(settings, seconds=seconds)
+        """As they are: segments of whole clips."""
         self.decoding: Decoding = decoding if decoding is not None else self.trained.decoding
         self._weight = video_weight
         self._names = tuple(video.id for video in footage.videos)
@@ -227,7 +235,7 @@ class SegmentRanker:
                 "and they are not the same; both must read the same split"
             )
         self._theirs = np.array([theirs[name] for name in self._names], np.int64)
-        self._index = SegmentIndex.of(self._retriever.model, footage, settings, progress=progress)
+        self._index = SegmentIndex.of(self._retriever.model, footage, self.settings, progress=progress)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -288,7 +296,7 @@ class SegmentRanker:
             self._footage,
             named,
             self.decoding,
-            self._settings.padding_seconds,
+            self.settings.padding_seconds,
             weight=self._weight,
         )
         found = replace(found, video=np.argsort(self._theirs)[found.video])

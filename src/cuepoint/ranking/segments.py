@@ -106,6 +106,28 @@ def clips_of_segment(seconds: float, clip_seconds: float) -> int:
     return max(1, int(np.floor(seconds / clip_seconds + 0.5)))
 
 
+def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
+    """How many clips segments of so many seconds have for a system, rounded to whole ones.
+
+    Raises UsageError for segments shorter than a clip, or of more clips than the system has places for.
+    """
+    clip, most = inputs.clip_seconds, inputs.max_clips
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"segments of {seconds!r} seconds: give a number above 0, such as 4")
+    if seconds < clip - _INSTANT:
+        raise UsageError(
+            f"segments of {seconds:g} s are shorter than the clips of {name} ({clip:g} s); give {clip:g} or "
+            "more"
+        )
+    clips = clips_of_segment(seconds, clip)
+    if clips > most:
+        raise UsageError(
+            f"segments of {seconds:g} s are {clips} clips of {clip:g} s, and {name} has places for {most}; "
+            f"give {most * clip:g} or less"
+        )
+    return clips
+
+
 @dataclass(frozen=True, eq=False)
 class Windows:
     """W stretches of videos, each read as a video: rows `first` to `stop` - 1 of video `video`; all (W,)."""

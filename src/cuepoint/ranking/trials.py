@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -175,11 +176,12 @@ def asked(
     """The best moment of each video of their pools, for some queries."""
     model = scorer.model
     encoding = encoded(model, split, numbers)
-    said = None
     if scorer.weight and chooser is not None:
         said = chooser.scores(numbers)
     elif scorer.weight and can_retrieve(model):
         said = score_corpus(model, encoding, scorer.corpus)
+    else:
+        said = torch.zeros((len(numbers), len(scorer.corpus)), device=device_of(model))
     return best_of_videos(scorer, encoding, pool_candidates(scorer.corpus, pools, said))
 
 

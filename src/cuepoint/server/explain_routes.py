@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
@@ -44,8 +45,9 @@ def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBod
         found=rank is not None,
         rank=rank,
         heard=None if told.heard is None else HeardBody.model_validate(told.heard.to_json()),
-        said=[] if borders is None else [f"It {line}." for line in borders.lines(moment)],
+        said=[] if borders is None else _said(borders, moment),
         curves={} if borders is None else _curves(borders),
+        shares={} if borders is None else _shares(borders),
         lost_to=[
             MomentBody(video_id=one.video_id, start=round(one.start, 3), end=round(one.end, 3), text="")
             for one in ahead[:_MOST_LOST_TO]
@@ -54,15 +56,24 @@ def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBod
     )
 
 
+def _said(borders: Borders, moment: Moment) -> list[str]:
+    """Sentences about the borders and, where streams are weighed, about how much each counts there."""
+    said = [f"It {line}." for line in borders.lines(moment)]
+    share = borders.share_line(moment) if borders.shares else ""
+    return [*said, f"What counts there: {share}."] if share else said
+
+
 def _curves(borders: Borders) -> dict[str, CurveBody]:
     """Probabilities in the shape of match curves, so that whoever draws those draws these."""
     told = borders.to_json()
-    return {
-        name: CurveBody(
-            start=told["clips"]["start"],
-            end=told["clips"]["end"],
-            score=told[f"{name}_probability"],
-            confidence=[],
-        )
-        for name in ("start", "end")
-    }
+    return {name: _curve(told, told[f"{name}_probability"]) for name in ("start", "end")}
+
+
+def _shares(borders: Borders) -> dict[str, CurveBody]:
+    """How much each stream counts in each clip, in the same shape."""
+    told = borders.to_json()
+    return {stream: _curve(told, values) for stream, values in told.get("stream_shares", {}).items()}
+
+
+def _curve(told: Mapping[str, Any], values: list[float]) -> CurveBody:
+    return CurveBody(start=told["clips"]["start"], end=told["clips"]["end"], score=values, confidence=[])

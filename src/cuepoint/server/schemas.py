@@ -342,7 +342,9 @@ class ExplainBody(BaseModel):
 
     `rank` is that of the first result that is the moment, null where none of the first `k` is; `lost_to` are
     results ahead of it. `heard` is null for a system that does not tell; `curves` are the probabilities of
-    "start" and "end" along the video, none for a system that finds no moments; `said` says it in sentences.
+    "start" and "end" along the video, none for a system that finds no moments; `shares` say how much each
+    stream counts in each clip (together 1), none for a system that does not weigh streams clip by clip;
+    `said` says it in sentences.
     """
 
     query: str
@@ -353,6 +355,7 @@ class ExplainBody(BaseModel):
     heard: HeardBody | None
     said: list[str]
     curves: dict[str, CurveBody]
+    shares: dict[str, CurveBody]
     lost_to: list[MomentBody]
     notes: list[str]
 

@@ -68,6 +68,17 @@ _KINDS = {
 _UNIT_WITHIN = 0.01
 
 
+def _remedy(lacking: Sequence[str]) -> str:
+    """What can be done about streams that a corpus lacks: a corpus has "subtitle" and "vision"."""
+    others = [stream for stream in lacking if stream != "vision"]
+    if others:
+        return (
+            "streams must be called as in the corpus: train on what `cuepoint features export` writes of it, "
+            "by the names subtitle and vision"
+        )
+    return "index with --vision MODEL for pictures, or take a system that was trained without"
+
+
 def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     """Notes on what could not be checked of whether a system fits a corpus.
 
@@ -79,8 +90,7 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     if lacking:
         raise UsageError(
             f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
-            f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; index with "
-            "--vision MODEL for pictures, or take a system that was trained without"
+            f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
         )
     wrong, notes = [], []
     for stream, told in inputs.streams.items():

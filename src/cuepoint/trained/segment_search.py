@@ -24,14 +24,20 @@ from cuepoint.models.protocol import QueryEncoding
 from cuepoint.ranking.localize import can_localize
 from cuepoint.ranking.refining import Moments, chosen, refined
 from cuepoint.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
-from cuepoint.ranking.segments import Proposals, SegmentSettings, Windows, joined_segments
+from cuepoint.ranking.segments import (
+    Proposals,
+    SegmentSettings,
+    Windows,
+    joined_segments,
+    segment_clips,
+)
 from cuepoint.search import Found, Searcher
 from cuepoint.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from cuepoint.trained.keys import Progress
 from cuepoint.trained.loaded import LoadedModel
 from cuepoint.trained.moments import NMS, MomentEvidence, Place, Witness
 from cuepoint.trained.nearest import nearest_segments
-from cuepoint.trained.segments import StoredFootage, StoredRows, segment_clips
+from cuepoint.trained.segments import StoredFootage, StoredRows
 from cuepoint.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cuepoint.index.remembered import Remembered
 from cuepoint.index.store import Store
 from cuepoint.models.inputs import Inputs
 from cuepoint.ranking.corpus import device_of, evaluating
-from cuepoint.ranking.segments import Windows, clips_of_segment
+from cuepoint.ranking.segments import Windows
 from cuepoint.types import UsageError, Video
 
 if TYPE_CHECKING:
@@ -44,28 +44,6 @@ _CLIPS_AT_ONCE = 6_400
 _INSTANT = 1e-6
 # What a video of unknown length is taken to be, where only much or little is asked.
 _UNKNOWN_SECONDS = 3600.0
-
-
-def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
-    """How many clips segments of so many seconds have for a system, rounded to whole ones.
-
-    Raises UsageError for segments shorter than a clip, or of more clips than the system has places for.
-    """
-    clip, most = inputs.clip_seconds, inputs.max_clips
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"segments of {seconds!r} seconds: give a number above 0, such as 4")
-    if seconds < clip - _INSTANT:
-        raise UsageError(
-            f"segments of {seconds:g} s are shorter than the clips of {name} ({clip:g} s); give {clip:g} or "
-            "more"
-        )
-    clips = clips_of_segment(seconds, clip)
-    if clips > most:
-        raise UsageError(
-            f"segments of {seconds:g} s are {clips} clips of {clip:g} s, and {name} has places for {most}; "
-            f"give {most * clip:g} or less"
-        )
-    return clips
 
 
 def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,6 +13,7 @@ import pytest
 
 from cuepoint.corpus import Corpus
 
+from ...small_pairs import seeing_localizer
 from ...small_systems import Letters, small_xml, write_talk
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -95,3 +97,34 @@ def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
     page.goto(f"{address}?q=penguin&model=run+<b>")
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     expect(page.locator("#rates")).to_be_hidden()
+
+
+def test_how_much_each_stream_counts_stands_beneath_start_and_end(
+    page: Any,
+    tmp_path: Path,
+    samples: Path,
+    planted: Any,
+    serving: Callable[..., AbstractContextManager[str]],
+) -> None:
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=1.0, processes=1)
+    seeing_localizer(planted, 1.0).save_pretrained(tmp_path / "run")
+    lanes = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
+    with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
+        page.goto(f"{address}?q={QUERY.replace(' ', '+')}&model=both")
+        page.locator(".card-link").first.click()
+        expect(page.locator(".lane-name")).to_have_text(lanes)
+        page.locator(".plot").hover(position={"x": 5, "y": 100})
+        shares = re.search(
+            r"subtitle’s share (\d+) ?%, vision’s share (\d+) ?%", page.locator(".tip").inner_text()
+        )
+        assert shares is not None and sum(map(int, shares.groups())) in (99, 100, 101)
+        page.get_by_role("button", name="Why here?").click()
+        expect(page.locator("#why-body")).to_contain_text(
+            re.compile(r"What counts there: subtitle \d+ ?%, vision")
+        )
+        page.goto(f"{address}?q={QUERY.replace(' ', '+')}&vs=both&vs=")
+        expect(page.locator("#comparison:not([aria-busy])")).to_be_visible(timeout=60_000)
+        column = page.locator(".column").first
+        expect(column.locator(".lane-name")).to_have_text(["start", "end", *lanes[2:]])
+        expect(column.locator("figcaption")).to_contain_text("of a share, 100 %")

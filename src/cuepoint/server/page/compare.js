@@ -3,7 +3,7 @@
 
 import { keyOf, momentCard, waiting } from "./results.js";
 import { ask, ofVideo } from "./server.js";
-import { heights } from "./timeline.js";
+import { heights, lanesOf } from "./timeline.js";
 import { heardParts } from "./why.js";
 import { clock, counted, draw, make, sentence, span } from "./words.js";
 
@@ -360,10 +360,10 @@ class Column {
     this.more.setAttribute("aria-disabled", String(!this.found[at + 1]));
     this.both.setAttribute("aria-disabled", String(!this.chosen || Boolean(this.comparison.other(this).fails)));
     this.named.textContent = this.caption();
-    const curves = Object.entries(this.told?.curves ?? {});
+    const curves = Object.entries(lanesOf(this.told ?? {}));
     this.plot.hidden = !curves.length;
     if (curves.length) this.#plot(curves, top);
-    const scale = this.system ? `Full height: ${percentOf(top)}.` : "What each place of the video scores, stream by stream.";
+    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : "What each place of the video scores, stream by stream.";
     const none = this.fault || (this.told ? "This system finds no start and end in a video." : "Nothing is chosen.");
     this.said.replaceChildren(...(curves.length ? [...this.told.said, scale] : [none]).map((line) => make("p", {}, line)));
   }
@@ -373,7 +373,7 @@ class Column {
     const until = curves.reduce((last, [, curve]) => Math.max(last, curve.end.at(-1) ?? 0), end);
     const lanes = draw("svg", { class: "lanes", viewBox: `0 0 ${WIDE} ${curves.length * LANE}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     curves.forEach(([, curve], row) => {
-      const height = this.system ? (at) => curve.score[at] / (top || 1) : heights(curve);
+      const height = this.system && !curve.isShare ? (at) => curve.score[at] / (top || 1) : heights(curve);
       lanes.append(draw("path", { class: "floor", d: `M0 ${(row + 1) * LANE}H${WIDE}` }),
         draw("path", { class: `curve stream-${row % 4}`, d: pathOf(curve, height, (row + 1) * LANE, until) }));
     });

@@ -1,7 +1,7 @@
 // One moment of one video: played, its borders moved, its words read, taken away.
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
-import { Timeline } from "./timeline.js";
+import { Timeline, lanesOf } from "./timeline.js";
 import { clock, day, length, make, marker, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -341,7 +341,7 @@ export class Player {
         ? this.#reasons(signal)
         : ask(ofVideo(this.opened.id, "/curves"), { query: this.opened.query }, { signal }));
       if (signal.aborted) return;
-      this.curves = told.curves ?? {};
+      this.curves = lanesOf(told);
       this.timeline.setCurves(this.curves);
       this.#tick();
     } catch (error) {

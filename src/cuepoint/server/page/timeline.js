@@ -74,10 +74,10 @@ export class Timeline {
     const parts = Object.entries(this.curves).map(([name, curve]) => {
       const row = rowAt(curve, seconds);
       if (row < 0) return `${name} –`;
-      const confidence = curve.confidence[row];
-      return confidence === undefined
+      const share = curve.isShare ? curve.score[row] : curve.confidence[row];
+      return share === undefined
         ? `${name} score ${Number(curve.score[row]).toFixed(2)}`
-        : `${name} ${percent(confidence)}`;
+        : `${name} ${percent(share)}`;
     });
     return clock(seconds, 2) + (parts.length ? ": " + parts.join(", ") : "");
   }
@@ -136,7 +136,7 @@ export class Timeline {
       ...names.flatMap((name, row) => this.#lane(this.curves[name], row)),
     );
     this.names.replaceChildren(...names.map((name, row) =>
-      make("span", { class: `lane-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) ? "" : " (score)"))));
+      make("span", { class: `lane-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) || this.curves[name].isShare ? "" : " (score)"))));
     this.#ticks();
     this.#place();
     this.setHead(this.at);
@@ -346,8 +346,15 @@ const surprise = (confidence) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9
 /** The surprise that fills a lane: at least that of 99 %. */
 const scaleOf = (curve) => curve.confidence.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
 
-/** A clip's height in 0..1: how surprising it is, or where it lies between the lowest and highest score. */
+/** The curves of an answer of /api/explain or …/curves: scores, then how much each stream counts (`isShare`). */
+export function lanesOf({ curves = {}, shares = {} }) {
+  const told = Object.entries(shares).map(([stream, curve]) => [`${stream}’s share`, { ...curve, isShare: true }]);
+  return { ...curves, ...Object.fromEntries(told) };
+}
+
+/** A clip's height in 0..1: its share, how surprising it is, or where it lies between the lowest and highest score. */
 export function heights(curve) {
+  if (curve.isShare) return (row) => curve.score[row];
   if (isMeasured(curve)) {
     const scale = scaleOf(curve);
     return (row) => surprise(curve.confidence[row]) / scale;
