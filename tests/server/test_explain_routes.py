@@ -123,8 +123,8 @@ def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(
     tmp_path: Path, samples: Path, planted: Any
 ) -> None:
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=1.0, processes=1)
-    trained, run = seeing_localizer(planted, 1.0), tmp_path / "run"
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=2.0, processes=1)
+    trained, run = seeing_localizer(planted, 2.0), tmp_path / "run"
     trained.save_pretrained(run)
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))
     served = Asked(application, {})

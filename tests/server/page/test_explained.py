@@ -100,17 +100,18 @@ def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
 
 
 def test_how_much_each_stream_counts_stands_beneath_start_and_end(
-    page: Any,
+    open_tab: Callable[..., Any],
     tmp_path: Path,
     samples: Path,
     planted: Any,
     serving: Callable[..., AbstractContextManager[str]],
 ) -> None:
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=1.0, processes=1)
-    seeing_localizer(planted, 1.0).save_pretrained(tmp_path / "run")
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=2.0, processes=1)
+    seeing_localizer(planted, 2.0).save_pretrained(tmp_path / "run")
     lanes = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
     with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
+        page = open_tab(address)
         page.goto(f"{address}?q={QUERY.replace(' ', '+')}&model=both")
         page.locator(".card-link").first.click()
         expect(page.locator(".lane-name")).to_have_text(lanes)
