@@ -16,8 +16,8 @@ Three measures (`measure`), and how the protocol has them:
   takes the same number off every moment of a query, so the own score is added to `start` as it is, and the
   retriever's does not count.
 
-A list of videos (VR) is the retriever's, whatever the measure; the released program ranks those of "disjoint" by
-their best span, which is the order in which videos come in our list of moments.
+A list of videos (VR) is the retriever's, whatever the measure; the released program ranks those of
+"disjoint" by their best span, which is the order in which videos come in our list of moments.
 
 Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; those that are
 known to answer it are left out here. Start and end are then softmaxes over the clips of the own video and of
