@@ -41,6 +41,23 @@ class Letters:
         return rng.standard_normal(WIDTH).astype(np.float32)
 
 
+class Shades:
+    """An encoder of pictures: how bright each of eight stripes is; a sentence is a direction of its own."""
+
+    name, fingerprint, dimension, image_size = "shades", "shades:1", 8, 32
+
+    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        stripes = [np.array_split(image.astype(np.float32), self.dimension) for image in images]
+        shades = np.array([[1.0 + stripe.mean() for stripe in own] for own in stripes], np.float32)
+        return shades / np.linalg.norm(shades, axis=1, keepdims=True)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = [
+            np.random.default_rng(zlib.crc32(text.encode())).normal(size=self.dimension) for text in texts
+        ]
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
+
+
 def write_talk(folder: Path, number: int, again: str = "") -> Path:
     """A transcript of four sentences with gaps between them."""
     path = folder / f"talk_{number:03d}.vtt"

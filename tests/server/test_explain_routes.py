@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from cuepoint.server.settings import Settings, named_models
 from cuepoint.types import UsageError
 
 from ..small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
-from ..small_systems import Letters, small_xml, write_talk
+from ..small_systems import Letters, Shades, small_xml, write_talk
 from .conftest import Asked, told
 
 QUERY = "the penguin moves to the north"
@@ -119,12 +118,10 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Asked, place: 
     assert body["said"][1].startswith("It ends at 0:")
 
 
-def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(
-    tmp_path: Path, samples: Path, planted: Any
-) -> None:
-    corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=2.0, processes=1)
-    trained, run = seeing_localizer(planted, 2.0), tmp_path / "run"
+def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path: Path, samples: Path) -> None:
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
+    trained, run = seeing_localizer(Shades(), 2.0), tmp_path / "run"
     trained.save_pretrained(run)
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))
     served = Asked(application, {})

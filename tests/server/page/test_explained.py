@@ -14,7 +14,7 @@ import pytest
 from cuepoint.corpus import Corpus
 
 from ...small_pairs import seeing_localizer
-from ...small_systems import Letters, small_xml, write_talk
+from ...small_systems import Letters, Shades, small_xml, write_talk
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
@@ -103,12 +103,11 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     open_tab: Callable[..., Any],
     tmp_path: Path,
     samples: Path,
-    planted: Any,
     serving: Callable[..., AbstractContextManager[str]],
 ) -> None:
-    corpus = Corpus(tmp_path / "c", encoders=[Letters(), planted])
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=planted, clip_seconds=2.0, processes=1)
-    seeing_localizer(planted, 2.0).save_pretrained(tmp_path / "run")
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
+    corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
+    seeing_localizer(Shades(), 2.0).save_pretrained(tmp_path / "run")
     lanes = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
     with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
         page = open_tab(address)
