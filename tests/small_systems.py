@@ -49,7 +49,8 @@ class Shades:
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         stripes = [np.array_split(image.astype(np.float32), self.dimension) for image in images]
         shades = np.array([[1.0 + stripe.mean() for stripe in own] for own in stripes], np.float32)
-        return shades / np.linalg.norm(shades, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = shades / np.linalg.norm(shades, axis=1, keepdims=True)
+        return unit
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         rows = [
