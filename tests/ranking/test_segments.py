@@ -438,8 +438,8 @@ def test_a_given_video_or_a_pool_is_all_that_is_looked_into(reels: Any) -> None:
 
 
 def test_suppression_drops_what_padded_proposals_found_twice(reels: Any) -> None:
-    one = reels(seed=1, lengths=(40, 30))
-    settings = SegmentSettings(seconds=2.0, depth=25, padding_seconds=6.0)
+    one = reels(seed=1, lengths=(120, 90))
+    settings = SegmentSettings(seconds=2.0, depth=80, padding_seconds=6.0)
     every = _all(SegmentRanker((one, one), (one, one), settings), one, "VCMR")
     how = replace(one.decoding, nms=0.4, spans_per_query=3)
     kept = _all(SegmentRanker((one, one), (one, one), settings, decoding=how), one, "VCMR")
@@ -451,7 +451,7 @@ def test_suppression_drops_what_padded_proposals_found_twice(reels: Any) -> None
             twice += bool(near)
             left += [] if near else [row]
         assert kept[name] == left[:3]
-    assert twice
+    assert twice > 5
 
 
 def _shared(one: tuple[Any, ...], other: tuple[Any, ...]) -> float:
