@@ -37,6 +37,7 @@ async def explain(request: Request, asked: Annotated[ExplainParameters, Query()]
 
 def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBody:
     rank, borders = told.rank_of(moment), told.borders
+    along = {} if borders is None else borders.to_json()
     ahead = [one.moment for one in told.moments if rank is None or one.rank < rank]
     return ExplainBody(
         query=printable(query),
@@ -46,8 +47,8 @@ def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBod
         rank=rank,
         heard=None if told.heard is None else HeardBody.model_validate(told.heard.to_json()),
         said=[] if borders is None else _said(borders, moment),
-        curves={} if borders is None else _curves(borders),
-        shares={} if borders is None else _shares(borders),
+        curves={name: _curve(along, along[f"{name}_probability"]) for name in ("start", "end") if along},
+        shares={stream: _curve(along, share) for stream, share in along.get("stream_shares", {}).items()},
         lost_to=[
             MomentBody(video_id=one.video_id, start=round(one.start, 3), end=round(one.end, 3), text="")
             for one in ahead[:_MOST_LOST_TO]
@@ -59,21 +60,10 @@ def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBod
 def _said(borders: Borders, moment: Moment) -> list[str]:
     """Sentences about the borders and, where streams are weighed, about how much each counts there."""
     said = [f"It {line}." for line in borders.lines(moment)]
-    share = borders.share_line(moment) if borders.shares else ""
+    share = borders.share_line(moment)
     return [*said, f"What counts there: {share}."] if share else said
 
 
-def _curves(borders: Borders) -> dict[str, CurveBody]:
-    """Probabilities in the shape of match curves, so that whoever draws those draws these."""
-    told = borders.to_json()
-    return {name: _curve(told, told[f"{name}_probability"]) for name in ("start", "end")}
-
-
-def _shares(borders: Borders) -> dict[str, CurveBody]:
-    """How much each stream counts in each clip, in the same shape."""
-    told = borders.to_json()
-    return {stream: _curve(told, values) for stream, values in told.get("stream_shares", {}).items()}
-
-
-def _curve(told: Mapping[str, Any], values: list[float]) -> CurveBody:
-    return CurveBody(start=told["clips"]["start"], end=told["clips"]["end"], score=values, confidence=[])
+def _curve(along: Mapping[str, Any], values: list[float]) -> CurveBody:
+    """What is told of each clip, in the shape of match curves, so that whoever draws those draws these."""
+    return CurveBody(start=along["clips"]["start"], end=along["clips"]["end"], score=values, confidence=[])
