@@ -180,6 +180,12 @@ def test_a_stage_that_reads_a_stream_which_the_corpus_lacks_is_refused(corpus: C
     assert not known_systems(corpus._store)
 
 
+def test_streams_that_no_corpus_can_have_are_to_be_called_otherwise(corpus: Corpus) -> None:
+    named = replace(small_retriever(), inputs=inputs(streams={"sub": StreamInput(WIDTH, True, Letters.name)}))
+    with pytest.raises(UsageError, match=r"lacks sub; streams must be called as in the corpus: .* subtitle"):
+        corpus.search(QUERY, model=small_localizer(), retriever=named)
+
+
 def test_words_are_told_by_the_retriever_and_borders_by_the_localizer(corpus: Corpus, run: Path) -> None:
     told = corpus.explain(QUERY, run, k=3)
     (system,) = told.systems

@@ -69,9 +69,8 @@ _UNIT_WITHIN = 0.01
 
 
 def _remedy(lacking: Sequence[str]) -> str:
-    """What can be done about streams that a corpus lacks: a corpus has "subtitle" and "vision"."""
-    others = [stream for stream in lacking if stream != "vision"]
-    if others:
+    """What can be done about streams that a corpus lacks: it can have "subtitle" and "vision", no others."""
+    if not {"subtitle", "vision"}.issuperset(lacking):
         return (
             "streams must be called as in the corpus: train on what `cuepoint features export` writes of it, "
             "by the names subtitle and vision"
