@@ -199,12 +199,13 @@ def _keep_what_is_read(
     """Raise FormatError where the run would be written over anything that is read."""
     from cuepoint.formats.jsonl import files_of
     from cuepoint.formats.opened import refuse_overwriting
+    from cuepoint.training.run_folder import EXPERIMENT
 
     out, chooser = Path(options.out), systems[0]
     for place in (options.checkpoint, *systems):
         refuse_overwriting(out, *(files_of_system(place) if place else ()))
     refuse_overwriting(out, *files_of_features(experiment, options.features))
-    if chooser is not None and Path(chooser).is_dir() and any(map(Path.exists, files_of_system(chooser))):
+    if chooser is not None and (Path(chooser).expanduser() / EXPERIMENT).is_file():
         others = experiment_of(chooser, None, options.data)
         refuse_overwriting(out, *files_of_features(others, options.retriever_features or options.features))
     named = [_truth(options, experiment), *(Path(one) for one in (options.pools, options.retriever) if one)]
