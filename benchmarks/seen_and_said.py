@@ -14,7 +14,7 @@ what is seen, about what is said, about both. So are these, a third each, drawn 
 
 The pictures stay as simulated. What is said in a clip is the sum of the captions' vectors there, with noise
 as long as 0.3, of unit length. A spoken caption fills seven of ten clips of its moment (at least one); of the
-other clips a quarter has a caption that no query asks for. All else has no words.
+other clips a quarter has the caption of any moment of the split. All else has no words.
 """
 
 from __future__ import annotations

@@ -114,7 +114,6 @@ STUDIES: Mapping[str, Study] = {
             _localizer("prem_no_gates", "model.gates=false"),
             _localizer("prem_no_adversary", "model.gamma=0"),
             _localizer("prem_no_shared_norm", "model.shared_norm=false"),
-            _localizer("prem_longer_no_adversary", "training.epochs=4", "model.gamma=0"),
         ),
         MOMENTS,
     ),

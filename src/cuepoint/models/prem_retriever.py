@@ -17,8 +17,7 @@ What the paper leaves open, and how it is read here:
   transformer makes of its neighbours and its picture. Every positive and every negative is then a mean over
   the same streams. (To leave pauses out was tried and was a fault: where nothing is said in a moment, its
   strong positive is what is seen, its negatives what is seen and said; the loss falls by pushing the words of
-  all videos away from such queries, which tells no videos apart. R@1 of queries whose moment is silent was
-  0.4 % on simulated features, 0.7 % with R@100 67 for 48 in XML, which takes pauses for keys.)
+  all videos away from such queries, which tells no videos apart. docs/results.md has what that cost.)
 - *Nothing at all.* A clip that is zero in every stream is no key: a system that reads subtitles alone is not
   to find pauses. A video without keys scores -1, the lowest cosine there is. A query without a key inside its
   moment, or outside it (a moment as long as its video), has no such positive and loses nothing by that term.
