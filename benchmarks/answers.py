@@ -3,7 +3,7 @@
     python -m benchmarks.answers --corpus /tmp/spoken.corpus
 
 `--corpus` is the one that `spoken_search.py` leaves behind; it is calibrated anew here. Told are: how long a
-calibration takes, at the end of a run and by `cuepoint calibrate`; the rates that it states; the answers to
+calibration takes, at the end of a run and by `whenabouts calibrate`; the rates that it states; the answers to
 639 titles and to 40 unrelated questions, counted by this script and not by the calibration; the same with
 the titles given as known questions; and the videos of `real_video`, with questions that are answered there
 and questions that are not. The unrelated questions were written for this script; none of them is in the bank
@@ -24,14 +24,14 @@ from typing import Any
 
 from benchmarks.spoken_search import describe_machine
 
-from cuepoint import Corpus
-from cuepoint.calibration.measuring import MADE_AT_END_OF_RUN
-from cuepoint.confidence.outcomes import rates_of
-from cuepoint.confidence.rates import rate_of
-from cuepoint.search import SearchResult
+from whenabouts import Corpus
+from whenabouts.calibration.measuring import MADE_AT_END_OF_RUN
+from whenabouts.confidence.outcomes import rates_of
+from whenabouts.confidence.rates import rate_of
+from whenabouts.search import SearchResult
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("CUEPOINT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+SHARED = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
 DATA = SHARED / "transcripts"
 RESULT = ROOT / "benchmarks" / "results" / "answers.json"
 TOLERANCE = 45.0

@@ -39,11 +39,11 @@ def main() -> None:
 
 def measured(features: Path, run: Path, split: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Name and means of each row of one checkpoint."""
-    from cuepoint.evaluation.evaluate import evaluate
-    from cuepoint.models.trained import Trained
-    from cuepoint.ranking import rank_split
-    from cuepoint.training.experiment import load_experiment
-    from cuepoint.training.material import Material
+    from whenabouts.evaluation.evaluate import evaluate
+    from whenabouts.models.trained import Trained
+    from whenabouts.ranking import rank_split
+    from whenabouts.training.experiment import load_experiment
+    from whenabouts.training.material import Material
 
     trained = Trained.from_pretrained(run)
     experiment = load_experiment(run / "experiment.toml")

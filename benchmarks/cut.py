@@ -27,7 +27,7 @@ from typing import Any
 import av
 import numpy as np
 
-from cuepoint.video.cut import cut
+from whenabouts.video.cut import cut
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = (1280, 720)

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-WAYS = ("cuepoint", "sentence-transformers")
+WAYS = ("whenabouts", "sentence-transformers")
 DATE = "2026-11-21"
 
 
@@ -43,7 +43,7 @@ def sentences(paths: Sequence[Path], count: int) -> list[str]:
 def open_way(way: str, threads: int) -> Any:
     """The function from texts to unit vectors of one of the two ways."""
     if way == WAYS[0]:
-        from cuepoint.encoders import EncoderSettings, open_text_encoder
+        from whenabouts.encoders import EncoderSettings, open_text_encoder
 
         return open_text_encoder(settings=EncoderSettings(threads=threads)).encode_text
     from importlib.util import find_spec

@@ -24,11 +24,11 @@ from benchmarks import plain_evaluation as plain
 from benchmarks.machine import describe_machine
 from numpy.typing import NDArray
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.protocols import PROTOCOLS
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
-from cuepoint.overlap import suppress
-from cuepoint.proposals import best_moments
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.protocols import PROTOCOLS
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.overlap import suppress
+from whenabouts.proposals import best_moments
 
 REPEATS = 5
 

@@ -56,7 +56,7 @@ def items_of(count: int, mean_length: int, width: int) -> dict[str, Rows]:
 
 
 def write_store(path: Path, items: dict[str, Rows]) -> None:
-    from cuepoint.features import Fingerprint, store
+    from whenabouts.features import Fingerprint, store
 
     store.write_store(path, items.items(), Fingerprint())
 
@@ -119,7 +119,7 @@ def write_lmdb(path: Path, items: dict[str, Rows]) -> None:
 
 @contextmanager
 def open_ours(path: Path) -> Iterator[Get]:
-    from cuepoint.features import open_features
+    from whenabouts.features import open_features
 
     with open_features(path) as source:
         yield source.get
@@ -235,10 +235,10 @@ def _told(
 
 def _commands(folder: Path, size: int) -> dict[str, float]:
     """Megabytes of rows a second of the three commands' work, on the HDF5 file and our store."""
-    from cuepoint.features import open_features
-    from cuepoint.features.compare import compare
-    from cuepoint.features.convert import convert
-    from cuepoint.features.summary import summarise
+    from whenabouts.features import open_features
+    from whenabouts.features.compare import compare
+    from whenabouts.features.convert import convert
+    from whenabouts.features.summary import summarise
 
     with open_features(folder / "hdf5") as source, open_features(folder / "our store") as ours:
         return {

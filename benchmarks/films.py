@@ -33,16 +33,16 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.overlap import temporal_iou
-from cuepoint.ranking.segments import SegmentSettings, segment_clips
-from cuepoint.search import Searcher
-from cuepoint.trained import segment_search
-from cuepoint.trained.kept import KeptSystem
-from cuepoint.trained.loaded import LoadedModel, load_model
-from cuepoint.trained.search import TrainedSearch
-from cuepoint.trained.segment_search import SegmentSearch
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.overlap import temporal_iou
+from whenabouts.ranking.segments import SegmentSettings, segment_clips
+from whenabouts.search import Searcher
+from whenabouts.trained import segment_search
+from whenabouts.trained.kept import KeptSystem
+from whenabouts.trained.loaded import LoadedModel, load_model
+from whenabouts.trained.search import TrainedSearch
+from whenabouts.trained.segment_search import SegmentSearch
 
 SECONDS, HOUR, K = 3.0, 3600.0, 10
 STREAMS = {"vision": "charades_video_cl-3.h5", "sub": "charades_sub_cl-3.h5"}

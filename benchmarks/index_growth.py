@@ -3,7 +3,7 @@
     python benchmarks/index_growth.py --hours 1000 --folder /tmp/growing --out results.json
 
 Each hour is one video of `--clips-per-hour` clips (384 dimensions, generated around 500 topics) with a line
-of words each, written by itself as `cuepoint index` would write it, upkeep included. Encoding is no part
+of words each, written by itself as `whenabouts index` would write it, upkeep included. Encoding is no part
 of it.
 """
 
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 
 DIMENSION = 384
 STREAM = "subtitle"

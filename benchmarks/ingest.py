@@ -1,6 +1,6 @@
 """Ingest without vision against plain decoding, and its memory over ten hours.
 
-Ours is what `cuepoint index` does with a file before any encoder: frames at the clip rate, upright and
+Ours is what `whenabouts index` does with a file before any encoder: frames at the clip rate, upright and
 scaled, shots, and words. Plain is a PyAV loop with the same threads that takes and converts the same
 frames. Both run in turn, several times, in one process; the ratio of the medians is what counts (1 means
 as fast as plain decoding, more means faster). Memory is the peak of a process of its own.
@@ -29,10 +29,10 @@ from typing import Any
 import av
 import numpy as np
 
-from cuepoint.video.cues import words_of
-from cuepoint.video.frames import sample_frames
-from cuepoint.video.probe import probe
-from cuepoint.video.shots import ShotFinder
+from whenabouts.video.cues import words_of
+from whenabouts.video.frames import sample_frames
+from whenabouts.video.probe import probe
+from whenabouts.video.shots import ShotFinder
 
 ROOT = Path(__file__).resolve().parents[1]
 RATE, SIZE = 4.0, 224

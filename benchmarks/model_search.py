@@ -1,6 +1,6 @@
 """How fast and how exact a search with a trained system is, against all videos scored one by one.
 
-    cuepoint train experiments/simulated_charades/xml.toml --features DIR --out RUN
+    whenabouts train experiments/simulated_charades/xml.toml --features DIR --out RUN
     python -m benchmarks.model_search --model RUN --features DIR --folder /tmp/corpus --out results.json
 
 Generated corpus: videos of 50 clips of 3 seconds and 256 dimensions, strung together from the simulated clip
@@ -25,19 +25,19 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from cuepoint.index.even_grid import videos_on_grid
-from cuepoint.index.keys import open_keys
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
-from cuepoint.search import Searcher
-from cuepoint.trained import search as trained_search
-from cuepoint.trained.kept import KeptSystem
-from cuepoint.trained.keys import unpacked
-from cuepoint.trained.loaded import load_model
-from cuepoint.trained.moments import CandidateRanking
-from cuepoint.trained.search import TrainedSearch
+from whenabouts.index.even_grid import videos_on_grid
+from whenabouts.index.keys import open_keys
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
+from whenabouts.search import Searcher
+from whenabouts.trained import search as trained_search
+from whenabouts.trained.kept import KeptSystem
+from whenabouts.trained.keys import unpacked
+from whenabouts.trained.loaded import load_model
+from whenabouts.trained.moments import CandidateRanking
+from whenabouts.trained.search import TrainedSearch
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000

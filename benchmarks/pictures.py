@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.encoders import EncoderSettings, open_image_encoder
-from cuepoint.encoders.protocol import ImageEncoder
+from whenabouts.encoders import EncoderSettings, open_image_encoder
+from whenabouts.encoders.protocol import ImageEncoder
 
 
 def save_model(folder: Path) -> None:

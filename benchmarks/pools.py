@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from benchmarks.machine import describe_machine
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
-from cuepoint.ranking.corpus import CorpusEncoding, evaluating
-from cuepoint.ranking.pools import PoolScorer, pool_candidates, pool_moments
-from cuepoint.ranking.rank import Ranker
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+from whenabouts.ranking.corpus import CorpusEncoding, evaluating
+from whenabouts.ranking.pools import PoolScorer, pool_candidates, pool_moments
+from whenabouts.ranking.rank import Ranker
 
 QUERIES, VIDEOS, POOL, CELLS = 3_716, 1_334, 50, 16
 RELEASED = {"scoring_seconds": 119.0, "suppression_and_recall_seconds": 542.3, "both_seconds": 661.3}

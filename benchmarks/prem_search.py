@@ -33,19 +33,19 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from cuepoint.index.keys import Keys, known_systems
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.trained import Trained
-from cuepoint.search import Searcher
-from cuepoint.trained import search as trained_search
-from cuepoint.trained.kept import KeptSystem
-from cuepoint.trained.loaded import load_model
-from cuepoint.trained.moments import CandidateRanking, MomentEvidence
-from cuepoint.trained.search import TrainedSearch
+from whenabouts.index.keys import Keys, known_systems
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.trained import Trained
+from whenabouts.search import Searcher
+from whenabouts.trained import search as trained_search
+from whenabouts.trained.kept import KeptSystem
+from whenabouts.trained.loaded import load_model
+from whenabouts.trained.moments import CandidateRanking, MomentEvidence
+from whenabouts.trained.search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}

@@ -35,10 +35,10 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cuepoint.models.prem_localizer import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.training.machine import use_large_pages
-from cuepoint.training.optimizer import new_optimizer
+from whenabouts.models.prem_localizer import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.training.machine import use_large_pages
+from whenabouts.training.optimizer import new_optimizer
 
 STREAMS = {"video": 4352, "sub": 768}
 WORDS, TOKENS, SIDE, FOUND = 768, 30, 1536, 10

@@ -11,7 +11,7 @@ Matrix = NDArray[np.float32]
 
 
 class QueryTokens:
-    """A text encoder (`cuepoint.encoders.TextEncoder`) for queries "0", "1", ..."""
+    """A text encoder (`whenabouts.encoders.TextEncoder`) for queries "0", "1", ..."""
 
     name, fingerprint = "generated", "generated:1"
 

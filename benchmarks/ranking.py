@@ -37,11 +37,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.formats.columns import RunBlock
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding, span_mask
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.ranking import CorpusEncoding, Ranker, encode_corpus
+from whenabouts.formats.columns import RunBlock
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding, span_mask
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.ranking import CorpusEncoding, Ranker, encode_corpus
 
 Indices = NDArray[np.int64]
 STREAMS = ("vision", "subtitle")
@@ -272,7 +272,7 @@ def brute_force(model: Any, how: Decoding, corpus: CorpusEncoding, row: int) -> 
 
 
 def _measure(name: str, threads: int, send: Any) -> None:
-    scratch = tempfile.mkdtemp(prefix="cuepoint-ranking-")
+    scratch = tempfile.mkdtemp(prefix="whenabouts-ranking-")
     try:
         send.send(measured(SIZES[name], threads, scratch))
     finally:

@@ -32,8 +32,8 @@ RUNS = ("np-vp:0.7", "vp:0.7", "vp:0.5", "sent:0.5")
 
 def captions_of(files: Sequence[str], count: int) -> list[Any]:
     """Queries of `count` different captions."""
-    from cuepoint.formats import read_annotations
-    from cuepoint.types import Query
+    from whenabouts.formats import read_annotations
+    from whenabouts.types import Query
 
     texts: dict[str, None] = {}
     for file in files:
@@ -75,10 +75,10 @@ def _precise(call: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
 
 def measure(detector: str, threshold: float, units: Any, settings: Any, folder: Path) -> dict[str, Any]:
     """One detector and threshold: the list, its file, and blocks from both ways of keeping pairs."""
-    from cuepoint.relevance.finding import listed_pairs, vector_pairs
-    from cuepoint.relevance.pairs import RelevantPairs
-    from cuepoint.relevance.summary import summarise
-    from cuepoint.types import UsageError
+    from whenabouts.relevance.finding import listed_pairs, vector_pairs
+    from whenabouts.relevance.pairs import RelevantPairs
+    from whenabouts.relevance.summary import summarise
+    from whenabouts.types import UsageError
 
     row: dict[str, Any] = {"detector": detector, "threshold": threshold}
     vectors = vector_pairs(units, settings)
@@ -118,11 +118,11 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All that is measured."""
-    from cuepoint.encoders import EncoderSettings, open_text_encoder
-    from cuepoint.relevance.detectors import detector_of
-    from cuepoint.relevance.pairs import PairSettings
-    from cuepoint.relevance.phrases import open_phrases
-    from cuepoint.relevance.units import parts_of, units_of
+    from whenabouts.encoders import EncoderSettings, open_text_encoder
+    from whenabouts.relevance.detectors import detector_of
+    from whenabouts.relevance.pairs import PairSettings
+    from whenabouts.relevance.phrases import open_phrases
+    from whenabouts.relevance.units import parts_of, units_of
 
     queries = captions_of(options.annotations, options.captions)
     encoder = open_text_encoder(settings=EncoderSettings(threads=options.threads))

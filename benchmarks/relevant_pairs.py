@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cuepoint.models.protocol import Batch
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.corpus import evaluating
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
+from whenabouts.models.protocol import Batch
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.corpus import evaluating
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
 
 EXPERIMENT = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades" / "xml_pr.toml"
 BATCHES, MARGIN = 20, 0.1

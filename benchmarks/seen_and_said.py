@@ -32,7 +32,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.encoders import TextEncoder, encode_tokens, open_text_encoder
+from whenabouts.encoders import TextEncoder, encode_tokens, open_text_encoder
 
 Matrix = NDArray[np.float32]
 

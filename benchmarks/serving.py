@@ -3,7 +3,7 @@
     python -m benchmarks.serving --folder /tmp/serving --out benchmarks/results/serving.json
 
 The corpus is that of `index_search.py` (generated vectors), but declared as made by the sentence encoder
-that comes with cuepoint, so that the real server with the real encoder answers: each search encodes its
+that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
 sentence, finds the nearest clips, matches words, reads the clips of 40 videos and ranks. 50 connections ask
 one search after the other, as quickly as they are answered. Thumbnails are of the sample videos, each
 instant asked for once, by one client. Server and clients share the machine.
@@ -32,19 +32,19 @@ from urllib.parse import quote
 import numpy as np
 from benchmarks.index_search import STREAM, describe_machine, write
 
-from cuepoint.confidence.background import SENTENCES
-from cuepoint.corpus import Corpus
-from cuepoint.encoders import open_text_encoder
-from cuepoint.index.records import StreamInfo
-from cuepoint.index.store import Store
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.corpus import Corpus
+from whenabouts.encoders import open_text_encoder
+from whenabouts.index.records import StreamInfo
+from whenabouts.index.store import Store
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "videos"
 _SERVE = """
 import sys
 from pathlib import Path
-from cuepoint.corpus import Corpus
-from cuepoint.server.run import serve
-from cuepoint.server.settings import Settings
+from whenabouts.corpus import Corpus
+from whenabouts.server.run import serve
+from whenabouts.server.settings import Settings
 settings = Settings(port=0, cache=Path(sys.argv[2]))
 serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True))
 """
@@ -189,7 +189,7 @@ async def page(port: int) -> dict[str, Any]:
     began = time.perf_counter()
     async with Connection(port) as connection:
         sizes = {"/": len((await connection.get("/"))[1])}
-        for path in sorted((Path(__file__).parents[1] / "src/cuepoint/server/page").iterdir()):
+        for path in sorted((Path(__file__).parents[1] / "src/whenabouts/server/page").iterdir()):
             if path.suffix in (".css", ".js", ".svg"):
                 status, body = await connection.get(f"/static/{path.name}")
                 assert status == 200, path.name

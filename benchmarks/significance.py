@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.evaluation.comparison import Settings, compare
-from cuepoint.evaluation.result import Evaluation
-from cuepoint.evaluation.significance import bootstrap_intervals, sign_flip_test, student_quantile
+from whenabouts.evaluation.comparison import Settings, compare
+from whenabouts.evaluation.result import Evaluation
+from whenabouts.evaluation.significance import bootstrap_intervals, sign_flip_test, student_quantile
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -4,9 +4,9 @@
     python -m benchmarks.simulated_charades FEATURES OUT --table
 
 FEATURES is what `simulate_features.py` wrote (docs/results.md has the command). Each training is one
-`cuepoint train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done again,
-and what was cut short goes on. Then each checkpoint answers all test queries under several decodings, and the
-means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a graded truth
+`whenabouts train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done
+again, and what was cut short goes on. Then each checkpoint answers all test queries under several decodings,
+and the means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a graded truth
 (`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer under that
 as well, and so they do where it has one of the training's videos (`charades_ranked_known.jsonl`). What was
 measured is not measured again. `--table` prints all as Markdown.
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, a thread each")
-    parser.add_argument("--set", action="append", default=[], help="handed on to `cuepoint train`")
+    parser.add_argument("--set", action="append", default=[], help="handed on to `whenabouts train`")
     parser.add_argument("--table", action="store_true")
     return parser.parse_args()
 
@@ -85,11 +85,11 @@ def measure(
     options: argparse.Namespace, system: str, seed: str, done: Collection[tuple[str, str, str]] = ()
 ) -> Iterator[dict[str, Any]]:
     """The means of one checkpoint for each truth that is not done, under each decoding."""
-    from cuepoint.evaluation.evaluate import evaluate
-    from cuepoint.models.trained import Trained
-    from cuepoint.ranking import rank_split
-    from cuepoint.training.experiment import load_experiment
-    from cuepoint.training.material import Material
+    from whenabouts.evaluation.evaluate import evaluate
+    from whenabouts.models.trained import Trained
+    from whenabouts.ranking import rank_split
+    from whenabouts.training.experiment import load_experiment
+    from whenabouts.training.material import Material
 
     run = options.out / f"{system}-{seed}"
     trained = Trained.from_pretrained(run)

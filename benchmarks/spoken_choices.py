@@ -1,6 +1,6 @@
 """What each choice of the spoken search is worth: the recipe of `docs/finding.md`, a part changed at a time.
 
-    CUEPOINT_SHARED_DATA=... python -m benchmarks.spoken_choices --cache /tmp/spoken
+    WHENABOUTS_SHARED_DATA=... python -m benchmarks.spoken_choices --cache /tmp/spoken
 
 Scores of all passages of all recordings are computed at once in memory, with the programme's own passages,
 encoder, full-text index, fusion and peaks; so a row here is the whole corpus searched, without the step
@@ -32,13 +32,13 @@ from benchmarks.spoken_search import (
 )
 from numpy.typing import NDArray
 
-from cuepoint.confidence.background import SENTENCES
-from cuepoint.encoders import encode_passages, open_text_encoder
-from cuepoint.index.passages import JOINED_WEIGHT, Passage, passage_vectors, passages_of, query_words
-from cuepoint.models.fusion import COSINE_WEIGHT, measure_scale
-from cuepoint.models.peaks import Config, find_peaks
-from cuepoint.types import Moment
-from cuepoint.video.cues import read_cue_file
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.encoders import encode_passages, open_text_encoder
+from whenabouts.index.passages import JOINED_WEIGHT, Passage, passage_vectors, passages_of, query_words
+from whenabouts.models.fusion import COSINE_WEIGHT, measure_scale
+from whenabouts.models.peaks import Config, find_peaks
+from whenabouts.types import Moment
+from whenabouts.video.cues import read_cue_file
 
 RESULT = ROOT / "benchmarks" / "results" / "spoken_choices.json"
 WINDOWS = (0, 30, 60, 120, 180)

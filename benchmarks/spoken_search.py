@@ -1,9 +1,9 @@
-"""How well spoken moments are found: 639 titles in 87 recordings, cuepoint beside three baselines.
+"""How well spoken moments are found: 639 titles in 87 recordings, whenabouts beside three baselines.
 
-    CUEPOINT_SHARED_DATA=... python benchmarks/spoken_search.py --corpus /tmp/spoken.corpus
+    WHENABOUTS_SHARED_DATA=... python benchmarks/spoken_search.py --corpus /tmp/spoken.corpus
 
 A query is a title that somebody gave to a part of a recording. An answer is a hit when it names the right
-recording and its middle lies inside the part, 45 s either way. cuepoint runs as its users run it
+recording and its middle lies inside the part, 45 s either way. whenabouts runs as its users run it
 (`Corpus.add` on the folder, `Corpus.search`); the baselines are BM25 over 30-second chunks, the same
 sentence encoder over the same chunks, and their reciprocal rank fusion. A corpus that exists is used as
 it is; vectors of the chunks are kept beside it.
@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint import Corpus
-from cuepoint.encoders import encode_passages, open_text_encoder
-from cuepoint.types import Moment
-from cuepoint.video.cues import Cue, read_cue_file
+from whenabouts import Corpus
+from whenabouts.encoders import encode_passages, open_text_encoder
+from whenabouts.types import Moment
+from whenabouts.video.cues import Cue, read_cue_file
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("CUEPOINT_SHARED_DATA", ROOT.parent / "shared" / "data")) / "transcripts"
+DATA = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data")) / "transcripts"
 RESULT = ROOT / "benchmarks" / "results" / "spoken_search.json"
 
 SEED = 20260101  # of the halves; fixed before anything was chosen
@@ -186,7 +186,7 @@ def chunk_vectors(path: Path, chunks: Chunks) -> NDArray[np.float32]:
     return vectors
 
 
-# cuepoint ----------------------------------------------------------------------------------------
+# whenabouts ----------------------------------------------------------------------------------------
 
 
 def open_corpus(place: Path) -> Corpus:
@@ -272,11 +272,11 @@ def parts(titles: Sequence[Title], half: set[str]) -> Iterator[tuple[str, NDArra
 
 
 def comparisons(outcomes: dict[str, Outcome], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """cuepoint against the best baseline of a part, title by title."""
+    """whenabouts against the best baseline of a part, title by title."""
     compared = {}
-    ours = outcomes["cuepoint"]
+    ours = outcomes["whenabouts"]
     for cut_off in CUTS:
-        others = {name: one.ranks[mask] <= cut_off for name, one in outcomes.items() if name != "cuepoint"}
+        others = {name: one.ranks[mask] <= cut_off for name, one in outcomes.items() if name != "whenabouts"}
         best = max(others, key=lambda name: float(others[name].mean()))
         hits = ours.ranks[mask] <= cut_off
         compared[f"hit@{cut_off}"] = {
@@ -325,7 +325,7 @@ def main() -> None:
     encoder = open_text_encoder()
     vectors = chunk_vectors(given.corpus.with_suffix(".chunks.npy"), chunks)
     systems = baselines(chunks, vectors, lambda query: encoder.encode_text([query])[0])
-    systems["cuepoint"] = searching(corpus)
+    systems["whenabouts"] = searching(corpus)
     outcomes, seconds = {}, {}
     for name, search in systems.items():
         began = time.perf_counter()

@@ -9,7 +9,7 @@
     prem-localizer                table 6: streams, gates, adversarial training, Shared-Norm
 
 FEATURES is what `simulate_features.py` wrote (docs/results.md has the commands). Everything is done by
-commands of `cuepoint` that anyone can give: `train` with the settings below, `run`, and the evaluation of
+commands of `whenabouts` that anyone can give: `train` with the settings below, `run`, and the evaluation of
 `evaluate`. A training is one thread in a process of its own; what is finished is not done again, what was cut
 short goes on. The means are added to OUT/results.jsonl, a line per system and seed.
 """
@@ -155,7 +155,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, a thread each")
     parser.add_argument("--pools", type=Path, help="the pools of charades-pools and tacos-pools")
-    parser.add_argument("--set", action="append", default=[], help="handed on to `cuepoint train`")
+    parser.add_argument("--set", action="append", default=[], help="handed on to `whenabouts train`")
     parser.add_argument("--table", action="store_true")
     return parser.parse_args()
 
@@ -199,19 +199,19 @@ def _answers(options: argparse.Namespace, run: Path, name: str, more: Sequence[s
     answers = run / name
     command = ["run", "--checkpoint", str(run), "--features", str(options.features), "--split", "test"]
     command += ["--out", str(answers), *more]
-    if trainings.cuepoint(command, run.with_name(f"{run.name}.log")):
+    if trainings.whenabouts(command, run.with_name(f"{run.name}.log")):
         raise SystemExit(f"{run}: gives no answers; see {run}.log")
     return answers
 
 
 def _means(truth: Path, answers: Path, protocol: str) -> dict[str, Any]:
-    from cuepoint.evaluation.evaluate import evaluate
+    from whenabouts.evaluation.evaluate import evaluate
 
     return dict(evaluate(truth, answers, protocol=protocol).means())
 
 
 def _truth(run: Path, features: Path) -> Path:
-    from cuepoint.training.experiment import load_experiment
+    from whenabouts.training.experiment import load_experiment
 
     return features / str(load_experiment(run / "experiment.toml").data.test)
 

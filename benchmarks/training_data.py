@@ -42,8 +42,8 @@ def make_files(folder: Path, videos: int) -> None:
         return
     import h5py
 
-    from cuepoint.features import open_features
-    from cuepoint.features.store import write_store
+    from whenabouts.features import open_features
+    from whenabouts.features.store import write_store
 
     random = np.random.default_rng(0)
     lengths = random.integers(20, 80, videos)
@@ -73,7 +73,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
     """Seconds until all is checked and until the first batch."""
     import h5py  # noqa: F401
 
-    from cuepoint.training.material import DataSettings, FeatureSettings, Material
+    from whenabouts.training.material import DataSettings, FeatureSettings, Material
 
     named = WAYS[way]
     features = FeatureSettings(
@@ -98,8 +98,8 @@ def measure(folder: Path, way: str) -> dict[str, float]:
 
 def padding(charades: Path) -> dict[str, dict[str, float]]:
     """Clips with padding for each real clip, by order and size of batch."""
-    from cuepoint.formats import read_annotations
-    from cuepoint.training.batches import epoch_batches
+    from whenabouts.formats import read_annotations
+    from whenabouts.training.batches import epoch_batches
 
     found = read_annotations(charades)
     durations = np.array([video.duration or 0 for video in found.videos])

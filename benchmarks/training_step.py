@@ -41,10 +41,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.training.machine import use_large_pages
-from cuepoint.training.optimizer import new_optimizer
+from whenabouts.models import config_of, new_model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.training.machine import use_large_pages
+from whenabouts.training.optimizer import new_optimizer
 
 BATCH, SIDE = 128, 1536
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"
@@ -145,8 +145,8 @@ def lengths_as_in_tvr(random: torch.Generator) -> Tensor:
 
 def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     """Both on four batches of the simulated features of Charades-STA."""
-    from cuepoint.training.experiment import load_experiment
-    from cuepoint.training.material import Material
+    from whenabouts.training.experiment import load_experiment
+    from whenabouts.training.material import Material
 
     for system in PLAIN:
         name = f"{TITLES[system]}, video only, simulated Charades-STA"
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", default=[], help="only these, by name")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training_step.json"))
     options = parser.parse_args()
-    use_large_pages()  # as `cuepoint train` does; the plain versions have them too
+    use_large_pages()  # as `whenabouts train` does; the plain versions have them too
     cases = [papers_cases(options.case)]
     if options.charades:
         cases.append(charades_cases(options.charades, options.case))

@@ -30,16 +30,16 @@ def train(experiment: Path, features: Path, run: Path, settings: Sequence[str]) 
     command = ["train", str(experiment), "--features", str(features), "--out", str(run)]
     command += [part for setting in settings for part in ("--set", setting)]
     command += ["--resume"] if (run / "state.safetensors").exists() else []
-    code = cuepoint(command, run.with_name(f"{run.name}.log"))
+    code = whenabouts(command, run.with_name(f"{run.name}.log"))
     print(f"{run.name}: exit {code}", flush=True)
 
 
-def cuepoint(command: Sequence[str], log: Path) -> int:
+def whenabouts(command: Sequence[str], log: Path) -> int:
     """The exit code of a command of ours on one thread; what it says is added to a file."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("a", encoding="utf-8") as said:
         return subprocess.run(
-            [sys.executable, "-m", "cuepoint", *command],
+            [sys.executable, "-m", "whenabouts", *command],
             env=environment,
             stdout=said,
             stderr=said,

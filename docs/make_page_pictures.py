@@ -45,8 +45,8 @@ _MOUSE = """() => {
 
 @contextmanager
 def served(folder: str) -> Iterator[str]:
-    """The address of `cuepoint serve` on the sample videos, indexed anew."""
-    corpus, run = f"{folder}/samples.corpus", [sys.executable, "-m", "cuepoint"]
+    """The address of `whenabouts serve` on the sample videos, indexed anew."""
+    corpus, run = f"{folder}/samples.corpus", [sys.executable, "-m", "whenabouts"]
     subprocess.run([*run, "index", str(ROOT / "samples/videos"), "--corpus", corpus], check=True)
     serve = [*run, "serve", "--corpus", corpus, "--port", "0", "--cache", f"{folder}/cache"]
     server = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -27,7 +27,7 @@ def printed_by(arguments: list[str], folder: str) -> str:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     done = subprocess.Popen(
-        [sys.executable, "-m", "cuepoint", *arguments],
+        [sys.executable, "-m", "whenabouts", *arguments],
         stdout=theirs, stderr=subprocess.DEVNULL, cwd=folder, env=environment,
     )  # fmt: skip
     os.close(theirs)
@@ -51,10 +51,10 @@ def main() -> None:
         (Path(folder) / "samples").symlink_to(ROOT / "samples")
         for arguments in COMMANDS:
             shown = " ".join(f'"{a}"' if " " in a else a for a in arguments)
-            console.print(Text.assemble(("$ ", "dim"), (f"cuepoint {shown}", "bold")))
+            console.print(Text.assemble(("$ ", "dim"), (f"whenabouts {shown}", "bold")))
             console.print(Text.from_ansi(printed_by(arguments, folder).rstrip().replace(f"{folder}/", "")))
             console.print()
-    console.save_svg(str(ROOT / "docs" / "terminal.svg"), title="cuepoint")
+    console.save_svg(str(ROOT / "docs" / "terminal.svg"), title="whenabouts")
 
 
 if __name__ == "__main__":

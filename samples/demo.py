@@ -20,9 +20,9 @@ QUERIES = (
 
 def run(*arguments: str) -> int:
     """Show a command, run it, show what it prints."""
-    shown = shlex.join(["cuepoint", *(a.replace(str(HERE.parent) + "/", "") for a in arguments)])
+    shown = shlex.join(["whenabouts", *(a.replace(str(HERE.parent) + "/", "") for a in arguments)])
     print(f"\n$ {shown}", flush=True)
-    return subprocess.run([sys.executable, "-m", "cuepoint", *arguments], check=False).returncode
+    return subprocess.run([sys.executable, "-m", "whenabouts", *arguments], check=False).returncode
 
 
 def main() -> int:

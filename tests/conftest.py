@@ -33,8 +33,8 @@ settings.register_profile(
     settings(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    # The same examples every time: a change alone decides what passes. CUEPOINT_EXPLORE=1 draws others.
-    derandomize=not os.environ.get("CUEPOINT_EXPLORE"),
+    # The same examples every time: a change alone decides what passes. WHENABOUTS_EXPLORE=1 draws others.
+    derandomize=not os.environ.get("WHENABOUTS_EXPLORE"),
 )
 settings.load_profile("any machine")
 
@@ -47,8 +47,8 @@ def samples() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Data that stands beside the project; CUEPOINT_SHARED_DATA names it elsewhere."""
-    folder = Path(os.environ.get("CUEPOINT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    """Data that stands beside the project; WHENABOUTS_SHARED_DATA names it elsewhere."""
+    folder = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"{folder} is not here: it holds recordings that may not be redistributed")
     return folder
@@ -56,7 +56,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """What the released programs compute; CUEPOINT_GOLDEN names another folder of the same layout.
+    """What the released programs compute; WHENABOUTS_GOLDEN names another folder of the same layout.
 
     Where there is none, the small part of it that the repository carries.
     """

@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def golden_folder() -> Path:
-    """What CUEPOINT_GOLDEN names, else the folder beside the project, else the small part in here."""
-    named = os.environ.get("CUEPOINT_GOLDEN")
+    """What WHENABOUTS_GOLDEN names, else the folder beside the project, else the small part in here."""
+    named = os.environ.get("WHENABOUTS_GOLDEN")
     if named:
-        assert Path(named).is_dir(), f"CUEPOINT_GOLDEN names {named}, which is no folder"
+        assert Path(named).is_dir(), f"WHENABOUTS_GOLDEN names {named}, which is no folder"
         return Path(named)
     beside = ROOT.parent / "shared" / "golden"
     return beside if beside.is_dir() else ROOT / "tests" / "golden"

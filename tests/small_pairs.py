@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import StreamInput
-from cuepoint.models.staged import write_stages
-from cuepoint.models.trained import Trained
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import StreamInput
+from whenabouts.models.staged import write_stages
+from whenabouts.models.trained import Trained
 
 from .small_systems import WIDTH, inputs
 

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 import torch
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
 
 EXPERIMENT = """\
 title = "tiny"

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
-from cuepoint.models.trained import Trained
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.models.trained import Trained
 
 WIDTH = 16
 SUBJECTS = ("beetle", "penguin", "glacier", "violin", "harbour", "clock", "lantern", "orchard")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.clips import ClipGrid
-from cuepoint.types import UsageError
+from whenabouts.clips import ClipGrid
+from whenabouts.types import UsageError
 
 grids = st.builds(
     ClipGrid,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.index.lock import CorpusBusy
-from cuepoint.index.records import EncoderMismatch
-from cuepoint.index.transcripts import Transcripts
-from cuepoint.types import UsageError
-from cuepoint.video.cues import Cue, CueTrack
-from cuepoint.video.speech import SpeechUnavailableError
+from whenabouts import Corpus
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.transcripts import Transcripts
+from whenabouts.types import UsageError
+from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.speech import SpeechUnavailableError
 
 SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small", "en")
 
@@ -25,7 +25,7 @@ SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small",
 @pytest.fixture(autouse=True)
 def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
 
 
 @pytest.fixture()
@@ -37,9 +37,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(path.name)
         return SPEECH
 
-    monkeypatch.setattr("cuepoint.video.speech.check_available", lambda model: None)
-    monkeypatch.setattr("cuepoint.video.speech.why_unavailable", lambda model: None)
-    monkeypatch.setattr("cuepoint.video.speech.transcribe", transcribe)
+    monkeypatch.setattr("whenabouts.video.speech.check_available", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech.why_unavailable", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech.transcribe", transcribe)
     return paths
 
 
@@ -115,8 +115,8 @@ def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, p
 def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path, tmp_path: Path) -> None:
     script = tmp_path / "three_lines.py"
     script.write_text(
-        "import cuepoint\n"
-        f"corpus = cuepoint.Corpus({str(corpus_dir)!r})\n"
+        "import whenabouts\n"
+        f"corpus = whenabouts.Corpus({str(corpus_dir)!r})\n"
         f"print(corpus.add({str(samples / 'friday.mp4')!r}).added)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import corpus_run
-from cuepoint.corpus_run import CorpusRun, names_of
-from cuepoint.formats.columns import moments_of
-from cuepoint.types import Moment, Query, ScoredMoment, UsageError, Video
+from whenabouts import corpus_run
+from whenabouts.corpus_run import CorpusRun, names_of
+from whenabouts.formats.columns import moments_of
+from whenabouts.types import Moment, Query, ScoredMoment, UsageError, Video
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.corpus import Corpus
-from cuepoint.curves import curves_of
-from cuepoint.types import UsageError
+from whenabouts.corpus import Corpus
+from whenabouts.curves import curves_of
+from whenabouts.types import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -9,33 +9,35 @@ import doctest
 import importlib
 import importlib.metadata
 import io
+import itertools
 import pkgutil
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import cuepoint
-from cuepoint.cli.main import build_parser, main
+import whenabouts
+from whenabouts.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "cuepoint"
+SOURCE = ROOT / "src" / "whenabouts"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 MODULES = sorted(
-    "cuepoint" + ".".join(("", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    "whenabouts" + ".".join(("", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
     for path in SOURCE.rglob("*.py")
 )
 
 
 def _commands(page: Path) -> list[str]:
-    """Every `cuepoint …` line of a page's console blocks, and every command in its running text."""
+    """Every `whenabouts …` line of a page's console blocks, and every command in its running text."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.S)
-    typed = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ cuepoint ")]
-    return typed + re.findall(r"`(cuepoint [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    typed = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ whenabouts ")]
+    return typed + re.findall(r"`(whenabouts [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
 
 
 def _words(command: str) -> list[str]:
@@ -44,7 +46,7 @@ def _words(command: str) -> list[str]:
 
 
 def _names_a_verb(words: list[str]) -> bool:
-    """Whether words are a verb alone, such as `cuepoint relevance pairs`, and it exists."""
+    """Whether words are a verb alone, such as `whenabouts relevance pairs`, and it exists."""
     return " ".join(words) in {name for name, _ in _parsers(build_parser())} | {"doctor why"}
 
 
@@ -175,8 +177,8 @@ def test_there_are_examples_to_run() -> None:
 
 
 def test_every_module_is_importable_by_its_package() -> None:
-    found = {module.name for module in pkgutil.walk_packages(cuepoint.__path__, "cuepoint.")}
-    assert {name for name in MODULES if name != "cuepoint"} <= found
+    found = {module.name for module in pkgutil.walk_packages(whenabouts.__path__, "whenabouts.")}
+    assert {name for name in MODULES if name != "whenabouts"} <= found
 
 
 def _tracked() -> list[Path]:
@@ -202,8 +204,44 @@ def test_no_tracked_file_names_a_machine_or_a_package_mirror() -> None:
             assert found is None, f"{path.relative_to(ROOT)}: {found and found.group()}"
 
 
+def _declared() -> set[str]:
+    """Names of the distributions that `pyproject.toml` declares, our own among them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = [*project["project"]["dependencies"], *itertools.chain(*extras)]
+    wanted += [name for name in project["dependency-groups"]["dev"] if isinstance(name, str)]
+    return {re.split(r"[\[<>=!~;\s]", name)[0].lower() for name in wanted} | {project["project"]["name"]}
+
+
+def test_no_page_or_message_installs_a_package_that_is_not_declared() -> None:
+    # A README that names a package of somebody else makes its readers run a stranger's code.
+    declared, seen = _declared(), 0
+    texts = [path for path in _tracked() if path.suffix in {".md", ".py", ".j2", ".js", ".html", ".toml"}]
+    for path in texts:
+        if path == Path(__file__) or not path.is_file():
+            continue
+        for line in re.findall(r"pip install ([^`\n]*)", path.read_text(encoding="utf-8")):
+            words = re.split(r"[\s,;:)]+", re.split(r"[#.:;]\s|\"$", line)[0])
+            names = [
+                re.split(r"[\[<>=]", word.strip("'\"\\"))[0] for word in words if not word.startswith("-")
+            ]
+            for name in names[: names.index("") if "" in names else None]:
+                if re.fullmatch(r"[A-Za-z][\w.-]+", name) and name not in {
+                    "and",
+                    "then",
+                    "or",
+                    "makes",
+                    "works",
+                }:
+                    seen += 1
+                    assert name.lower() in declared, f"{path.relative_to(ROOT)}: pip install {name}"
+                else:
+                    break
+    assert seen > 20
+
+
 def test_the_version_is_the_same_everywhere() -> None:
-    assert importlib.metadata.version("cuepoint") == cuepoint.__version__
+    assert importlib.metadata.version("whenabouts") == whenabouts.__version__
 
 
 def test_the_change_log_has_a_place_for_what_is_not_released() -> None:
@@ -227,5 +265,5 @@ def test_no_page_waits_for_a_number(page: Path) -> None:
 
 
 def test_everything_the_package_offers_can_be_had() -> None:
-    for name in cuepoint.__all__:
-        assert getattr(cuepoint, name) is not None
+    for name in whenabouts.__all__:
+        assert getattr(whenabouts, name) is not None

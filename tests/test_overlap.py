@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint import overlap
-from cuepoint.overlap import suppress, temporal_iou, total_order
-from cuepoint.types import Moment, UsageError
+from whenabouts import overlap
+from whenabouts.overlap import suppress, temporal_iou, total_order
+from whenabouts.types import Moment, UsageError
 
 Spans = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 

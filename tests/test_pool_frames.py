@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.encoders import EncoderUnavailable, open_image_encoder
-from cuepoint.features.fingerprint import Fingerprint
-from cuepoint.features.store import write_store
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.index.records import EncoderMismatch
-from cuepoint.pool_frames import corpus_scorer, feature_scorer
-from cuepoint.relevance.word_vectors import ClipWords, query_words
-from cuepoint.types import Query, UsageError
+from whenabouts import Corpus
+from whenabouts.encoders import EncoderUnavailable, open_image_encoder
+from whenabouts.features.fingerprint import Fingerprint
+from whenabouts.features.store import write_store
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.pool_frames import corpus_scorer, feature_scorer
+from whenabouts.relevance.word_vectors import ClipWords, query_words
+from whenabouts.types import Query, UsageError
 
 from .small_clip import write_clip
 
@@ -173,6 +173,6 @@ def test_a_corpus_whose_model_was_replaced_is_refused(
     other = write_clip(tmp_path / "other", seed=5)
     store = Corpus(corpus)._store
     info = replace(store.streams["vision"], encoder=str(other))
-    monkeypatch.setattr("cuepoint.index.store.Store.streams", {"vision": info})
+    monkeypatch.setattr("whenabouts.index.store.Store.streams", {"vision": info})
     with pytest.raises(EncoderMismatch):
         corpus_scorer(seen(SEEN), corpus, 8)

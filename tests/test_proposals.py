@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint.overlap import temporal_iou
-from cuepoint.proposals import best_moments
-from cuepoint.types import UsageError
+from whenabouts.overlap import temporal_iou
+from whenabouts.proposals import best_moments
+from whenabouts.types import UsageError
 
 
 def plainly(

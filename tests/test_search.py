@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint import Corpus, Moment, SearchResult
-from cuepoint.confidence.chance import Chance
-from cuepoint.search import Searcher
-from cuepoint.types import UsageError
+from whenabouts import Corpus, Moment, SearchResult
+from whenabouts.confidence.chance import Chance
+from whenabouts.search import Searcher
+from whenabouts.types import UsageError
 
 QUERIES = (
     "the space telescope",
@@ -193,7 +193,7 @@ def test_a_filter_moves_no_score(corpus: Corpus) -> None:
 def test_scores_do_not_depend_on_when_a_video_came_in(
     corpus_dir: Path, tmp_path: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
     corpus = Corpus(corpus_dir)
     for name in ("a", "b"):
         _write_twin(tmp_path / f"{name}.vtt")
@@ -255,7 +255,7 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
         cue = f"00:01.000 --> 00:03.000\nThe violin number {number} is varnished.\n"
         (folder / f"{number}.vtt").write_text(f"WEBVTT\n\n{cue}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+        patch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
         corpus = Corpus(folder / "c")
         corpus.add(folder, processes=1)
     return Searcher(corpus._store, {}, {}, {"subtitle": Chance(place=1000.0, scale=1.0)})
@@ -301,7 +301,7 @@ def lettered(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> tuple[P
         "import importlib.util, sys\n"
         "find = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *rest: None if 'minilm' in name else find(name, *rest)\n"
-        "from cuepoint.cli.main import main\n"
+        "from whenabouts.cli.main import main\n"
         f"rest = ['--corpus', {str(place)!r}, '--table']\n"
         f"codes = [main(['index', *{videos!r}, '--processes', '1', *rest])]\n"
         "codes += [main(['search', 'crown jewels', *rest])]\n"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.times import format_time, parse_date, parse_moment, parse_seconds
-from cuepoint.types import UsageError
+from whenabouts.times import format_time, parse_date, parse_moment, parse_seconds
+from whenabouts.types import UsageError
 
 
 @given(st.integers(0, 10**9))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.types import Moment, ScoredMoment, UsageError, Video
+from whenabouts.types import Moment, ScoredMoment, UsageError, Video
 
 
 def spans() -> st.SearchStrategy[Moment]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus, Moment
-from cuepoint.cli.main import main
+from whenabouts import Corpus, Moment
+from whenabouts.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
 
 def test_searching_words_from_the_command_line_imports_no_torch(words_corpus: Path) -> None:
     code = (
-        "import sys; from cuepoint.cli.main import main; "
+        "import sys; from whenabouts.cli.main import main; "
         f"main(['search', 'telescope', '--corpus', {str(words_corpus)!r}, '--json']); "
         "sys.exit('torch' in sys.modules)"
     )

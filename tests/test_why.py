@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint import Corpus, Moment
-from cuepoint.types import UsageError
-from cuepoint.why import Why
+from whenabouts import Corpus, Moment
+from whenabouts.types import UsageError
+from whenabouts.why import Why
 
 FISH = "The fisherman sells his catch at the harbour."
 RIVER = "Salmon swim upstream in the cold river."
@@ -38,7 +38,7 @@ Make = Callable[[dict[str, list[Cue]]], Corpus]
 @pytest.fixture()
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A corpus of transcripts, not calibrated: scores stand as they are."""
-    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
 
     def build(transcripts: dict[str, list[Cue]]) -> Corpus:
         for name, cues in transcripts.items():

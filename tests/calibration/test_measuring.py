@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.calibration import measuring
-from cuepoint.calibration.measuring import is_due, load
-from cuepoint.calibration.questions import made_from
-from cuepoint.confidence.background import SENTENCES
-from cuepoint.confidence.chance import FIXED, MATCH_AT, Thresholds
-from cuepoint.index.progress import Progress
-from cuepoint.search import Searcher
+from whenabouts import Corpus
+from whenabouts.calibration import measuring
+from whenabouts.calibration.measuring import is_due, load
+from whenabouts.calibration.questions import made_from
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.chance import FIXED, MATCH_AT, Thresholds
+from whenabouts.index.progress import Progress
+from whenabouts.search import Searcher
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,7 +207,7 @@ def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
 def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
     corpus = Corpus(tmp_path / "small.corpus")
     corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
     result = corpus.search("whales", k=5)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.calibration.questions import FEWEST_WORDS, MOST_WORDS, made_from, read_questions
-from cuepoint.index.passages import query_words
-from cuepoint.types import Moment, UsageError
+from whenabouts import Corpus
+from whenabouts.calibration.questions import FEWEST_WORDS, MOST_WORDS, made_from, read_questions
+from whenabouts.index.passages import query_words
+from whenabouts.types import Moment, UsageError
 
 LINE: dict[str, Any] = {"query": "a whale sings", "video": "sea.mp4", "start": 1, "end": 2.5}
 
@@ -32,7 +32,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     _write(folder / "silent.vtt", ["Hm."])
     corpus = Corpus(folder / "spoken.corpus")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+        patch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
         corpus.add(folder, processes=1)
     return corpus
 

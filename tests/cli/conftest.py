@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.cli.main import main
+from whenabouts.cli.main import main
 
 SAID = {
     "with space.vtt": "The lighthouse keeper polishes the great lens every evening.",
@@ -42,7 +42,7 @@ class Done:
         return json.loads(self.out)
 
 
-Cuepoint = Callable[..., Done]
+Whenabouts = Callable[..., Done]
 
 
 def run_here(*arguments: str) -> Done:
@@ -58,7 +58,7 @@ def run_here(*arguments: str) -> Done:
 
 
 @pytest.fixture(scope="session")
-def bare() -> Cuepoint:
+def bare() -> Whenabouts:
     """Run a command line as it stands."""
     return run_here
 
@@ -98,7 +98,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path, strange_fold
 
 
 @pytest.fixture(scope="session")
-def cuepoint(corpus: Path) -> Cuepoint:
+def whenabouts(corpus: Path) -> Whenabouts:
     """Run a command on that corpus."""
 
     def run(verb: str, *arguments: str) -> Done:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.cli import build
-from cuepoint.features.fingerprint import Fingerprint
-from cuepoint.features.store import write_store
-from cuepoint.formats import read_annotations
-from cuepoint.formats.opened import FormatError
-from cuepoint.relevance.word_vectors import ClipWords
-from cuepoint.types import UsageError
+from whenabouts.cli import build
+from whenabouts.features.fingerprint import Fingerprint
+from whenabouts.features.store import write_store
+from whenabouts.formats import read_annotations
+from whenabouts.formats.opened import FormatError
+from whenabouts.relevance.word_vectors import ClipWords
+from whenabouts.types import UsageError
 
 from ..small_clip import write_clip
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(
     told: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
     with pytest.raises(UsageError, match=told):
         run(*source(folder), *arguments)
     assert not (tmp_path / "x.json").exists()

@@ -1,4 +1,4 @@
-"""`cuepoint calibrate`."""
+"""`whenabouts calibrate`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.cli import calibrate
-from cuepoint.types import UsageError
+from whenabouts import Corpus
+from whenabouts.cli import calibrate
+from whenabouts.types import UsageError
 
 RATE_KEYS = {"rate", "low", "high", "count", "of", "effective"}
 KNOWN = [

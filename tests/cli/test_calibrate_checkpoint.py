@@ -1,4 +1,4 @@
-"""`cuepoint calibrate --checkpoint`: what is kept and told, and every kind of bad input."""
+"""`whenabouts calibrate --checkpoint`: what is kept and told, and every kind of bad input."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cuepoint.cli import calibrate
-from cuepoint.formats.columns import Annotations
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.confidence import load_confidence
-from cuepoint.ranking.trials import with_drawn_pools
-from cuepoint.types import UsageError
+from whenabouts.cli import calibrate
+from whenabouts.formats.columns import Annotations
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.confidence import load_confidence
+from whenabouts.ranking.trials import with_drawn_pools
+from whenabouts.types import UsageError
 
 from .test_run import QUERIES, saved, write_features, write_pools
 
@@ -132,7 +132,7 @@ def test_pools_larger_than_the_split_are_told(
         assert wanted == int(size or 50)
         return with_drawn_pools(annotations, 2, seed)
 
-    monkeypatch.setattr("cuepoint.ranking.trials.with_drawn_pools", drawn)
+    monkeypatch.setattr("whenabouts.ranking.trials.with_drawn_pools", drawn)
     asked = ("--checkpoint", checkpoint, "--features", features, "--iou", 0.01, "--json")
     notes = json.loads(calibrated(*asked, *(("--pool-size", size) if size else ())))["notes"]
     expected = f"pools of {told} videos cannot be had: validation has 5; all of them were in each pool"

@@ -1,4 +1,4 @@
-"""`cuepoint compare`."""
+"""`whenabouts compare`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 QUERIES = 90
 
 
@@ -53,7 +53,7 @@ def runs(tmp_path: Path) -> list[str]:
 ONE = ("--metric", "R@1,IoU=0.5", "--resamples", "500")
 
 
-def test_numbers_for_programs(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_numbers_for_programs(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     done = bare("compare", "--truth", truth, *runs, *ONE)
     assert done.code == 0, done.err
     told = done.json
@@ -67,8 +67,8 @@ def test_numbers_for_programs(bare: Cuepoint, truth: str, runs: list[str]) -> No
     assert verdicts == {"new": "better", "other_50%": "no difference shown"}
 
 
-def test_the_means_are_those_of_evaluate(truth: str, runs: list[str], bare: Cuepoint) -> None:
-    from cuepoint.evaluation.evaluate import evaluate_files
+def test_the_means_are_those_of_evaluate(truth: str, runs: list[str], bare: Whenabouts) -> None:
+    from whenabouts.evaluation.evaluate import evaluate_files
 
     told = bare("compare", "--truth", truth, *runs, "--resamples", "100").json
     for system, run in zip(told["systems"], runs, strict=True):
@@ -76,14 +76,14 @@ def test_the_means_are_those_of_evaluate(truth: str, runs: list[str], bare: Cuep
         assert means == evaluate_files(truth, run).means()
 
 
-def test_the_same_seed_gives_the_same_numbers(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_the_same_seed_gives_the_same_numbers(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     first, again, other = (
         bare("compare", "--truth", truth, *runs, *ONE, "--seed", seed).out for seed in "003"
     )
     assert first == again != other
 
 
-def test_a_table_for_people(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_a_table_for_people(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     done = bare("compare", "--truth", truth, *runs, *ONE, "--table")
     assert done.code == 0
     assert done.out.startswith(
@@ -92,7 +92,7 @@ def test_a_table_for_people(bare: Cuepoint, truth: str, runs: list[str]) -> None
     assert "not that the runs are equal" in done.out
 
 
-def test_a_table_for_a_paper(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_a_table_for_a_paper(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     done = bare("compare", "--truth", truth, *runs, *ONE, "--latex", "--baseline", "each-pair")
     assert done.code == 0
     assert r"\toprule" in done.out
@@ -100,7 +100,7 @@ def test_a_table_for_a_paper(bare: Cuepoint, truth: str, runs: list[str]) -> Non
     assert "$^{a,c}$" in done.out
 
 
-def test_queries_of_several_videos_are_told_of(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_queries_of_several_videos_are_told_of(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     with Path(truth).open("a", encoding="utf-8") as more:
         more.write('{"query_id": "q0", "video_id": "v9", "start": 1, "end": 2, "relevance": 1}\n')
     told = bare("compare", "--truth", truth, *runs, *ONE).json
@@ -120,7 +120,7 @@ def test_queries_of_several_videos_are_told_of(bare: Cuepoint, truth: str, runs:
     ],
 )
 def test_wrong_use_is_told_in_one_line(
-    bare: Cuepoint, truth: str, runs: list[str], more: list[str], said: str
+    bare: Whenabouts, truth: str, runs: list[str], more: list[str], said: str
 ) -> None:
     done = bare("compare", "--truth", truth, *runs, *more)
     assert done.code == 2
@@ -128,14 +128,14 @@ def test_wrong_use_is_told_in_one_line(
     assert said in done.err.splitlines()[-1]
 
 
-def test_one_run_is_not_enough(bare: Cuepoint, truth: str, runs: list[str]) -> None:
+def test_one_run_is_not_enough(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     done = bare("compare", "--truth", truth, runs[0])
     assert done.code == 2
     assert "two or more" in done.err
 
 
 def test_a_missing_file_and_a_run_of_another_data_set_are_named(
-    bare: Cuepoint, truth: str, runs: list[str], tmp_path: Path
+    bare: Whenabouts, truth: str, runs: list[str], tmp_path: Path
 ) -> None:
     gone = bare("compare", "--truth", truth, runs[0], str(tmp_path / "gone.jsonl"))
     assert gone.code == 2 and "gone.jsonl" in gone.err

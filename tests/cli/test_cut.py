@@ -1,4 +1,4 @@
-"""`cuepoint cut`: moments as files."""
+"""`whenabouts cut`: moments as files."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from cuepoint.video.probe import probe
+from whenabouts.video.probe import probe
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 SAID = "somebody has stolen the crown jewels"
 
 
 @pytest.fixture(autouse=True)
 def no_corpus_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
 
 
-def test_a_search_becomes_a_file(cuepoint: Cuepoint, tmp_path: Path) -> None:
-    done = cuepoint("cut", SAID, "--within", "friday", "--out", tmp_path / "clips")
+def test_a_search_becomes_a_file(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("cut", SAID, "--within", "friday", "--out", tmp_path / "clips")
     (cut,) = done.json["cuts"]
     (made,) = (tmp_path / "clips").iterdir()
     assert cut["path"] == str(made) and made.name.startswith("friday_")
@@ -29,9 +29,9 @@ def test_a_search_becomes_a_file(cuepoint: Cuepoint, tmp_path: Path) -> None:
     assert cut["frames"] == round(cut["duration"] * 30)
 
 
-def test_moments_are_cut_each_or_joined(cuepoint: Cuepoint, tmp_path: Path) -> None:
+def test_moments_are_cut_each_or_joined(whenabouts: Whenabouts, tmp_path: Path) -> None:
     moments = ("--moment", "friday@1-2", "--moment", "friday@1-2", "--moment", "flower@1-2")
-    done = cuepoint("cut", *moments, "--out", tmp_path, "--table")
+    done = whenabouts("cut", *moments, "--out", tmp_path, "--table")
     assert done.code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "flower_1.000-2.000.mp4",
@@ -39,20 +39,20 @@ def test_moments_are_cut_each_or_joined(cuepoint: Cuepoint, tmp_path: Path) -> N
         "friday_1.000-2.000.mp4",
     ]
     assert "friday.mp4 0:01.000 - 0:02.000 (1.000 s, 30 frames)" in done.out
-    joined = cuepoint("cut", *moments, "--join", "--out", tmp_path / "all.mp4").json["cuts"]
+    joined = whenabouts("cut", *moments, "--join", "--out", tmp_path / "all.mp4").json["cuts"]
     assert {cut["path"] for cut in joined} == {str(tmp_path / "all.mp4")}
     assert any("brought to 960x540" in note for note in joined[0]["notes"])
     assert probe(tmp_path / "all.mp4").duration == pytest.approx(3.0, abs=0.05)
 
 
-def test_a_copy_says_where_it_really_begins(cuepoint: Cuepoint, tmp_path: Path) -> None:
-    done = cuepoint("cut", "--moment", "friday@1-2", "--copy", "--out", tmp_path, "--table")
+def test_a_copy_says_where_it_really_begins(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("cut", "--moment", "friday@1-2", "--copy", "--out", tmp_path, "--table")
     assert "begins at a key frame: at 0.000 s, 1.000 s before 1.000 s" in done.out
-    webm = cuepoint("cut", "--moment", "flower@1-2", "--copy", "--out", tmp_path).json["cuts"][0]
+    webm = whenabouts("cut", "--moment", "flower@1-2", "--copy", "--out", tmp_path).json["cuts"][0]
     assert webm["path"].endswith(".webm") and webm["start"] == pytest.approx(0.003)
 
 
-def test_a_moment_of_a_file_needs_no_corpus(bare: Cuepoint, samples: Path, tmp_path: Path) -> None:
+def test_a_moment_of_a_file_needs_no_corpus(bare: Whenabouts, samples: Path, tmp_path: Path) -> None:
     sound = f"{samples / 'nasa_audio_only.mp3'}@3-4"
     (cut,) = bare("cut", "--moment", sound, "--out", tmp_path).json["cuts"]
     assert cut["path"].endswith(".m4a") and (cut["frames"], cut["duration"]) == (0, 1.0)
@@ -62,17 +62,19 @@ def test_a_moment_of_a_file_needs_no_corpus(bare: Cuepoint, samples: Path, tmp_p
     assert (cut["path"], cut["frames"]) == (str(tmp_path / "one.mp4"), 15)
 
 
-def test_what_is_there_already_is_left_and_told_before_any_work(cuepoint: Cuepoint, tmp_path: Path) -> None:
+def test_what_is_there_already_is_left_and_told_before_any_work(
+    whenabouts: Whenabouts, tmp_path: Path
+) -> None:
     moments = ("--moment", "flower@1-1.5", "--moment", "friday@1-2")
     (tmp_path / "friday_1.000-2.000.mp4").write_bytes(b"mine")
-    done = cuepoint("cut", *moments, "--out", tmp_path)
+    done = whenabouts("cut", *moments, "--out", tmp_path)
     assert done.code == 2 and "is there already" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["friday_1.000-2.000.mp4"]
-    assert cuepoint("cut", *moments, "--out", tmp_path, "--force").code == 0
+    assert whenabouts("cut", *moments, "--out", tmp_path, "--force").code == 0
 
 
-def test_a_cut_longer_than_the_video_says_so(cuepoint: Cuepoint, tmp_path: Path) -> None:
-    done = cuepoint("cut", "--moment", "friday@5-1000", "--out", tmp_path, "--table")
+def test_a_cut_longer_than_the_video_says_so(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("cut", "--moment", "friday@5-1000", "--out", tmp_path, "--table")
     assert done.code == 0 and "behind the end of the file; cut up to 6.166 s" in done.out
 
 
@@ -89,30 +91,34 @@ def test_a_cut_longer_than_the_video_says_so(cuepoint: Cuepoint, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_done_is_told(
-    cuepoint: Cuepoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+    whenabouts: Whenabouts,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = cuepoint("cut", *arguments)
+    done = whenabouts("cut", *arguments)
     assert done.code == 2 and told in done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(cuepoint: Cuepoint, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for out, told in (
         (tmp_path / "file", "a file stands there"),
         (tmp_path / "file" / "in", "there is no folder"),
     ):
-        done = cuepoint("cut", "--moment", "friday@1-2", "--out", out)
+        done = whenabouts("cut", "--moment", "friday@1-2", "--out", out)
         assert done.code == 2 and told in done.err
 
 
 def test_ctrl_c_ends_with_nothing_half_written(
-    cuepoint: Cuepoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whenabouts: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cuepoint.video.encoding.MovieWriter.put_sound", stop)
-    done = cuepoint("cut", "--moment", "friday@1-2", "--out", tmp_path)
+    monkeypatch.setattr("whenabouts.video.encoding.MovieWriter.put_sound", stop)
+    done = whenabouts("cut", "--moment", "friday@1-2", "--out", tmp_path)
     assert done.code == 130 and list(tmp_path.iterdir()) == []

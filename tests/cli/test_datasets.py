@@ -1,4 +1,4 @@
-"""`cuepoint datasets`: list, show, doctor."""
+"""`whenabouts datasets`: list, show, doctor."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.cli import datasets
-from cuepoint.types import UsageError
+from whenabouts.cli import datasets
+from whenabouts.types import UsageError
 
 
 def run(*arguments: str) -> int:
@@ -89,9 +89,9 @@ def test_the_doctor_says_by_its_exit_code_whether_all_is_right(
 
 def test_declaring_the_verb_imports_nothing_heavy() -> None:
     program = (
-        "import argparse, sys; from cuepoint.cli import datasets;"
+        "import argparse, sys; from whenabouts.cli import datasets;"
         "datasets.add_parser(argparse.ArgumentParser().add_subparsers());"
-        "print([name for name in ('numpy', 'h5py', 'cuepoint.datasets') if name in sys.modules])"
+        "print([name for name in ('numpy', 'h5py', 'whenabouts.datasets') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

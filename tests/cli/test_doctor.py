@@ -1,4 +1,4 @@
-"""`cuepoint doctor` and `cuepoint doctor why`."""
+"""`whenabouts doctor` and `whenabouts doctor why`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 
-def test_the_state_of_the_installation(bare: Cuepoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+def test_the_state_of_the_installation(bare: Whenabouts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
     done = bare("doctor")
     assert done.code == 0
     report = done.json
@@ -25,14 +25,14 @@ def test_the_state_of_the_installation(bare: Cuepoint, monkeypatch: pytest.Monke
         assert finding["seen"]
 
 
-def test_what_is_amiss_stands_with_its_remedy(bare: Cuepoint) -> None:
+def test_what_is_amiss_stands_with_its_remedy(bare: Whenabouts) -> None:
     lines = bare("doctor", "--table").out.splitlines()
     for line in lines:
         assert line.startswith(("      ok  ", " PROBLEM  ", " without  ", "          -> "))
 
 
-def test_the_state_of_a_corpus(cuepoint: Cuepoint, bare: Cuepoint, tmp_path: Path) -> None:
-    done = cuepoint("doctor")
+def test_the_state_of_a_corpus(whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("doctor")
     assert done.code == 0
     names = [finding["name"] for finding in done.json["findings"]]
     assert "stream subtitle" in names
@@ -42,8 +42,8 @@ def test_the_state_of_a_corpus(cuepoint: Cuepoint, bare: Cuepoint, tmp_path: Pat
 
 
 @pytest.mark.parametrize("form", ["--json", "--table"])
-def test_why_a_moment_was_found(cuepoint: Cuepoint, form: str) -> None:
-    done = cuepoint("doctor", "why", "crown jewels", "friday.mp4@0:04-0:06", form)
+def test_why_a_moment_was_found(whenabouts: Whenabouts, form: str) -> None:
+    done = whenabouts("doctor", "why", "crown jewels", "friday.mp4@0:04-0:06", form)
     assert done.code == 0
     if form == "--json":
         why = done.json
@@ -64,8 +64,8 @@ def test_why_a_moment_was_found(cuepoint: Cuepoint, form: str) -> None:
         assert "found: rank 1" in done.out
 
 
-def test_why_a_moment_was_not_found_is_exit_code_one(cuepoint: Cuepoint) -> None:
-    done = cuepoint("doctor", "why", "the space telescope", "really?.vtt@0-4", "-k", "2")
+def test_why_a_moment_was_not_found_is_exit_code_one(whenabouts: Whenabouts) -> None:
+    done = whenabouts("doctor", "why", "the space telescope", "really?.vtt@0-4", "-k", "2")
     assert done.code == 1
     assert done.json["found"] is False
     assert 0 < len(done.json["lost_to"]) <= 2
@@ -77,23 +77,23 @@ def test_why_a_moment_was_not_found_is_exit_code_one(cuepoint: Cuepoint) -> None
         (["", "friday@4-6"], "say in a few words"),
         (["crown", "friday"], "VIDEO@START-END"),
         (["crown", "friday@6-4"], "start < end"),
-        (["crown", "nowhere@4-6"], "cuepoint show"),
+        (["crown", "nowhere@4-6"], "whenabouts show"),
         (["crown", "twin@1-2"], "give the id"),
         (["crown", "friday@4-6", "-k", "0"], "1 to 1000"),
     ],
 )
-def test_why_refuses_what_search_refuses(cuepoint: Cuepoint, arguments: list[str], told: str) -> None:
-    done = cuepoint("doctor", "why", *arguments)
+def test_why_refuses_what_search_refuses(whenabouts: Whenabouts, arguments: list[str], told: str) -> None:
+    done = whenabouts("doctor", "why", *arguments)
     assert (done.code, done.out) == (2, "")
     assert told in done.err
 
 
 @pytest.mark.parametrize("query", ["\udcff", "crown " * 10_000, "🦁", "\x00"])
-def test_why_takes_every_question_that_search_takes(cuepoint: Cuepoint, query: str) -> None:
-    assert cuepoint("doctor", "why", "--table", "--", query, "friday@4-6").code in (0, 1)
+def test_why_takes_every_question_that_search_takes(whenabouts: Whenabouts, query: str) -> None:
+    assert whenabouts("doctor", "why", "--table", "--", query, "friday@4-6").code in (0, 1)
 
 
-def test_the_corpus_may_stand_before_or_after_why(bare: Cuepoint, corpus: Path) -> None:
+def test_the_corpus_may_stand_before_or_after_why(bare: Whenabouts, corpus: Path) -> None:
     arguments = ["crown jewels", "friday@4-6"]
     before = bare("doctor", "--corpus", str(corpus), "why", *arguments)
     after = bare("doctor", "why", *arguments, "--corpus", str(corpus))

@@ -1,4 +1,4 @@
-"""`cuepoint evaluate` as people and programs use it, and every kind of bad input in one line."""
+"""`whenabouts evaluate` as people and programs use it, and every kind of bad input in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "metrics"
 TVR = ("--truth", GOLDEN / "tvr_eval_gt.jsonl", "--run", GOLDEN / "tvr_eval_submission.json")
 
@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return truth, run
 
 
-def test_a_program_gets_unrounded_fractions_and_a_person_percent(bare: Cuepoint) -> None:
+def test_a_program_gets_unrounded_fractions_and_a_person_percent(bare: Whenabouts) -> None:
     told = json.loads(bare("evaluate", "tvr", *TVR).out)
     assert told["protocol"] == "tvr@1"
     assert told["queries"] == 240
@@ -46,7 +46,7 @@ def test_a_program_gets_unrounded_fractions_and_a_person_percent(bare: Cuepoint)
     assert "240 queries" in table.out
 
 
-def test_missing_queries_are_said_and_count_as_zero(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+def test_missing_queries_are_said_and_count_as_zero(bare: Whenabouts, files: tuple[Path, Path]) -> None:
     truth, run = files
     told = json.loads(bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--metric", "R@1,IoU=0.5").out)
     assert (told["missing_queries"], told["metrics"]) == (1, {"R@1,IoU=0.5": 0.5})
@@ -54,7 +54,7 @@ def test_missing_queries_are_said_and_count_as_zero(bare: Cuepoint, files: tuple
     assert "1 judged queries are missing from the run, counted as 0 (q2)" in table.out
 
 
-def test_as_released_leaves_missing_queries_out(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+def test_as_released_leaves_missing_queries_out(bare: Whenabouts, files: tuple[Path, Path]) -> None:
     truth, run = files
     told = json.loads(bare("evaluate", "rvmr", "--truth", truth, "--run", run, "--as-released").out)
     assert told["protocol"] == "rvmr-as-released@1"
@@ -63,7 +63,7 @@ def test_as_released_leaves_missing_queries_out(bare: Cuepoint, files: tuple[Pat
 
 
 def test_a_value_a_query_is_written_whole_and_in_gzip_where_asked(
-    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path
+    bare: Whenabouts, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     truth, run = files
     out = tmp_path / "values.jsonl.gz"
@@ -76,7 +76,7 @@ def test_a_value_a_query_is_written_whole_and_in_gzip_where_asked(
     ]
 
 
-def test_formats_can_be_named(bare: Cuepoint) -> None:
+def test_formats_can_be_named(bare: Whenabouts) -> None:
     assert bare("evaluate", "tvr", *TVR, "--format", "tvr").code == 0
     wrong = bare("evaluate", "tvr", *TVR, "--run-format", "trec")
     assert wrong.code == 2
@@ -112,7 +112,7 @@ BAD_RUNS = {
 
 @pytest.mark.parametrize("kind", BAD_RUNS)
 def test_a_bad_run_gets_one_line_exit_two_and_nothing_is_written(
-    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path, kind: str
+    bare: Whenabouts, files: tuple[Path, Path], tmp_path: Path, kind: str
 ) -> None:
     truth, run = files
     content, said = BAD_RUNS[kind]
@@ -127,7 +127,7 @@ def test_a_bad_run_gets_one_line_exit_two_and_nothing_is_written(
     assert not out.exists()
 
 
-def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+def test_unknown_ids_are_counted_and_refused_when_strict(bare: Whenabouts, files: tuple[Path, Path]) -> None:
     truth, run = files
     with run.open("a") as file:
         file.write('{"query_id": "stranger", "moments": []}\n')
@@ -144,7 +144,7 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: 
         (("nope",), "'nope' is no protocol; known: tvr"),
         (
             ("vr",),
-            "'vr' is a task, and no protocol; protocols tvr and vcmr measure it: `cuepoint evaluate vcmr",
+            "'vr' is a task, and no protocol; protocols tvr and vcmr measure it: `whenabouts evaluate vcmr",
         ),
         (("SVMR",), 'with --metric "SVMR R@1,IoU=0.5" that alone'),
         (("vcmr", "--metric", "P@5"), "'P@5' is no metric"),
@@ -152,7 +152,7 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Cuepoint, files: 
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(
-    bare: Cuepoint, files: tuple[Path, Path], arguments: tuple[str, ...], said: str
+    bare: Whenabouts, files: tuple[Path, Path], arguments: tuple[str, ...], said: str
 ) -> None:
     truth, run = files
     done = bare("evaluate", *arguments, "--truth", truth, "--run", run)
@@ -160,13 +160,13 @@ def test_wrong_names_are_answered_with_the_right_ones(
     assert said in done.err
 
 
-def test_a_file_that_is_missing_is_named(bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_named(bare: Whenabouts, files: tuple[Path, Path], tmp_path: Path) -> None:
     done = bare("evaluate", "vcmr", "--truth", files[0], "--run", tmp_path / "nowhere.jsonl")
     assert done.code == 2
     assert "nowhere.jsonl: cannot be read: No such file" in done.err
 
 
-def test_names_from_a_file_cannot_command_the_terminal(bare: Cuepoint, files: tuple[Path, Path]) -> None:
+def test_names_from_a_file_cannot_command_the_terminal(bare: Whenabouts, files: tuple[Path, Path]) -> None:
     truth, run = files
     run.write_text(json.dumps({"query_id": "\x1b[31mq", "moments": []}) + "\n")
     done = bare("evaluate", "vcmr", "--truth", truth, "--run", run)
@@ -175,7 +175,9 @@ def test_names_from_a_file_cannot_command_the_terminal(bare: Cuepoint, files: tu
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_file_that_is_read_is_not_overwritten(bare: Cuepoint, files: tuple[Path, Path], which: int) -> None:
+def test_a_file_that_is_read_is_not_overwritten(
+    bare: Whenabouts, files: tuple[Path, Path], which: int
+) -> None:
     before = files[which].read_bytes()
     done = bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", files[which])
     assert done.code == 2
@@ -184,7 +186,7 @@ def test_a_file_that_is_read_is_not_overwritten(bare: Cuepoint, files: tuple[Pat
 
 
 def test_an_output_that_is_a_pipe_is_refused_and_a_link_is_followed(
-    bare: Cuepoint, files: tuple[Path, Path], tmp_path: Path
+    bare: Whenabouts, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     pipe, link, behind = tmp_path / "pipe", tmp_path / "link.jsonl", tmp_path / "behind.jsonl"
     os.mkfifo(pipe)
@@ -225,7 +227,7 @@ def pooled(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def test_the_drop_is_told_as_a_table_and_a_picture(
-    bare: Cuepoint, pooled: tuple[Path, Path, Path], tmp_path: Path
+    bare: Whenabouts, pooled: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
     truth, pool, given = pooled
@@ -255,7 +257,7 @@ def test_the_drop_is_told_as_a_table_and_a_picture(
     ],
 )
 def test_a_drop_that_cannot_be_told_is_one_line(
-    bare: Cuepoint, pooled: tuple[Path, Path, Path], more: tuple[str, ...], problem: str
+    bare: Whenabouts, pooled: tuple[Path, Path, Path], more: tuple[str, ...], problem: str
 ) -> None:
     truth, pool, given = pooled
     given_or = [str(given) if one == "GIVEN" else one for one in more]

@@ -1,4 +1,4 @@
-"""`cuepoint explain` as a person meets it: text, JSON, picture, one-line errors."""
+"""`whenabouts explain` as a person meets it: text, JSON, picture, one-line errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.cli import explain
-from cuepoint.types import CuepointError, UsageError
+from whenabouts import Corpus
+from whenabouts.cli import explain
+from whenabouts.types import UsageError, WhenaboutsError
 
 from ..small_split import save_run, write_split
 from ..small_systems import Letters, small_xml, write_talk
@@ -169,7 +169,7 @@ def test_what_cannot_be_told_is_refused_with_the_remedy(arguments: list[str], to
 
 def test_a_checkpoint_without_an_experiment_names_the_option(place: Path, tmp_path: Path) -> None:
     small_xml().save_pretrained(tmp_path / "bare")
-    with pytest.raises(CuepointError, match="--experiment"):
+    with pytest.raises(WhenaboutsError, match="--experiment"):
         called(
             "--checkpoint", str(tmp_path / "bare"), "--features", str(place / "features"), "--query-id", "q0"
         )

@@ -1,4 +1,4 @@
-"""`cuepoint export`: a search, a file of answers or a named moment, as a list."""
+"""`whenabouts export`: a search, a file of answers or a named moment, as a list."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.store import Store
+from whenabouts.index.store import Store
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 SAID = "somebody has stolen the crown jewels"
 
 
 @pytest.fixture(autouse=True)
 def no_corpus_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
 
 
-def test_a_search_becomes_an_edit_list(cuepoint: Cuepoint, tmp_path: Path) -> None:
-    done = cuepoint("export", SAID, "-k", "2", "--within", "friday", "--out", tmp_path / "out.edl")
+def test_a_search_becomes_an_edit_list(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("export", SAID, "-k", "2", "--within", "friday", "--out", tmp_path / "out.edl")
     assert done.code == 0 and done.out == ""
     text = (tmp_path / "out.edl").read_text()
     assert text.startswith(f"TITLE: {SAID}")
@@ -34,10 +34,10 @@ def test_a_search_becomes_an_edit_list(cuepoint: Cuepoint, tmp_path: Path) -> No
     assert f"{tmp_path / 'out.edl'}: " in done.err
 
 
-def test_search_export_and_from_agree(cuepoint: Cuepoint, bare: Cuepoint, tmp_path: Path) -> None:
-    found = cuepoint("search", SAID, "--within", "friday", "-k", "3").json
+def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path) -> None:
+    found = whenabouts("search", SAID, "--within", "friday", "-k", "3").json
     (tmp_path / "results.json").write_text(json.dumps(found))
-    searched = cuepoint("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
+    searched = whenabouts("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
     for key in ("rank", "video_id", "path", "start", "end", "score", "confidence", "text", "link"):
@@ -45,8 +45,10 @@ def test_search_export_and_from_agree(cuepoint: Cuepoint, bare: Cuepoint, tmp_pa
     assert all(m["first_frame"] < m["end_frame"] for m in searched["moments"])
 
 
-def test_moments_are_named_in_a_corpus_or_by_file(cuepoint: Cuepoint, bare: Cuepoint, samples: Path) -> None:
-    named = cuepoint(
+def test_moments_are_named_in_a_corpus_or_by_file(
+    whenabouts: Whenabouts, bare: Whenabouts, samples: Path
+) -> None:
+    named = whenabouts(
         "export", "--moment", "friday@1-2", "--moment", "flower.webm@0:01-0:02.5", "--format", "csv"
     )
     rows = list(csv.DictReader(io.StringIO(named.out)))
@@ -59,11 +61,15 @@ def test_moments_are_named_in_a_corpus_or_by_file(cuepoint: Cuepoint, bare: Cuep
     assert (row["path"], row["first_frame"], row["end_frame"]) == (str(samples / "friday.mp4"), "30", "60")
 
 
-def test_no_match_writes_nothing(cuepoint: Cuepoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuepoint.search import SearchResult
+def test_no_match_writes_nothing(
+    whenabouts: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whenabouts.search import SearchResult
 
-    monkeypatch.setattr("cuepoint.search.Searcher.search", lambda *a, **k: SearchResult("x", "no_match", ()))
-    done = cuepoint("export", "x", "--out", tmp_path / "out.edl")
+    monkeypatch.setattr(
+        "whenabouts.search.Searcher.search", lambda *a, **k: SearchResult("x", "no_match", ())
+    )
+    done = whenabouts("export", "x", "--out", tmp_path / "out.edl")
     assert (done.code, done.out) == (1, "")
     assert "no match, so nothing was written" in done.err
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +86,7 @@ def test_no_match_writes_nothing(cuepoint: Cuepoint, tmp_path: Path, monkeypatch
         (("x",), "--format"),
         (("--moment", "friday@2-1", "--format", "csv"), "start < end"),
         (("--moment", "friday", "--format", "csv"), "VIDEO@START-END"),
-        (("--moment", "nowhere@1-2", "--format", "csv"), "cuepoint show"),
+        (("--moment", "nowhere@1-2", "--format", "csv"), "whenabouts show"),
         (("--moment", "friday@100-200", "--format", "edl"), "behind the end of the file"),
         (("--from", "/nowhere/results.json", "--format", "csv"), "cannot be read"),
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "no frame rate"),
@@ -88,28 +94,28 @@ def test_no_match_writes_nothing(cuepoint: Cuepoint, tmp_path: Path, monkeypatch
         (("--moment", "friday@1-2", "--format", "edl", "--drop-frame"), "drop-frame exists"),
     ],
 )
-def test_what_cannot_be_done_is_told(cuepoint: Cuepoint, arguments: tuple[str, ...], told: str) -> None:
-    done = cuepoint("export", *arguments)
+def test_what_cannot_be_done_is_told(whenabouts: Whenabouts, arguments: tuple[str, ...], told: str) -> None:
+    done = whenabouts("export", *arguments)
     assert (done.code, done.out) == (2, "")
     assert told in done.err
 
 
-def test_a_file_alone_needs_no_corpus_and_a_video_of_one_does(bare: Cuepoint) -> None:
+def test_a_file_alone_needs_no_corpus_and_a_video_of_one_does(bare: Whenabouts) -> None:
     done = bare("export", "--moment", "friday@1-2", "--format", "csv")
     assert done.code == 2 and "give --corpus DIR" in done.err
 
 
-def test_what_is_there_already_is_left(cuepoint: Cuepoint, tmp_path: Path) -> None:
+def test_what_is_there_already_is_left(whenabouts: Whenabouts, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("mine")
-    done = cuepoint("export", "--moment", "friday@1-2", "--out", out)
+    done = whenabouts("export", "--moment", "friday@1-2", "--out", out)
     assert done.code == 2 and "is there already" in done.err and out.read_text() == "mine"
-    assert cuepoint("export", "--moment", "friday@1-2", "--out", out, "--force").code == 0
+    assert whenabouts("export", "--moment", "friday@1-2", "--out", out, "--force").code == 0
     assert out.read_text().startswith("rank,")
 
 
 def test_a_video_replaced_after_it_was_indexed_is_refused(
-    bare: Cuepoint, samples: Path, tmp_path: Path
+    bare: Whenabouts, samples: Path, tmp_path: Path
 ) -> None:
     film = tmp_path / "friday.mp4"
     film.write_bytes((samples / "friday.mp4").read_bytes())
@@ -140,7 +146,7 @@ def test_standard_output_carries_bytes_as_they_are(samples: Path, tmp_path: Path
         place.symlink_to(samples / "friday.mp4")
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    command = [sys.executable, "-m", "cuepoint", "export", "--format", "ffconcat", "--moment"]
+    command = [sys.executable, "-m", "whenabouts", "export", "--format", "ffconcat", "--moment"]
     done = subprocess.run(
         [*map(os.fsencode, command), os.fsencode(place) + b"@1-2"], capture_output=True, check=False
     )

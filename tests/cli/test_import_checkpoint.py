@@ -1,4 +1,4 @@
-"""`cuepoint import-checkpoint`."""
+"""`whenabouts import-checkpoint`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from cuepoint.cli.main import main
-from cuepoint.models.reloclnet import Config, Model, released_names
-from cuepoint.models.trained import Trained
+from whenabouts.cli.main import main
+from whenabouts.models.reloclnet import Config, Model, released_names
+from whenabouts.models.trained import Trained
 
 SIZES: dict[str, Any] = {"query_width": 5, "hidden": 8, "max_clips": 9, "max_tokens": 7}
 TOLD = {"hidden_size": 8, "n_heads": 4, "max_ctx_l": 9, "max_desc_l": 7, "ctx_mode": "video_sub"}
@@ -120,7 +120,7 @@ def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(
 
 
 def test_help_does_not_load_pytorch() -> None:
-    code = "import sys; from cuepoint.cli.main import main\ntry: main(['import-checkpoint', '--help'])\n" \
+    code = "import sys; from whenabouts.cli.main import main\ntry: main(['import-checkpoint', '--help'])\n" \
         "except SystemExit: pass\nassert 'torch' not in sys.modules"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`cuepoint index` and `remove`: plans, what they print, and exit codes."""
+"""`whenabouts index` and `remove`: plans, what they print, and exit codes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
 def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("cuepoint.calibration.measuring.is_due", lambda store, known: False)
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
 
 
 @pytest.mark.parametrize("form", ["--table", "--json"])
 def test_a_dry_run_says_the_plan_and_writes_nothing(
-    bare: Cuepoint, samples: Path, tmp_path: Path, form: str
+    bare: Whenabouts, samples: Path, tmp_path: Path, form: str
 ) -> None:
     place = tmp_path / "none.corpus"
     done = bare("index", str(samples), "--corpus", str(place), "--dry-run", form)
@@ -38,7 +38,9 @@ def test_a_dry_run_says_the_plan_and_writes_nothing(
         assert plan["unchanged"] == 0
 
 
-def test_a_run_its_repetition_a_failure_and_a_removal(bare: Cuepoint, samples: Path, tmp_path: Path) -> None:
+def test_a_run_its_repetition_a_failure_and_a_removal(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
     folder, place = tmp_path / "in", str(tmp_path / "a.corpus")
     folder.mkdir()
     for name in ("friday.mp4", "friday.vtt"):
@@ -84,7 +86,7 @@ def test_a_run_its_repetition_a_failure_and_a_removal(bare: Cuepoint, samples: P
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(
-    bare: Cuepoint,
+    bare: Whenabouts,
     samples: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,7 +101,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(
     assert told in done.err
 
 
-def test_retry_and_remove_need_a_corpus_that_is_there(bare: Cuepoint, tmp_path: Path) -> None:
+def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:
     place = tmp_path / "none.corpus"
     for command in (["index", "--retry"], ["remove", "x"], ["stats"], ["show"]):
         done = bare(*command, "--corpus", str(place))
@@ -108,8 +110,10 @@ def test_retry_and_remove_need_a_corpus_that_is_there(bare: Cuepoint, tmp_path: 
     assert not place.exists()
 
 
-def test_another_encoder_for_the_same_words_is_refused(bare: Cuepoint, samples: Path, tmp_path: Path) -> None:
-    from cuepoint import Corpus
+def test_another_encoder_for_the_same_words_is_refused(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    from whenabouts import Corpus
 
     class Other:
         name, fingerprint, dimension = "other", "other:1", 8
@@ -130,8 +134,8 @@ def test_another_encoder_for_the_same_words_is_refused(bare: Cuepoint, samples: 
 
 
 def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuepoint.cli.index import _Display
-    from cuepoint.index.progress import Progress
+    from whenabouts.cli.index import _Display
+    from whenabouts.index.progress import Progress
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint import __version__ as version
+from whenabouts import Corpus
+from whenabouts import __version__ as version
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 CORPUS_VERBS = (
     "index",
     "search",
@@ -34,19 +34,19 @@ CORPUS_VERBS = (
     "calibrate",
 )
 VERBS = ("evaluate", "compare", "report", "convert", "datasets", "features")
-PROGRAM = (sys.executable, "-m", "cuepoint")
+PROGRAM = (sys.executable, "-m", "whenabouts")
 
 
 @pytest.mark.parametrize("verb", [*CORPUS_VERBS, *VERBS])
-def test_every_verb_has_a_help_page_with_an_explanation_of_each_option(bare: Cuepoint, verb: str) -> None:
+def test_every_verb_has_a_help_page_with_an_explanation_of_each_option(bare: Whenabouts, verb: str) -> None:
     done = bare(*verb.split(), "--help")
     assert done.code == 0
-    assert done.out.startswith(f"usage: cuepoint {verb}")
+    assert done.out.startswith(f"usage: whenabouts {verb}")
     assert done.err == ""
     assert ("--corpus" in done.out) == (verb in CORPUS_VERBS)
 
 
-def test_the_help_page_names_all_verbs_and_exit_codes(bare: Cuepoint) -> None:
+def test_the_help_page_names_all_verbs_and_exit_codes(bare: Whenabouts) -> None:
     done = bare("--help")
     assert done.code == 0
     for verb in {verb.split()[0] for verb in (*CORPUS_VERBS, *VERBS)}:
@@ -54,12 +54,12 @@ def test_the_help_page_names_all_verbs_and_exit_codes(bare: Cuepoint) -> None:
     assert "exit codes" in done.out
 
 
-def test_version(bare: Cuepoint) -> None:
-    assert bare("--version").out == f"cuepoint {version}\n"
+def test_version(bare: Whenabouts) -> None:
+    assert bare("--version").out == f"whenabouts {version}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["search"], ["index"], ["remove"], ["doctor", "why"]])
-def test_wrong_use_is_exit_code_two_and_says_what_is_missing(bare: Cuepoint, arguments: list[str]) -> None:
+def test_wrong_use_is_exit_code_two_and_says_what_is_missing(bare: Whenabouts, arguments: list[str]) -> None:
     done = bare(*arguments)
     assert done.code == 2
     assert done.out == ""
@@ -69,7 +69,7 @@ def test_wrong_use_is_exit_code_two_and_says_what_is_missing(bare: Cuepoint, arg
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
-        "from cuepoint.cli.main import main\n"
+        "from whenabouts.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'pyarrow', 'lancedb', 'torch', 'av', 'rich', 'onnxruntime', 'pysubs2'}\n"
@@ -77,12 +77,12 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
-    assert "usage: cuepoint" in done.stdout
+    assert "usage: whenabouts" in done.stdout
 
 
 def test_with_debug_an_error_shows_where_it_comes_from(corpus: Path) -> None:
-    from cuepoint.cli.main import main
-    from cuepoint.types import UsageError
+    from whenabouts.cli.main import main
+    from whenabouts.types import UsageError
 
     with pytest.raises(UsageError):
         main(["--debug", "search", "", "--corpus", str(corpus)])
@@ -100,7 +100,7 @@ def test_a_pipe_that_is_closed_early_is_no_error(corpus: Path, form: str) -> Non
 
 @pytest.mark.parametrize("arguments", [["index", "--help"], ["search", "the volcano erupted", "--json"]])
 def test_an_output_without_unicode_gets_escapes(corpus: Path, arguments: list[str]) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "CUEPOINT_CORPUS": str(corpus)}
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "WHENABOUTS_CORPUS": str(corpus)}
     done = subprocess.run([*PROGRAM, *arguments], capture_output=True, env=environment, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert done.stdout.isascii()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cuepoint.cli import relevance
-from cuepoint.formats import read_annotations
-from cuepoint.formats.opened import FormatError
-from cuepoint.relevance.pairs import RelevantPairs
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.cli import relevance
+from whenabouts.formats import read_annotations
+from whenabouts.formats.opened import FormatError
+from whenabouts.relevance.pairs import RelevantPairs
+from whenabouts.types import UsageError, WhenaboutsError
 
 pytest.importorskip("HanTa", reason="the phrases of `chunks` need the package HanTa")
 
@@ -109,12 +109,12 @@ def test_a_ranked_set_and_pseudo_grades_are_written_and_read(
     assert set(read_annotations(out).relevance.tolist()) <= {0, 1, 2, 3, 4}
 
 
-FAULTS: list[tuple[tuple[Any, ...], type[CuepointError], str]] = [
+FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; known: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),
-    (("pairs", "--queries", "FILE", "--phrases", "magic"), CuepointError, "no such way of finding phrases"),
-    (("pairs", "--queries", "FILE", "--encoder", "/no/such"), CuepointError, "/no/such"),
+    (("pairs", "--queries", "FILE", "--phrases", "magic"), WhenaboutsError, "no such way of finding phrases"),
+    (("pairs", "--queries", "FILE", "--encoder", "/no/such"), WhenaboutsError, "/no/such"),
     (("pairs", "--queries", "/no/such.jsonl"), FormatError, "cannot be read"),
     (("ranked", "--queries", "FILE", "--top", 0), UsageError, "top 0"),
     (("ranked", "--queries", "FILE", "--leave-out", "FILE"), UsageError, "no queries left"),
@@ -123,7 +123,7 @@ FAULTS: list[tuple[tuple[Any, ...], type[CuepointError], str]] = [
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), FAULTS, ids=[fault[2] for fault in FAULTS])
 def test_faults_are_told_and_nothing_is_written(
-    arguments: tuple[Any, ...], kind: type[CuepointError], message: str, judgements: Path, tmp_path: Path
+    arguments: tuple[Any, ...], kind: type[WhenaboutsError], message: str, judgements: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(kind, match=message):

@@ -1,4 +1,4 @@
-"""`cuepoint report`."""
+"""`whenabouts report`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("jinja2", reason="the page is drawn with jinja2")
 pytest.importorskip("matplotlib", reason="the curves are drawn with matplotlib")
 
-from cuepoint.cli import report
-from cuepoint.types import CuepointError
+from whenabouts.cli import report
+from whenabouts.types import WhenaboutsError
 
 
 @pytest.fixture()
@@ -62,7 +62,7 @@ def test_one_run_as_programs_read_it(files: Path, capsys: pytest.CaptureFixture[
 def test_bad_input_leaves_no_page(files: Path) -> None:
     (files / "broken.jsonl").write_text('{"query_id": "q0", "moments": [{"video_id": "v0", "sta\n')
     for run, more in (("broken", ()), ("missing", ()), ("old", ("--protocol", "nothing"))):
-        with pytest.raises(CuepointError):
+        with pytest.raises(WhenaboutsError):
             _run(
                 "--truth",
                 f"{files}/truth.jsonl",

@@ -1,4 +1,4 @@
-"""`cuepoint run` as a person meets it: files, output, one-line errors."""
+"""`whenabouts run` as a person meets it: files, output, one-line errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import formats
-from cuepoint.cli import run
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
-from cuepoint.types import CuepointError, UsageError
+from whenabouts import formats
+from whenabouts.cli import run
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
+from whenabouts.types import UsageError, WhenaboutsError
 
 EXPERIMENT = """\
 title = "tiny"
@@ -134,7 +134,7 @@ def test_moments_of_the_corpus_are_written_and_can_be_evaluated(
         for moment in moments:
             assert 0 <= moment["start"] < moment["end"] <= 2.0 * (2 + int(moment["video_id"][1])) - 0.5
     evaluate = shlex.split(told["evaluate"])
-    assert evaluate[:2] == ["cuepoint", "evaluate"]
+    assert evaluate[:2] == ["whenabouts", "evaluate"]
     assert bare(*evaluate[1:]).json["queries"] == QUERIES
 
 
@@ -201,7 +201,7 @@ def test_a_person_is_told_what_was_written_and_what_to_do_next(
     called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--table")
     told = capsys.readouterr().out
     assert "a.jsonl (jsonl): VCMR of 12 queries among 5 videos, by xml (simulated features)" in told
-    assert "cuepoint evaluate vcmr --truth" in told
+    assert "whenabouts evaluate vcmr --truth" in told
 
 
 def test_encoded_videos_may_lie_on_a_disk(ran: Any, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_features_of_another_encoder_are_refused_naming_both(
             rows = opened[name][:]
             del opened[name]
             opened[name] = np.hstack([rows, rows])
-    with pytest.raises(CuepointError, match=rf"(?s)vision\.h5.*{2 * WIDTH}.*{WIDTH}"):
+    with pytest.raises(WhenaboutsError, match=rf"(?s)vision\.h5.*{2 * WIDTH}.*{WIDTH}"):
         called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"))
     assert not (tmp_path / "a.jsonl").exists()
 
@@ -293,7 +293,7 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
 def test_what_cannot_be_done_is_told_in_one_line(
     features: Path, checkpoint: Path, tmp_path: Path, more: tuple[str, ...], told: str
 ) -> None:
-    with pytest.raises(CuepointError) as caught:
+    with pytest.raises(WhenaboutsError) as caught:
         called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), *more)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -439,7 +439,7 @@ def test_pools_of_another_split_are_refused(features: Path, checkpoint: Path, tm
 
 
 def calibrate_here(features: Path, checkpoint: Path, pools: Path, *more: str) -> None:
-    from cuepoint.cli import calibrate
+    from whenabouts.cli import calibrate
 
     parser = argparse.ArgumentParser()
     calibrate.add_parser(parser.add_subparsers())
@@ -474,7 +474,7 @@ def test_confidence_is_told_only_where_it_was_measured(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path
 ) -> None:
     asked = (features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--confidence")
-    with pytest.raises(UsageError, match="its answers are not calibrated; run `cuepoint calibrate"):
+    with pytest.raises(UsageError, match="its answers are not calibrated; run `whenabouts calibrate"):
         called(*asked)
     calibrate_here(features, checkpoint, pools)
     with pytest.raises(UsageError, match="not with another max_clips"):
@@ -502,7 +502,7 @@ def test_what_is_read_is_never_written_over(
     target = lists if option else features / "test.jsonl"
     before = target.read_bytes()
     chosen = [option, str(lists)] if option else []
-    with pytest.raises(CuepointError, match="is read here and would be overwritten"):
+    with pytest.raises(WhenaboutsError, match="is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(target), *chosen)
     assert target.read_bytes() == before
 
@@ -515,7 +515,7 @@ def test_no_system_is_written_over(
     other = saved(features, tmp_path / "other")
     target = (checkpoint if role == "localizer" else other) / name
     before = target.read_bytes()
-    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+    with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(target), "--retriever", str(other))
     assert target.read_bytes() == before
     beside = checkpoint / "answers.json"
@@ -526,12 +526,12 @@ def test_no_system_is_written_over(
 @pytest.mark.parametrize("name", ["vision.h5", "query.h5"])
 def test_no_features_are_written_over(features: Path, checkpoint: Path, tmp_path: Path, name: str) -> None:
     before = (features / name).read_bytes()
-    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+    with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(features / name))
     elsewhere = shutil.copytree(features, tmp_path / "elsewhere")
     other = saved(features, tmp_path / "other")
     pair = ("--retriever", str(other), "--retriever-features", str(elsewhere))
-    with pytest.raises(CuepointError, match=f"{name}: is read here and would be overwritten"):
+    with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(elsewhere / name), *pair)
     assert (features / name).read_bytes() == (elsewhere / name).read_bytes() == before
 

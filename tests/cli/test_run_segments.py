@@ -1,4 +1,4 @@
-"""`cuepoint run --segments`: long videos by segments, from the command line."""
+"""`whenabouts run --segments`: long videos by segments, from the command line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.cli import run
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.refining import SegmentRanker
-from cuepoint.ranking.segments import SegmentSettings
-from cuepoint.ranking.split import SplitRun
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
-from cuepoint.types import UsageError
+from whenabouts import formats
+from whenabouts.cli import run
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.refining import SegmentRanker
+from whenabouts.ranking.segments import SegmentSettings
+from whenabouts.ranking.split import SplitRun
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
+from whenabouts.types import UsageError
 
 from ..small_split import save_run, write_split
 

@@ -1,4 +1,4 @@
-"""`cuepoint search` as people and programs call it."""
+"""`whenabouts search` as people and programs call it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 MOMENT_KEYS = {
     "rank",
@@ -27,8 +27,8 @@ MOMENT_KEYS = {
 }
 
 
-def test_json_is_what_the_formats_page_says(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "the space telescope", "-k", "5")
+def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "the space telescope", "-k", "5")
     answer = done.json
     assert done.code == 0
     assert done.err == ""
@@ -53,8 +53,8 @@ def test_json_is_what_the_formats_page_says(cuepoint: Cuepoint) -> None:
     assert keys == sorted(keys)
 
 
-def test_a_table_names_video_span_sureness_and_the_line(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "crown jewels", "--table")
+def test_a_table_names_video_span_sureness_and_the_line(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "crown jewels", "--table")
     assert done.code == 0
     assert "friday.mp4" in done.out
     assert "0:04.300 - 0:06.000" in done.out
@@ -63,18 +63,18 @@ def test_a_table_names_video_span_sureness_and_the_line(cuepoint: Cuepoint) -> N
     assert "{" not in done.out
 
 
-def test_nothing_of_the_kind_is_no_match_with_exit_code_one(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "negotiating fishing quotas in parliament")
+def test_nothing_of_the_kind_is_no_match_with_exit_code_one(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "negotiating fishing quotas in parliament")
     assert done.code == 1
     assert done.json["answer"] == "no_match"
-    table = cuepoint("search", "negotiating fishing quotas in parliament", "--table")
+    table = whenabouts("search", "negotiating fishing quotas in parliament", "--table")
     assert table.code == 1
     assert table.out.startswith("No match in this corpus.")
 
 
 @pytest.mark.parametrize("k", [1, 2, 1000])
-def test_at_most_k_moments(cuepoint: Cuepoint, k: int) -> None:
-    assert len(cuepoint("search", "telescope", "-k", str(k)).json["moments"]) <= k
+def test_at_most_k_moments(whenabouts: Whenabouts, k: int) -> None:
+    assert len(whenabouts("search", "telescope", "-k", str(k)).json["moments"]) <= k
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_at_most_k_moments(cuepoint: Cuepoint, k: int) -> None:
         (["--min-confidence", "nan"], "0 to 1"),
         (["--min-confidence", "high"], "invalid float"),
         (["--stream", "smell"], "subtitle"),
-        (["--within", "nowhere.mp4"], "cuepoint show"),
+        (["--within", "nowhere.mp4"], "whenabouts show"),
         (["--within", "twin.vtt"], "give the id"),
         (["--after", "yesterday"], "2024-05-01"),
         (["--before", "2024-13-01"], "2024-05-01"),
@@ -101,19 +101,19 @@ def test_at_most_k_moments(cuepoint: Cuepoint, k: int) -> None:
     ],
 )
 def test_what_cannot_be_honoured_is_refused_with_what_would_be(
-    cuepoint: Cuepoint, options: list[str], told: str
+    whenabouts: Whenabouts, options: list[str], told: str
 ) -> None:
-    done = cuepoint("search", "telescope", *options)
+    done = whenabouts("search", "telescope", *options)
     assert done.code == 2
     assert told in done.err
     assert done.out == ""
 
 
-def test_an_ambiguous_name_lists_the_ids_and_an_id_works(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "brother", "--within", "twin.vtt")
+def test_an_ambiguous_name_lists_the_ids_and_an_id_works(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "brother", "--within", "twin.vtt")
     ids = [word.strip(",;") for word in done.err.split() if word.startswith("twin-")]
     assert len(ids) == 2
-    found = cuepoint("search", "brother repairs clocks", "--within", ids[0], "--within", ids[1]).json
+    found = whenabouts("search", "brother repairs clocks", "--within", ids[0], "--within", ids[1]).json
     assert {moment["video_id"] for moment in found["moments"]} == set(ids)
 
 
@@ -134,18 +134,18 @@ def test_an_ambiguous_name_lists_the_ids_and_an_id_works(cuepoint: Cuepoint) -> 
     ],
 )
 def test_filters_leave_just_the_videos_that_fit(
-    cuepoint: Cuepoint, options: list[str], names: set[str]
+    whenabouts: Whenabouts, options: list[str], names: set[str]
 ) -> None:
-    found = cuepoint("search", "who says what about the world", "-k", "50", *options)
+    found = whenabouts("search", "who says what about the world", "-k", "50", *options)
     assert {Path(moment["path"]).name for moment in found.json["moments"]} == names
     if not names:
         assert found.code == 1
         assert found.json["answer"] == "no_match"
 
 
-def test_the_least_confidence_leaves_out_what_is_less_sure(cuepoint: Cuepoint) -> None:
-    everything = cuepoint("search", "crown jewels", "-k", "50").json["moments"]
-    sure = cuepoint("search", "crown jewels", "-k", "50", "--min-confidence", "0.9").json["moments"]
+def test_the_least_confidence_leaves_out_what_is_less_sure(whenabouts: Whenabouts) -> None:
+    everything = whenabouts("search", "crown jewels", "-k", "50").json["moments"]
+    sure = whenabouts("search", "crown jewels", "-k", "50", "--min-confidence", "0.9").json["moments"]
     assert [m for m in everything if m["confidence"] >= 0.9] == sure
     assert 0 < len(sure) < len(everything)
 
@@ -161,9 +161,9 @@ def test_the_least_confidence_leaves_out_what_is_less_sure(cuepoint: Cuepoint) -
     ],
 )
 def test_links_lead_to_the_file_whatever_its_name(
-    cuepoint: Cuepoint, strange_folder: Path, query: str, name: str
+    whenabouts: Whenabouts, strange_folder: Path, query: str, name: str
 ) -> None:
-    best = cuepoint("search", query, "-k", "1").json["moments"][0]
+    best = whenabouts("search", query, "-k", "1").json["moments"][0]
     link = urlsplit(best["link"])
     assert link.scheme == "file"
     assert link.query == ""
@@ -171,48 +171,48 @@ def test_links_lead_to_the_file_whatever_its_name(
     assert unquote_to_bytes(link.path) == os.fsencode(strange_folder / name)
 
 
-def test_a_name_that_is_no_utf8_is_printed_and_linked(cuepoint: Cuepoint, strange_folder: Path) -> None:
+def test_a_name_that_is_no_utf8_is_printed_and_linked(whenabouts: Whenabouts, strange_folder: Path) -> None:
     path = os.fsencode(strange_folder) + b"/caf\xe9.vtt"
     if not os.path.exists(path):  # noqa: PTH110 - pathlib takes no bytes
         pytest.skip("this file system takes only UTF-8")
-    done = cuepoint("search", "the volcano erupted on Sunday", "-k", "1")
+    done = whenabouts("search", "the volcano erupted on Sunday", "-k", "1")
     best = done.json["moments"][0]
     assert unquote_to_bytes(urlsplit(best["link"]).path) == path
-    for said in (done.out, cuepoint("search", "the volcano erupted", "-k", "1", "--table").out):
+    for said in (done.out, whenabouts("search", "the volcano erupted", "-k", "1", "--table").out):
         assert "caf\\" in said
         said.encode("utf-8")
 
 
-def test_names_and_words_cannot_command_the_terminal(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "a saxophone in the station", "-k", "1", "--table")
+def test_names_and_words_cannot_command_the_terminal(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "a saxophone in the station", "-k", "1", "--table")
     assert "\x1b" not in done.out
     assert "two\\nlines \\x1b[31mred.vtt" in done.out
 
 
 def test_the_corpus_may_be_named_by_the_environment(
-    bare: Cuepoint, corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bare: Whenabouts, corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("CUEPOINT_CORPUS", str(corpus))
+    monkeypatch.setenv("WHENABOUTS_CORPUS", str(corpus))
     assert bare("search", "crown jewels").code == 0
     assert bare("search", "crown jewels", "--corpus", str(tmp_path)).code == 2
 
 
 def test_without_a_corpus_it_says_how_to_name_or_make_one(
-    bare: Cuepoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bare: Whenabouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("CUEPOINT_CORPUS", raising=False)
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
     done = bare("search", "x")
     assert (done.code, done.out) == (2, "")
-    assert "--corpus" in done.err and "CUEPOINT_CORPUS" in done.err
+    assert "--corpus" in done.err and "WHENABOUTS_CORPUS" in done.err
     done = bare("search", "x", "--corpus", str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
-    assert "cuepoint index" in done.err
+    assert "whenabouts index" in done.err
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").write_text("no corpus")
     assert bare("search", "x", "--corpus", str(tmp_path / "file")).code == 2
 
 
-def test_a_corpus_without_anything_to_search_says_so(bare: Cuepoint, tmp_path: Path) -> None:
+def test_a_corpus_without_anything_to_search_says_so(bare: Whenabouts, tmp_path: Path) -> None:
     place, broken = tmp_path / "empty.corpus", tmp_path / "broken.mp4"
     broken.write_text("no video at all")
     indexed = bare("index", str(broken), "--corpus", str(place), "--processes", "1")
@@ -227,25 +227,25 @@ def test_a_corpus_without_anything_to_search_says_so(bare: Cuepoint, tmp_path: P
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\t\n", "\u3000"])
-def test_an_empty_question_is_wrong_use(cuepoint: Cuepoint, query: str) -> None:
-    done = cuepoint("search", query)
+def test_an_empty_question_is_wrong_use(whenabouts: Whenabouts, query: str) -> None:
+    done = whenabouts("search", query)
     assert done.code == 2
     assert "say in a few words" in done.err
 
 
-def test_a_question_of_ten_thousand_words_is_answered_by_its_first(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "crown jewels " * 5000)
+def test_a_question_of_ten_thousand_words_is_answered_by_its_first(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "crown jewels " * 5000)
     assert done.code == 0
     assert "10000 words" in done.json["notes"][0]
     assert done.json["moments"][0]["path"].endswith("friday.mp4")
-    table = cuepoint("search", "crown jewels " * 5000, "--table")
+    table = whenabouts("search", "crown jewels " * 5000, "--table")
     assert "note: only the first" in table.err
     assert "note:" not in table.out
 
 
 @pytest.mark.parametrize("form", ["--table", "--json"])
-def test_a_field_that_no_video_has_is_named_with_those_there_are(cuepoint: Cuepoint, form: str) -> None:
-    done = cuepoint("search", "crown jewels", "--where", "speeker=ada", form)
+def test_a_field_that_no_video_has_is_named_with_those_there_are(whenabouts: Whenabouts, form: str) -> None:
+    done = whenabouts("search", "crown jewels", "--where", "speeker=ada", form)
     assert done.code == 1
     assert done.err.startswith("note: no video has a field 'speeker'; known fields: ")
     assert {"speaker", "year", "path", "name", "duration"} <= set(done.err.replace(",", "").split())
@@ -254,28 +254,28 @@ def test_a_field_that_no_video_has_is_named_with_those_there_are(cuepoint: Cuepo
     else:
         assert "No match in what the filters leave of this corpus." in done.out
     # A field that all lack leaves all of them where it must differ; that is noted too.
-    differing = cuepoint("search", "crown jewels", "--where", "speeker!=ada", form)
+    differing = whenabouts("search", "crown jewels", "--where", "speeker!=ada", form)
     assert (differing.code, differing.err) == (0, done.err)
 
 
 def test_a_word_that_is_said_everywhere_is_unsure_and_the_table_says_why(
-    cuepoint: Cuepoint, monkeypatch: pytest.MonkeyPatch
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.confidence.chance import Chance
+    from whenabouts.confidence.chance import Chance
 
     monkeypatch.setattr(Chance, "surprise", lambda chance, score: 0.01 * score)
-    done = cuepoint("search", "jewels", "--table")
+    done = whenabouts("search", "jewels", "--table")
     assert done.code == 0
     assert re.match(r"Not sure: its words are all said in \d+ of the \d+ places looked at, ", done.out)
     assert "The best are:" in done.out.splitlines()[0]
-    assert cuepoint("search", "jewels", "--json").json["notes"][0] in done.out
+    assert whenabouts("search", "jewels", "--json").json["notes"][0] in done.out
 
 
-def test_filters_that_leave_no_video_say_so(cuepoint: Cuepoint) -> None:
-    done = cuepoint("search", "crown jewels", "--where", "speaker=nobody")
+def test_filters_that_leave_no_video_say_so(whenabouts: Whenabouts) -> None:
+    done = whenabouts("search", "crown jewels", "--where", "speaker=nobody")
     assert done.code == 1
     assert "videos of this corpus passes the filters" in done.err
-    assert cuepoint("search", "crown jewels", "--where", "speaker=ada").err == ""
+    assert whenabouts("search", "crown jewels", "--where", "speaker=ada").err == ""
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def test_filters_that_leave_no_video_say_so(cuepoint: Cuepoint) -> None:
     ],
     ids=lambda query: ascii(query)[:24],
 )
-def test_no_question_brings_it_down(cuepoint: Cuepoint, query: str) -> None:
-    done = cuepoint("search", "--table", "-k", "2", "--", query)
+def test_no_question_brings_it_down(whenabouts: Whenabouts, query: str) -> None:
+    done = whenabouts("search", "--table", "-k", "2", "--", query)
     assert done.code in (0, 1)
     assert done.out
     assert "Traceback" not in done.err

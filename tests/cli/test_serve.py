@@ -1,4 +1,4 @@
-"""`cuepoint serve` as people call it; what it serves is tested in `tests/server`."""
+"""`whenabouts serve` as people call it; what it serves is tested in `tests/server`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
@@ -25,32 +25,34 @@ Cuepoint = Callable[..., Any]
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_remedy(
-    cuepoint: Cuepoint, monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
 ) -> None:
-    monkeypatch.delenv("CUEPOINT_TOKEN", raising=False)
-    done = cuepoint("serve", *options)
+    monkeypatch.delenv("WHENABOUTS_TOKEN", raising=False)
+    done = whenabouts("serve", *options)
     assert done.code == 2
     assert told in done.err
     assert done.out == ""
 
 
-def test_a_cache_that_cannot_be_kept_is_told(cuepoint: Cuepoint, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_kept_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    done = cuepoint("serve", "--port", "0", "--cache", str(tmp_path / "file"))
+    done = whenabouts("serve", "--port", "0", "--cache", str(tmp_path / "file"))
     assert done.code == 2
     assert "--cache" in done.err
 
 
-def test_a_corpus_must_be_there(bare: Cuepoint, tmp_path: Path) -> None:
+def test_a_corpus_must_be_there(bare: Whenabouts, tmp_path: Path) -> None:
     done = bare("serve", "--corpus", str(tmp_path / "none"), "--port", "0")
     assert done.code == 2
-    assert "cuepoint index" in done.err
+    assert "whenabouts index" in done.err
 
 
-def test_a_missing_library_names_what_to_install(cuepoint: Cuepoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_what_to_install(
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
-    for name in [name for name in sys.modules if name.startswith("cuepoint.server")]:
+    for name in [name for name in sys.modules if name.startswith("whenabouts.server")]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
 
@@ -60,7 +62,7 @@ def test_a_missing_library_names_what_to_install(cuepoint: Cuepoint, monkeypatch
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    done = cuepoint("serve", "--port", "0")
+    done = whenabouts("serve", "--port", "0")
     assert done.code == 2
     assert "uvicorn" in done.err
-    assert "pip install 'cuepoint[server]'" in done.err
+    assert "pip install 'whenabouts[server]'" in done.err

@@ -1,4 +1,4 @@
-"""`cuepoint show`: the list, a video, a moment."""
+"""`whenabouts show`: the list, a video, a moment."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ from typing import Any
 
 import pytest
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 
-def test_without_a_name_it_lists_all_videos(cuepoint: Cuepoint, strange_folder: Path) -> None:
-    videos = cuepoint("show").json
+def test_without_a_name_it_lists_all_videos(whenabouts: Whenabouts, strange_folder: Path) -> None:
+    videos = whenabouts("show").json
     assert {"video_id", "duration", "path", "metadata"} == set(videos[0])
     assert [v["video_id"] for v in videos] == sorted(v["video_id"] for v in videos)
-    table = cuepoint("show", "--table").out.splitlines()
+    table = whenabouts("show", "--table").out.splitlines()
     assert len(table) == len(videos) >= 15
     assert not any("\x1b" in line for line in table)
 
 
-def test_what_people_say_of_a_video_does_not_hide_what_it_is(cuepoint: Cuepoint) -> None:
-    video = next(v for v in cuepoint("show").json if v["path"].endswith("100%.vtt"))
+def test_what_people_say_of_a_video_does_not_hide_what_it_is(whenabouts: Whenabouts) -> None:
+    video = next(v for v in whenabouts("show").json if v["path"].endswith("100%.vtt"))
     assert video["metadata"]["duration"] == "long"
     assert isinstance(video["duration"], float)
 
 
 @pytest.mark.parametrize("name", ["friday", "friday.mp4", "friday-f6459d1a"])
-def test_a_video_by_any_of_its_names(cuepoint: Cuepoint, samples: Path, name: str) -> None:
-    shown = cuepoint("show", name).json
+def test_a_video_by_any_of_its_names(whenabouts: Whenabouts, samples: Path, name: str) -> None:
+    shown = whenabouts("show", name).json
     assert shown["path"] == str(samples / "friday.mp4")
     assert shown["words_from"] == "sidecar:friday.vtt"
     assert shown["moment"] is None
     assert [set(line) for line in shown["words"]] == [{"start", "end", "text"}] * len(shown["words"])
     starts = [line["start"] for line in shown["words"]]
     assert starts == sorted(starts)
-    table = cuepoint("show", name, "--table")
+    table = whenabouts("show", name, "--table")
     assert table.code == 0
     assert "lord of the universe" in table.out
 
 
-def test_a_video_by_its_path(cuepoint: Cuepoint, samples: Path) -> None:
-    assert cuepoint("show", str(samples / "friday.mp4")).json["video_id"] == "friday-f6459d1a"
+def test_a_video_by_its_path(whenabouts: Whenabouts, samples: Path) -> None:
+    assert whenabouts("show", str(samples / "friday.mp4")).json["video_id"] == "friday-f6459d1a"
 
 
-def test_a_moment_shows_only_what_is_said_in_it(cuepoint: Cuepoint) -> None:
-    shown = cuepoint("show", "friday.mp4@0:04.5-0:05").json
+def test_a_moment_shows_only_what_is_said_in_it(whenabouts: Whenabouts) -> None:
+    shown = whenabouts("show", "friday.mp4@0:04.5-0:05").json
     assert shown["moment"] == [4.5, 5.0]
     assert [line["text"] for line in shown["words"]] == ["Somebody must've stolen the crown jewels"]
     # Half-open: what begins where the moment ends is not in it.
-    assert [line["text"] for line in cuepoint("show", "friday@0-1").json["words"]] == ["Hildy!"]
+    assert [line["text"] for line in whenabouts("show", "friday@0-1").json["words"]] == ["Hildy!"]
 
 
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("nowhere", "cuepoint show"),
-        ("nowhere@0-1", "cuepoint show"),
+        ("nowhere", "whenabouts show"),
+        ("nowhere@0-1", "whenabouts show"),
         ("twin", "give the id"),
-        ("friday@", "cuepoint show"),
+        ("friday@", "whenabouts show"),
         ("friday@0:05", "VIDEO@START-END"),
         ("friday@5-2", "start < end"),
         ("friday@a-b", "no time"),
     ],
 )
-def test_what_is_not_there_is_told(cuepoint: Cuepoint, what: str, told: str) -> None:
-    done = cuepoint("show", what)
+def test_what_is_not_there_is_told(whenabouts: Whenabouts, what: str, told: str) -> None:
+    done = whenabouts("show", what)
     assert (done.code, done.out) == (2, "")
     assert told in done.err or "VIDEO@START-END" in done.err

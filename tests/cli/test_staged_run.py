@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.cli import calibrate, evaluate, explain, run
-from cuepoint.formats.opened import FormatError
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.staged import write_stages
-from cuepoint.models.trained import Trained
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.cli import calibrate, evaluate, explain, run
+from whenabouts.formats.opened import FormatError
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.staged import write_stages
+from whenabouts.models.trained import Trained
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
+from whenabouts.types import UsageError, WhenaboutsError
 
 from ..small_split import CLIPS, QUERIES, VIDEOS, write_split
 
@@ -343,7 +343,7 @@ def test_repeated_videos_and_scores_out_of_order_are_told_and_the_scores_count(
 ) -> None:
     lists = hero_lists() | {"q1": [[102, 1.0], [104, 7.0], [102, 3.0], [105, 2.0]]}
     hero = write_lists(tmp_path / "data" / "val_top100", lists)
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         pair = ("--retriever", hero, "--localizer", place / "conquer", "--top-videos", "2")
         found = videos(ran(*pair))
     assert set(found["q1"]) == {"v4", "v2"}
@@ -366,7 +366,7 @@ def test_a_list_that_is_none_is_named_and_nothing_is_written(
     ran: Called, place: Path, tmp_path: Path, entries: Any, said: str
 ) -> None:
     hero = write_lists(tmp_path / "data" / "val_top100", hero_lists() | {"q1": entries})
-    with pytest.raises(CuepointError, match=said):
+    with pytest.raises(WhenaboutsError, match=said):
         ran("--retriever", hero, "--localizer", place / "conquer")
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -403,10 +403,10 @@ def test_a_localizer_that_reads_another_stream_than_there_is_is_refused(place: P
     features.mkdir()
     for name in ("query.h5", "vision.h5", "test.jsonl"):
         (features / name).write_bytes((place / "features" / name).read_bytes())
-    with pytest.raises(CuepointError, match=r"sub\.h5"):
+    with pytest.raises(WhenaboutsError, match=r"sub\.h5"):
         called(run, "--checkpoint", place / "prem", "--features", features, "--out", tmp_path / "a.jsonl")
     experiment = place / "features" / "tiny.toml"
-    with pytest.raises(CuepointError, match="sub") as caught:
+    with pytest.raises(WhenaboutsError, match="sub") as caught:
         called(
             run,
             *("--checkpoint", place / "conquer", "--retriever", place / "ms_sl", "--features", features),

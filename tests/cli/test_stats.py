@@ -1,4 +1,4 @@
-"""`cuepoint stats`."""
+"""`whenabouts stats`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Cuepoint = Callable[..., Any]
+Whenabouts = Callable[..., Any]
 
 
-def test_numbers_for_programs(cuepoint: Cuepoint, corpus: Path) -> None:
-    done = cuepoint("stats")
+def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
+    done = whenabouts("stats")
     stats = done.json
     assert done.code == 0
     keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "indexed_at"}
     assert set(stats) == keys
     assert stats["corpus"] == str(corpus)
-    assert stats["videos"] == len(cuepoint("show").json)
+    assert stats["videos"] == len(whenabouts("show").json)
     assert 0 < stats["hours"] < 1
     held = sum(path.stat().st_size for path in corpus.rglob("*"))
     assert 0.9 * held < stats["bytes"] < 1.1 * held
@@ -26,7 +26,7 @@ def test_numbers_for_programs(cuepoint: Cuepoint, corpus: Path) -> None:
     assert words["clips"] > 15
 
 
-def test_lines_for_people(cuepoint: Cuepoint) -> None:
-    out = cuepoint("stats", "--table").out
+def test_lines_for_people(whenabouts: Whenabouts) -> None:
+    out = whenabouts("stats", "--table").out
     assert "videos" in out and "hours" in out and "MB on disk" in out
     assert "subtitle" in out and "minilm" in out

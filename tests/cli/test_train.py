@@ -1,4 +1,4 @@
-"""`cuepoint train` as a person meets it: output, exit codes, one-line errors."""
+"""`whenabouts train` as a person meets it: output, exit codes, one-line errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import h5py
 import numpy as np
 import pytest
 
-from cuepoint.cli import train
-from cuepoint.training.run_folder import RunFolder
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.cli import train
+from whenabouts.training.run_folder import RunFolder
+from whenabouts.types import UsageError, WhenaboutsError
 
 EXPERIMENT = """\
 title = "tiny"
@@ -146,7 +146,7 @@ def test_options_reach_the_experiment(features: Path, tmp_path: Path, capsys: An
 def test_what_is_wrong_is_one_line_before_anything_is_written(
     features: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    with pytest.raises(CuepointError, match=message) as raised:
+    with pytest.raises(WhenaboutsError, match=message) as raised:
         ran(features, "--out", str(tmp_path / "run"), *options)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run" / "experiment.toml").exists()
@@ -208,7 +208,7 @@ def test_a_wrong_stage_is_one_line_before_anything_is_written(staged: Path, tmp_
         (["--resume"], "no training here to resume"),
         (["--data", "none"], "none: is no folder"),
     ):
-        with pytest.raises(CuepointError, match=message) as raised:
+        with pytest.raises(WhenaboutsError, match=message) as raised:
             ran(staged, "--out", str(tmp_path / "run"), *options, file="both.toml")
         assert "\n" not in str(raised.value)
         assert not (tmp_path / "run").exists()
@@ -226,7 +226,7 @@ def test_a_missing_feature_is_named_and_the_folder_can_be_used_afterwards(
     with h5py.File(features / "vision.h5", "r+") as opened:
         rows = opened["v1"][:]
         del opened["v1"]
-    with pytest.raises(CuepointError, match="v1"):
+    with pytest.raises(WhenaboutsError, match="v1"):
         ran(features, "--out", str(tmp_path / "run"), "--json")
     with h5py.File(features / "vision.h5", "r+") as opened:
         opened["v1"] = rows

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.confidence.chance import (
+from whenabouts.confidence.chance import (
     FALSE_ALARMS,
     HIGHEST_MATCH_AT,
     MATCH_AT,

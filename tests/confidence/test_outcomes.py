@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuepoint.confidence.chance import FIXED, HIGHEST_MATCH_AT, MATCH_AT, Thresholds, fit_chance
-from cuepoint.confidence.outcomes import (
+from whenabouts.confidence.chance import FIXED, HIGHEST_MATCH_AT, MATCH_AT, Thresholds, fit_chance
+from whenabouts.confidence.outcomes import (
     Kind,
     Outcome,
     bins,

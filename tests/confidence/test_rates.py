@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from cuepoint.confidence.rates import CERTAINTY, Rate, exact_interval, rate_of
+from whenabouts.confidence.rates import CERTAINTY, Rate, exact_interval, rate_of
 
 
 @given(st.integers(1, 2000), st.floats(0, 1))

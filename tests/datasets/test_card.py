@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.datasets.card import fingerprint_of, numbers_of
-from cuepoint.formats.columns import Annotations, Collector
+from whenabouts.datasets.card import fingerprint_of, numbers_of
+from whenabouts.formats.columns import Annotations, Collector
 
 
 def two_videos() -> Collector:

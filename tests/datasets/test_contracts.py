@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.datasets import dataset_names, declared_as, open_dataset
-from cuepoint.datasets.declared import COUNTS, MEASURES
-from cuepoint.formats import format_names
+from whenabouts.datasets import dataset_names, declared_as, open_dataset
+from whenabouts.datasets.declared import COUNTS, MEASURES
+from whenabouts.formats import format_names
 
 Release = Callable[[str], Path]
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.datasets import declared_as, doctor, open_dataset
-from cuepoint.datasets.declared import Declaration, FeatureFile
-from cuepoint.datasets.doctor import Finding, Report, examine
-from cuepoint.types import UsageError
+from whenabouts.datasets import declared_as, doctor, open_dataset
+from whenabouts.datasets.declared import Declaration, FeatureFile
+from whenabouts.datasets.doctor import Finding, Report, examine
+from whenabouts.types import UsageError
 
 Release = Callable[[str], Path]
 
@@ -173,8 +173,8 @@ def test_features_without_their_reader_are_unverified(
     known: Callable[[Declaration], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from cuepoint import features as room
-    from cuepoint.features.protocol import ReaderMissing
+    from whenabouts import features as room
+    from whenabouts.features.protocol import ReaderMissing
 
     def refuse(path: Path) -> None:
         raise ReaderMissing(path, "HDF5", "h5py")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.datasets import dataset_names, declared_as, found, open_dataset
-from cuepoint.datasets.found import Folder
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts.datasets import dataset_names, declared_as, found, open_dataset
+from whenabouts.datasets.found import Folder
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 Release = Callable[[str], Path]
 

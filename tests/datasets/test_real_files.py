@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cuepoint.datasets import open_dataset
-from cuepoint.datasets.card import Card
-from cuepoint.datasets.doctor import examine
+from whenabouts.datasets import open_dataset
+from whenabouts.datasets.card import Card
+from whenabouts.datasets.doctor import examine
 
 CardOf = Callable[[str, str], Card]
 Row = tuple[str, str, tuple[tuple[str, float, float], ...]]

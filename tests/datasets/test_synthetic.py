@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.datasets import Dataset, open_dataset
-from cuepoint.datasets.tvr import CORPUS
-from cuepoint.formats.opened import FormatError
+from whenabouts.datasets import Dataset, open_dataset
+from whenabouts.datasets.tvr import CORPUS
+from whenabouts.formats.opened import FormatError
 
 Release = Callable[[str], Path]
 Moments = list[tuple[str, float, float, float]]

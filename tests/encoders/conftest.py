@@ -24,7 +24,7 @@ CORPUS = [
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Notes of hashes and the hub's cache go to a folder of this run."""
     folder = tmp_path_factory.mktemp("cache")
-    os.environ["CUEPOINT_CACHE"] = str(folder / "cuepoint")
+    os.environ["WHENABOUTS_CACHE"] = str(folder / "whenabouts")
     os.environ["HF_HOME"] = str(folder / "hub")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.encoders._bert_graph import BertShape, Pooling, bert_graph
+from whenabouts.encoders._bert_graph import BertShape, Pooling, bert_graph
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.encoders import EncoderSettings, EncoderUnavailable, open_image_encoder, open_text_encoder
+from whenabouts.encoders import EncoderSettings, EncoderUnavailable, open_image_encoder, open_text_encoder
 
 TEXTS = ["a person pours batter", "", "dogs", "🦊 and more words than the model can take " * 5]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.encoders import encode_passages, open_image_encoder, open_text_encoder
-from cuepoint.encoders.protocol import ImageEncoder, TextEncoder
-from cuepoint.types import UsageError
+from whenabouts.encoders import encode_passages, open_image_encoder, open_text_encoder
+from whenabouts.encoders.protocol import ImageEncoder, TextEncoder
+from whenabouts.types import UsageError
 
 TEXTS = [
     "a person pours batter into a pan",

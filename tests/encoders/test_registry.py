@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-import cuepoint.encoders
-from cuepoint.encoders import (
+import whenabouts.encoders
+from whenabouts.encoders import (
     EncoderSettings,
     EncoderUnavailable,
     encoder_report,
     open_image_encoder,
     open_text_encoder,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 NEW_FAMILY = """
 import numpy as np
-from cuepoint.encoders.protocol import EncoderStatus, check_texts
+from whenabouts.encoders.protocol import EncoderStatus, check_texts
 PREFIX, ORDER = "planted", 1
 def recognises(name): return name == "seeds"
 def status(): return EncoderStatus("planted", ("text",), True, "always")
@@ -41,8 +41,8 @@ def open_text(name, settings): return Encoder(name)
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new family in a new file, and nothing else."""
     (tmp_path / "planted_family.py").write_text(NEW_FAMILY)
-    monkeypatch.setattr(cuepoint.encoders, "__path__", [*cuepoint.encoders.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "cuepoint.encoders.planted_family", raising=False)
+    monkeypatch.setattr(whenabouts.encoders, "__path__", [*whenabouts.encoders.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "whenabouts.encoders.planted_family", raising=False)
 
 
 @pytest.mark.usefixtures("planted")
@@ -82,7 +82,7 @@ def test_the_report_has_a_line_for_every_family_with_a_remedy_or_a_place() -> No
 
 def test_the_report_imports_nothing_heavy(fresh_python: Run) -> None:
     code = (
-        "import sys; from cuepoint.encoders import encoder_report; encoder_report()\n"
+        "import sys; from whenabouts.encoders import encoder_report; encoder_report()\n"
         "print(sorted({'torch', 'transformers', 'onnxruntime', 'open_clip', 'PIL'} & sys.modules.keys()))"
     )
     assert fresh_python(code).stdout.strip() == "[]"
@@ -91,18 +91,18 @@ def test_the_report_imports_nothing_heavy(fresh_python: Run) -> None:
 @pytest.mark.parametrize(
     ("blocked", "call", "remedy"),
     [
-        ("torch", "open_image_encoder('openai/clip-vit-base-patch32')", "cuepoint[vision]"),
-        ("transformers", "open_image_encoder('openai/clip-vit-base-patch32')", "cuepoint[vision]"),
-        ("PIL", "open_image_encoder('openai/clip-vit-base-patch32')", "cuepoint[vision]"),
-        ("open_clip", "open_image_encoder('open_clip:ViT-B-32/openai')", "cuepoint[open-clip]"),
-        ("sentence_transformers", "open_text_encoder('BAAI/bge-m3')", "cuepoint[sentence-transformers]"),
+        ("torch", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
+        ("transformers", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
+        ("PIL", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
+        ("open_clip", "open_image_encoder('open_clip:ViT-B-32/openai')", "whenabouts[open-clip]"),
+        ("sentence_transformers", "open_text_encoder('BAAI/bge-m3')", "whenabouts[sentence-transformers]"),
         ("onnxruntime", "open_text_encoder()", "onnxruntime"),
     ],
 )
 def test_a_missing_extra_is_named(fresh_python: Run, blocked: str, call: str, remedy: str) -> None:
     code = (
         f"import sys; sys.modules[{blocked!r}] = None\n"
-        "from cuepoint.encoders import *\n"
+        "from whenabouts.encoders import *\n"
         f"try: {call}\nexcept EncoderUnavailable as error: print(error)"
     )
     assert remedy in fresh_python(code, HF_HUB_OFFLINE="1").stdout

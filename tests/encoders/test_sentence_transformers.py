@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.encoders import EncoderUnavailable, encode_passages, open_text_encoder
+from whenabouts.encoders import EncoderUnavailable, encode_passages, open_text_encoder
 
 pytest.importorskip("sentence_transformers")
 

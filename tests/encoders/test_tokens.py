@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.encoders import (
+from whenabouts.encoders import (
     EncoderUnavailable,
     TokenEncoder,
     encode_tokens,
@@ -19,7 +19,7 @@ from cuepoint.encoders import (
     open_text_encoder,
     token_fingerprint,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 TEXTS = ["a person pours batter into a pan", "", "two dogs", "🦊", "naïve café — ﬁne ½", "word " * 600]
 
@@ -89,9 +89,9 @@ def test_an_encoder_of_whole_sentences_is_refused_with_the_remedy(clip_folder: P
 
 
 def test_simulated_features_hold_the_same_tokens(minilm_folder: Path) -> None:
-    folder = Path(os.environ.get("CUEPOINT_SIMULATED", "simulated"))
+    folder = Path(os.environ.get("WHENABOUTS_SIMULATED", "simulated"))
     if not (folder / "charades_query_tokens.h5").is_file():
-        pytest.skip("CUEPOINT_SIMULATED names no folder with charades_query_tokens.h5")
+        pytest.skip("WHENABOUTS_SIMULATED names no folder with charades_query_tokens.h5")
     h5py = pytest.importorskip("h5py")
     lines = (folder / "charades_test.jsonl").read_text(encoding="utf-8").splitlines()[:40]
     rows = [json.loads(line) for line in lines]

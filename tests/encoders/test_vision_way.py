@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.cli.main import main
+from whenabouts import Corpus
+from whenabouts.cli.main import main
 
 
 @pytest.mark.slow

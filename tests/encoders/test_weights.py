@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.encoders import _weights
+from whenabouts.encoders import _weights
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMIT = "a" * 40
 OPEN = """
-from cuepoint.encoders import EncoderUnavailable, open_image_encoder
+from whenabouts.encoders import EncoderUnavailable, open_image_encoder
 try: print(open_image_encoder({name!r}).fingerprint)
 except EncoderUnavailable as error: print("REFUSED", error)
 """
@@ -117,7 +117,7 @@ def test_no_network_is_said_plainly(fresh_python: Run, tmp_path: Path, offline: 
 def test_a_hash_is_computed_once_and_again_when_the_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUEPOINT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WHENABOUTS_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"one")
     assert _weights.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()
@@ -132,7 +132,7 @@ def test_a_hash_is_computed_once_and_again_when_the_file_changes(
 
 def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("CUEPOINT_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("WHENABOUTS_CACHE", str(tmp_path / "file"))
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"one")
     assert _weights.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.encoders import WordPieces, encode_tokens, open_text_encoder
-from cuepoint.types import UsageError
+from whenabouts.encoders import WordPieces, encode_tokens, open_text_encoder
+from whenabouts.types import UsageError
 
 TEXTS = ["A person unwrapping a sandwich.", "", "word " * 400, "Zürich, 12:30"]
 

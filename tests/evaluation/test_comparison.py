@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.evaluation.comparison import (
+from whenabouts.evaluation.comparison import (
     Comparison,
     Settings,
     clusters_of,
@@ -21,11 +21,11 @@ from cuepoint.evaluation.comparison import (
     names_of,
     queries_in_several_videos,
 )
-from cuepoint.evaluation.latex import booktabs, escaped
-from cuepoint.evaluation.result import Evaluation
-from cuepoint.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.types import UsageError
+from whenabouts.evaluation.latex import booktabs, escaped
+from whenabouts.evaluation.result import Evaluation
+from whenabouts.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
 

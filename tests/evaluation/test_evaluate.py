@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-import cuepoint
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.protocols import PROTOCOLS, Protocol, protocol_for
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.types import Judgement, Moment, ScoredMoment, UsageError
+import whenabouts
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.protocols import PROTOCOLS, Protocol, protocol_for
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -438,7 +438,7 @@ def test_the_judgements_choose_the_protocol() -> None:
 
 
 def test_the_package_itself_has_evaluate() -> None:
-    assert cuepoint.evaluate(ONE, ANSWER, ["R@1,IoU=0.5"]).means() == {"R@1,IoU=0.5": 0.5}
+    assert whenabouts.evaluate(ONE, ANSWER, ["R@1,IoU=0.5"]).means() == {"R@1,IoU=0.5": 0.5}
 
 
 def test_values_are_unrounded_and_json_has_the_documented_names() -> None:

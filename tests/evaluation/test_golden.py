@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint import formats
-from cuepoint.evaluation.evaluate import evaluate, evaluate_files
-from cuepoint.evaluation.protocols import PROTOCOLS, Protocol
-from cuepoint.evaluation.result import Evaluation
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
-from cuepoint.overlap import suppress, temporal_iou
-from cuepoint.proposals import BestMoments, best_moments
+from whenabouts import formats
+from whenabouts.evaluation.evaluate import evaluate, evaluate_files
+from whenabouts.evaluation.protocols import PROTOCOLS, Protocol
+from whenabouts.evaluation.result import Evaluation
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.overlap import suppress, temporal_iou
+from whenabouts.proposals import BestMoments, best_moments
 
 
 def cases(folder: Path, pattern: str) -> list[Path]:

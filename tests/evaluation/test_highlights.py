@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_curve
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.highlights import average_precision, highlights_of, hit_at_one
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock
-from cuepoint.types import Query, UsageError
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.highlights import average_precision, highlights_of, hit_at_one
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
+from whenabouts.types import Query, UsageError
 
 
 def released_precision(positive: list[bool], scores: list[float]) -> float:

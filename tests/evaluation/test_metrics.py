@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.evaluation.metrics import Metric, parse_metric
-from cuepoint.evaluation.protocols import PROTOCOLS, find_protocol, metrics_of
-from cuepoint.types import UsageError
+from whenabouts.evaluation.metrics import Metric, parse_metric
+from whenabouts.evaluation.protocols import PROTOCOLS, find_protocol, metrics_of
+from whenabouts.types import UsageError
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.overconfidence import FIGURE_METRICS, IOUS, RANKS, Drop, drop_of
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.types import Moment, ScoredMoment, UsageError
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.overconfidence import FIGURE_METRICS, IOUS, RANKS, Drop, drop_of
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.types import Moment, ScoredMoment, UsageError
 
 RIGHT, WRONG = (0.0, 10.0), (20.0, 30.0)
 
@@ -102,7 +102,7 @@ def test_a_protocol_or_judgements_without_pools_are_refused() -> None:
 
 def test_the_picture_has_both_bars_of_each_system(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from cuepoint.figures.drop import write_drop
+    from whenabouts.figures.drop import write_drop
 
     drops = [drop_of(truth(), POOL, GIVEN), drop_of(truth(), GIVEN, GIVEN, name="the second system")]
     written = write_drop(drops, tmp_path / "figures" / "drop.svg")

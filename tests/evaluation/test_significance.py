@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from cuepoint.evaluation import significance
-from cuepoint.evaluation.significance import (
+from whenabouts.evaluation import significance
+from whenabouts.evaluation.significance import (
     bootstrap_intervals,
     corrected,
     sign_flip_test,
     student_quantile,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint.encoders import EncoderUnavailable, open_text_encoder
-from cuepoint.explanation.asking import borders, heard, pieces_of
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.protocol import Named, QueryEncoding, SpanScores, VideoEncoding
-from cuepoint.ranking.corpus import CorpusEncoding
+from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+from whenabouts.explanation.asking import borders, heard, pieces_of
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.protocol import Named, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.ranking.corpus import CorpusEncoding
 
 ASKED = QueryEncoding({"video": torch.ones(1, 2)})
 

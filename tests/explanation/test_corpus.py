@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
-from cuepoint.types import Moment, UsageError
+from whenabouts import Corpus
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
+from whenabouts.types import Moment, UsageError
 
 from ..small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
 
@@ -45,7 +45,7 @@ def test_the_moments_are_those_of_the_search_and_borders_are_told_along_the_best
 
 
 def test_borders_are_those_of_the_model_on_the_videos_clips(corpus: Corpus, tmp_path: Path) -> None:
-    from cuepoint.features import open_features
+    from whenabouts.features import open_features
 
     trained, video = small_xml(), corpus.resolve("talk_002.vtt")
     corpus.export_features("subtitle", 2.0, tmp_path / "features")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.explanation.film import MOST_FRAMES, frames_of, instants, with_film
-from cuepoint.explanation.told import Explanation
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
-from cuepoint.types import Moment
-from cuepoint.video.thumbnails import thumbnail
+from whenabouts import Corpus
+from whenabouts.explanation.film import MOST_FRAMES, frames_of, instants, with_film
+from whenabouts.explanation.told import Explanation
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
+from whenabouts.types import Moment
+from whenabouts.video.thumbnails import thumbnail
 
 from ..small_systems import Chooser, Letters, inputs, small_xml, write_talk
 
@@ -59,7 +59,7 @@ def test_two_systems_side_by_side_have_half_the_frames_each(corpus: Corpus) -> N
 
 
 def test_without_a_picture_no_video_is_opened(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuepoint.explanation import film as module
+    from whenabouts.explanation import film as module
 
     monkeypatch.setattr(module, "frames_of", lambda *_: pytest.fail("a video was opened"))
     film = with_film(corpus, told(corpus, "nasa_13013.mp4"), frames=False).film

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from cuepoint.explanation import Borders, Explained, Explanation
-from cuepoint.explanation import picture as drawing
-from cuepoint.explanation.film_strip import lay_out
-from cuepoint.explanation.picture import draw
-from cuepoint.explanation.told import Film, Frame
-from cuepoint.shown import Line
-from cuepoint.types import Moment
-from cuepoint.video.thumbnails import encode_jpeg
+from whenabouts.explanation import Borders, Explained, Explanation
+from whenabouts.explanation import picture as drawing
+from whenabouts.explanation.film_strip import lay_out
+from whenabouts.explanation.picture import draw
+from whenabouts.explanation.told import Film, Frame
+from whenabouts.shown import Line
+from whenabouts.types import Moment
+from whenabouts.video.thumbnails import encode_jpeg
 
 TRUTH, ANSWERED = Moment("v", 10.0, 16.0), Moment("v", 30.0, 36.0)
 SAID = "what is said in the video and goes on for a while"

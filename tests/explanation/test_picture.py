@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from cuepoint.explanation import Borders, Explained, Explanation, Heard, Ranked
-from cuepoint.explanation import picture as drawing
-from cuepoint.explanation.picture import check_target, draw
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import Moment, UsageError
+from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked
+from whenabouts.explanation import picture as drawing
+from whenabouts.explanation.picture import check_target, draw
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import Moment, UsageError
 
 TRUTH = Moment("v", 2.0, 5.0)
 
@@ -183,7 +183,7 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match="cuepoint\\[report\\]"):
+    with pytest.raises(UsageError, match="whenabouts\\[report\\]"):
         check_target(tmp_path / "a.png")
 
 

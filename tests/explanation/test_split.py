@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from cuepoint.explanation.split import InSplit, explain, query_row, truth_of
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.split import rank_split
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.material import Material
-from cuepoint.types import Moment, UsageError
+from whenabouts.explanation.split import InSplit, explain, query_row, truth_of
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.split import rank_split
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.material import Material
+from whenabouts.types import Moment, UsageError
 
 from ..small_split import save_run, write_split
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cuepoint.explanation import Borders, Explained, Explanation, Heard, Ranked, ranked_of
-from cuepoint.types import Moment, ScoredMoment
+from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked, ranked_of
+from whenabouts.types import Moment, ScoredMoment
 
 LOW = np.array([0.0, 2.0, 4.0, 6.0])
 HIGH = np.array([2.0, 4.0, 6.0, 7.5])

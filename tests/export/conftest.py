@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from cuepoint.export.clip import Clip
+from whenabouts.export.clip import Clip
 
 FILM, NTSC = Fraction(24000, 1001), Fraction(30000, 1001)
 

@@ -18,15 +18,15 @@ import av
 import pysubs2
 import pytest
 
-from cuepoint import export
-from cuepoint.export import format_names, format_of, render, write
-from cuepoint.export.clip import Clip
-from cuepoint.export.csv import defused
-from cuepoint.export.edl import reel_names
-from cuepoint.export.options import Options
-from cuepoint.types import CuepointError, UsageError
-from cuepoint.video.aside import WriteError
-from cuepoint.video.probe import MediaError
+from whenabouts import export
+from whenabouts.export import format_names, format_of, render, write
+from whenabouts.export.clip import Clip
+from whenabouts.export.csv import defused
+from whenabouts.export.edl import reel_names
+from whenabouts.export.options import Options
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.aside import WriteError
+from whenabouts.video.probe import MediaError
 
 Make = Callable[..., Clip]
 Film = Any
@@ -271,5 +271,5 @@ def test_nothing_is_replaced_or_half_written(
 def test_every_error_is_one_of_ours(tmp_path: Path, moment: Make) -> None:
     (tmp_path / "broken.mp4").write_bytes(b"\x00\x00\x00\x18ftypmp42" + bytes(500))
     for name in ("edl", "otio", "fcpxml"):
-        with pytest.raises(CuepointError, match=r"broken\.mp4"):
+        with pytest.raises(WhenaboutsError, match=r"broken\.mp4"):
             render([moment(tmp_path / "broken.mp4", 1, 2)], name)

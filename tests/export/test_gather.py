@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cuepoint.export import render
-from cuepoint.export.clip import Clip
-from cuepoint.export.gather import (
+from whenabouts.export import render
+from whenabouts.export.clip import Clip
+from whenabouts.export.gather import (
     ResultsError,
     check_unchanged,
     clip_of_file,
@@ -20,11 +20,11 @@ from cuepoint.export.gather import (
     clips_of_json,
     clips_of_result,
 )
-from cuepoint.index.records import VideoRecord
-from cuepoint.search import SearchResult
-from cuepoint.types import CuepointError, Moment, ScoredMoment, UsageError
-from cuepoint.video.files import content_hash
-from cuepoint.video.probe import MediaError
+from whenabouts.index.records import VideoRecord
+from whenabouts.search import SearchResult
+from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
+from whenabouts.video.files import content_hash
+from whenabouts.video.probe import MediaError
 
 Film = Any
 
@@ -170,13 +170,13 @@ def test_a_file_that_changed_after_it_was_indexed_is_refused(films: dict[str, Fi
     data = bytearray(place.read_bytes())
     data[-1] ^= 1
     place.write_bytes(data)  # replaced by another of the same size
-    with pytest.raises(MediaError, match=r"has changed since it was indexed.*cuepoint index"):
+    with pytest.raises(MediaError, match=r"has changed since it was indexed.*whenabouts index"):
         check_unchanged(record)
     place.write_bytes(films["29.97"].path.read_bytes())
     with pytest.raises(MediaError, match="has changed"):
         check_unchanged(record)
     place.unlink()
-    with pytest.raises(MediaError, match=r"no longer there.*cuepoint remove"):
+    with pytest.raises(MediaError, match=r"no longer there.*whenabouts remove"):
         check_unchanged(record)
-    with pytest.raises(CuepointError, match="cannot be read"):
+    with pytest.raises(WhenaboutsError, match="cannot be read"):
         check_unchanged(VideoRecord("x", str(films["25"].path / "inside.mp4"), size=3))

@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cuepoint.export import render, write
-from cuepoint.export.clip import Clip
-from cuepoint.export.options import Options
-from cuepoint.video.timecode import frame_of
+from whenabouts.export import render, write
+from whenabouts.export.clip import Clip
+from whenabouts.export.options import Options
+from whenabouts.video.timecode import frame_of
 
 Make = Callable[..., Clip]
 Film = Any
@@ -83,7 +83,7 @@ def test_an_otio_file_names_the_frames_in_the_moment(
         assert clip.media_reference.target_url == film.path.as_uri()
         there = clip.media_reference.available_range
         assert there.start_time <= used.start_time and used.end_time_exclusive() <= there.end_time_exclusive()
-        assert clip.metadata["cuepoint"]["confidence"] == 0.97
+        assert clip.metadata["whenabouts"]["confidence"] == 0.97
     assert timeline.global_start_time.to_timecode(float(rate), name == "29.97")[:8] == "01:00:00"
 
 

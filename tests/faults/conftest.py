@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.store import Store
+from whenabouts.index.store import Store
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Done:
 
 
 class Program:
-    """`cuepoint`, as people run it."""
+    """`whenabouts`, as people run it."""
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Begin a command in a process group of its own, so that Ctrl-C can be sent to all of it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "cuepoint", *(str(argument) for argument in arguments)],
+            [sys.executable, "-m", "whenabouts", *(str(argument) for argument in arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.records import StreamInfo
-from cuepoint.index.store import Store
+from whenabouts.index.records import StreamInfo
+from whenabouts.index.store import Store
 
 BAD_BYTES = os.fsdecode(b"caf\xe9 'n\" two\nlines.vtt")
 VTT = "WEBVTT\n\n00:00:01.000 --> 00:00:03.000\nWhat is said in {}.\n"
@@ -85,7 +85,7 @@ def test_a_file_without_permission_is_named_and_the_rest_is_done(tmp_path: Path,
     command = [
         sys.executable,
         "-m",
-        "cuepoint",
+        "whenabouts",
         "index",
         str(folder),
         "--corpus",
@@ -167,12 +167,12 @@ def test_a_corpus_of_another_encoder_is_left_alone(
 def test_a_corpus_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path, program: Any) -> None:
     place = tmp_path / "corpus"
     store = Store.open(place, create=True)
-    store._describe("format", {"version": 99, "cuepoint": "9.9"})
+    store._describe("format", {"version": 99, "whenabouts": "9.9"})
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     for arguments in (("index", tmp_path / "a.vtt"), ("search", "a")):
         done = program(*arguments, "--corpus", place)
         assert done.code == 2
-        assert "upgrade cuepoint" in done.err
+        assert "upgrade whenabouts" in done.err
         assert "9.9" in done.err
 
 
@@ -183,5 +183,5 @@ def test_speech_that_cannot_be_recognised_is_said_before_anything_is_read(
     model.mkdir()
     done = program("index", samples, "--corpus", tmp_path / "corpus", "--transcribe", model, "--json")
     assert done.code == 2
-    assert str(model) in done.err or "cuepoint[speech]" in done.err
+    assert str(model) in done.err or "whenabouts[speech]" in done.err
     assert not Store.open(tmp_path / "corpus").videos()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.store import Store
+from whenabouts.index.store import Store
 
 TALKS = 100
 
@@ -144,7 +144,7 @@ def test_a_second_indexer_says_who_is_at_work_or_waits(tmp_path: Path, folder: P
 
 READER = """
 import sys, time
-from cuepoint import Corpus
+from whenabouts import Corpus
 corpus = Corpus(sys.argv[1], create=False)
 seen = []
 end = time.monotonic() + 90

@@ -110,7 +110,7 @@ def write_store_by_hand(path: Path, items: Items) -> Path:
     path.mkdir()
     np.save(path / "features.npy", np.concatenate(list(items.values())))
     lengths = [len(rows) for rows in items.values()]
-    index = {"format": "cuepoint-features", "version": 1, "ids": list(items), "lengths": lengths}
+    index = {"format": "whenabouts-features", "version": 1, "ids": list(items), "lengths": lengths}
     (path / "index.json").write_text(json.dumps(index))
     (path / "fingerprint.json").write_text(json.dumps({"encoder": "by hand", "content": None}))
     return path
@@ -144,7 +144,7 @@ VARIANTS: dict[str, tuple[str, Maker]] = {
         "arrays",
         _folder(lambda p, name, rows: np.savez(p / f"{name}.npz", rows.astype(rows.dtype.newbyteorder(">")))),
     ),
-    "cuepoint": ("cuepoint", write_store_by_hand),
+    "whenabouts": ("whenabouts", write_store_by_hand),
 }
 
 

@@ -1,4 +1,4 @@
-"""`cuepoint features`, as its parser is declared."""
+"""`whenabouts features`, as its parser is declared."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.cli import features as verb
-from cuepoint.types import CuepointError
+from whenabouts.cli import features as verb
+from whenabouts.types import WhenaboutsError
 
 from .conftest import VARIANTS, make_items, write_hdf5
 
@@ -74,7 +74,7 @@ def test_show_counts_what_is_not_finite_and_zero_and_strict_refuses_it(
     assert run("show", path, "--table") == 0
     out = capsys.readouterr().out
     assert "not finite      1 rows in 1 items, '9' first" in out and "zero rows" in out
-    with pytest.raises(CuepointError, match="not finite"):
+    with pytest.raises(WhenaboutsError, match="not finite"):
         run("show", path, "--strict")
 
 
@@ -142,15 +142,17 @@ def test_nothing_heavy_is_imported_for_help() -> None:
     import subprocess
     import sys
 
-    code = "import sys, cuepoint.cli.features; print({'numpy', 'h5py', 'lmdb', 'pyarrow'} & set(sys.modules))"
+    code = (
+        "import sys, whenabouts.cli.features; print({'numpy', 'h5py', 'lmdb', 'pyarrow'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
 def test_tokens_asks_whose_they_are(tmp_path: Path) -> None:
-    with pytest.raises(CuepointError, match="whose tokens"):
+    with pytest.raises(WhenaboutsError, match="whose tokens"):
         run("tokens", "--out", tmp_path / "t")
-    with pytest.raises(CuepointError, match="give --folder"):
+    with pytest.raises(WhenaboutsError, match="give --folder"):
         run("tokens", "--dataset", "tvr", "--out", tmp_path / "t")
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuepoint.features import _blocks, open_features
-from cuepoint.features.compare import Comparison, compare
+from whenabouts.features import _blocks, open_features
+from whenabouts.features.compare import Comparison, compare
 
 from .conftest import VARIANTS, make_items, write_hdf5
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuepoint import features
-from cuepoint.features import layout_names, layout_summaries, open_features
-from cuepoint.features.convert import convert
-from cuepoint.features.protocol import Place
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts import features
+from whenabouts.features import layout_names, layout_summaries, open_features
+from whenabouts.features.convert import convert
+from whenabouts.features.protocol import Place
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 from .conftest import VARIANTS, Maker, make_items
 
@@ -93,7 +93,7 @@ def test_our_store_and_back_are_equal(variant: Variant, tmp_path: Path, items: d
         order = source.ids()
     assert written.rows == sum(map(len, items.values()))
     with open_features(tmp_path / "ours") as ours:
-        assert ours.layout == "cuepoint"
+        assert ours.layout == "whenabouts"
         assert ours.ids() == order
         assert ours.fingerprint.content == written.content
         for item, rows in items.items():
@@ -114,7 +114,7 @@ def test_the_content_hash_is_that_of_the_content_and_not_of_the_layout(tmp_path:
 
 def test_one_vector_an_item_is_given_as_one_row(variant: Variant, tmp_path: Path) -> None:
     layout, make = variant
-    if layout == "cuepoint":  # its items are slices of rows, and always (T, D)
+    if layout == "whenabouts":  # its items are slices of rows, and always (T, D)
         return
     pooled = {item: rows[0] for item, rows in make_items().items()}
     with open_features(make(tmp_path / "f", pooled)) as source:
@@ -198,7 +198,7 @@ def test_what_is_no_rows_is_named_with_what_was_found_and_what_is_accepted(
     variant: Variant, tmp_path: Path, wrong: Any, told: str
 ) -> None:
     layout, make = variant
-    if layout == "cuepoint":  # one array for all items: its own faults are in test_store.py
+    if layout == "whenabouts":  # one array for all items: its own faults are in test_store.py
         return
     made = make_items() | {"wrong": wrong}
     with open_features(make(tmp_path / "f", made)) as source, pytest.raises(FormatError, match=told) as error:

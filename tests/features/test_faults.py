@@ -16,10 +16,10 @@ import msgpack
 import numpy as np
 import pytest
 
-from cuepoint.features import ReaderMissing, open_features
-from cuepoint.features.source import FeatureSource
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts.features import ReaderMissing, open_features
+from whenabouts.features.source import FeatureSource
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 from .conftest import VARIANTS, make_items, npz_bytes, packed, write_hdf5, write_lmdb
 
@@ -72,7 +72,9 @@ def test_nothing_there_no_file_and_a_folder_without_features(tmp_path: Path) -> 
 
 
 def test_an_unknown_layout_is_named_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="layout 'hdf6' is not known; known: activitynet, arrays, cuepoint"):
+    with pytest.raises(
+        UsageError, match="layout 'hdf6' is not known; known: activitynet, arrays, whenabouts"
+    ):
         open_features(tmp_path, layout="hdf6")
 
 
@@ -189,7 +191,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
     path = VARIANTS[variant][1](tmp_path / "f", make_items())
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        ReaderMissing, match=rf"pip install {package}, or: pip install 'cuepoint\[features\]'"
+        ReaderMissing, match=rf"pip install {package}, or: pip install 'whenabouts\[features\]'"
     ):
         open_features(path)
 
@@ -200,7 +202,7 @@ def test_other_layouts_do_without_a_package_that_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     for number, (variant, (layout, make)) in enumerate(VARIANTS.items()):
-        if layout in ("arrays", "moment-detr", "cuepoint"):
+        if layout in ("arrays", "moment-detr", "whenabouts"):
             with open_features(make(tmp_path / f"{number}", make_items())) as source:
                 assert source.layout == layout, variant
 
@@ -337,7 +339,7 @@ def test_an_npz_whose_header_claims_more_than_it_holds(tmp_path: Path, claimed: 
 def test_an_npz_that_unpacks_to_more_than_an_item_may_be(tmp_path: Path, monkeypatch: Any) -> None:
     folder = VARIANTS["moment-detr compressed"][1](tmp_path / "f", {"a": np.zeros((1000, 64), np.float32)})
     assert (folder / "a.npz").stat().st_size < 2000
-    monkeypatch.setattr("cuepoint.features.source.MOST_BYTES", 10_000)
+    monkeypatch.setattr("whenabouts.features.source.MOST_BYTES", 10_000)
     assert "claims to be 256,000 bytes large; accepted: items of at most 10,000 bytes" in refused(folder, "a")
 
 
@@ -391,7 +393,7 @@ def test_an_npz_with_several_arrays_needs_to_be_told_which(tmp_path: Path) -> No
         np.testing.assert_array_equal(source.get("b"), ROWS)
 
 
-@pytest.mark.parametrize("variant", ["hdf5", "tacos", "cuepoint"])
+@pytest.mark.parametrize("variant", ["hdf5", "tacos", "whenabouts"])
 def test_a_key_where_an_item_is_one_array_is_refused(variant: str, tmp_path: Path) -> None:
     path = VARIANTS[variant][1](tmp_path / "f", make_items())
     with pytest.raises(UsageError, match="key 'x': an item of layout"):
@@ -417,7 +419,7 @@ def test_tacos_videos_are_found_under_both_of_their_names(tmp_path: Path) -> Non
         ({"encoder": " "}, "encoder: is empty"),
     ],
 )
-@pytest.mark.parametrize("variant", ["npy", "moment-detr", "cuepoint"])
+@pytest.mark.parametrize("variant", ["npy", "moment-detr", "whenabouts"])
 def test_a_fingerprint_that_makes_no_sense(tmp_path: Path, variant: str, facts: Any, told: str) -> None:
     folder = VARIANTS[variant][1](tmp_path / "f", make_items())
     (folder / "fingerprint.json").write_text(json.dumps(facts))
@@ -427,8 +429,8 @@ def test_a_fingerprint_that_makes_no_sense(tmp_path: Path, variant: str, facts: 
 
 
 def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path: Path) -> None:
-    from cuepoint.features.protocol import Options
-    from cuepoint.features.source import Unread
+    from whenabouts.features.protocol import Options
+    from whenabouts.features.source import Unread
 
     class Liar(FeatureSource):
         layout = "liar"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.features import FeatureMismatch, Fingerprint, open_features, require_same
-from cuepoint.features.fingerprint import FIELDS, setting
-from cuepoint.types import CuepointError
+from whenabouts.features import FeatureMismatch, Fingerprint, open_features, require_same
+from whenabouts.features.fingerprint import FIELDS, setting
+from whenabouts.types import WhenaboutsError
 
 from .conftest import write_hdf5
 
@@ -126,5 +126,5 @@ def test_settings_of_the_command_line() -> None:
     ],
 )
 def test_settings_that_make_no_sense(text: str, told: str) -> None:
-    with pytest.raises(CuepointError, match=told):
+    with pytest.raises(WhenaboutsError, match=told):
         setting(text)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from cuepoint.features import open_features
-from cuepoint.features.gathered import Gathered, largest_bits
-from cuepoint.formats.opened import FormatError
+from whenabouts.features import open_features
+from whenabouts.features.gathered import Gathered, largest_bits
+from whenabouts.formats.opened import FormatError
 
 ROWS = {f"item{at}": np.random.default_rng(at).normal(size=(at + 1, 3)) for at in range(5)}
 

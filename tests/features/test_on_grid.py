@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.clips import ClipGrid
-from cuepoint.features import open_features
-from cuepoint.features.on_grid import count_on_grid, rows_on_grid
-from cuepoint.types import UsageError
+from whenabouts.clips import ClipGrid
+from whenabouts.features import open_features
+from whenabouts.features.on_grid import count_on_grid, rows_on_grid
+from whenabouts.types import UsageError
 
 from .conftest import write_hdf5
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.features.resample import average_down_to, average_to_length, clip_seconds_after, unit_rows
-from cuepoint.types import UsageError
+from whenabouts.features.resample import average_down_to, average_to_length, clip_seconds_after, unit_rows
+from whenabouts.types import UsageError
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "resample.npz", allow_pickle=False)
 DOWN = sorted(

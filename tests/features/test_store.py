@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cuepoint.features import Fingerprint, open_features
-from cuepoint.features.convert import convert
-from cuepoint.features.store import content_hash, write_store
-from cuepoint.features.summary import summarise
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts.features import Fingerprint, open_features
+from whenabouts.features.convert import convert
+from whenabouts.features.store import content_hash, write_store
+from whenabouts.features.summary import summarise
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 from .conftest import make_items, write_hdf5, write_store_by_hand
 
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cuepoint.features.store._Writer.finish", full)
+    monkeypatch.setattr("whenabouts.features.store._Writer.finish", full)
     with pytest.raises(FormatError, match="s: cannot be written: No space left on device"):
         write_store(tmp_path / "s", make_items().items(), BARE)
     assert list(tmp_path.iterdir()) == []
@@ -171,7 +171,7 @@ def test_a_narrower_item_fits_and_another_type_is_only_taken_when_asked(tmp_path
 
 
 def _index(**changed: Any) -> dict[str, Any]:
-    return {"format": "cuepoint-features", "version": 1, "ids": ["a", "b"], "lengths": [2, 3]} | changed
+    return {"format": "whenabouts-features", "version": 1, "ids": ["a", "b"], "lengths": [2, 3]} | changed
 
 
 @pytest.mark.parametrize(

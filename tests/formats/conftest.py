@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunSource, Task
-from cuepoint.types import Moment, ScoredMoment
+from whenabouts import formats
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunSource, Task
+from whenabouts.types import Moment, ScoredMoment
 
 Rows = dict[str, list[tuple[str, float, float, float]]]
 

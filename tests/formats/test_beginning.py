@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats._beginning import first_value
-from cuepoint.formats.columns import Collector
-from cuepoint.formats.opened import Opening
+from whenabouts import formats
+from whenabouts.formats._beginning import first_value
+from whenabouts.formats.columns import Collector
+from whenabouts.formats.opened import Opening
 
 PROSE = st.text(st.sampled_from('ab ,:[]{}"\\\n\té–犬'), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | PROSE

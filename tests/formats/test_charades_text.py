@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats.charades_text import read_annotations, recognises
-from cuepoint.formats.opened import FormatError, look_into
+from whenabouts import formats
+from whenabouts.formats.charades_text import read_annotations, recognises
+from whenabouts.formats.opened import FormatError, look_into
 
 LINES = "3MSZA 24.3 30.4##person turn a light on.\nAMT7R 4.3 12.5## a picture on a wall. \n"
 LINES += "\r\n3MSZA 0.0 4.0##person ## flips a switch.\r\n"

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.formats._blocks import BlockBuilder, Losses, in_order_of_scores
-from cuepoint.formats.columns import RunBlock, best_first
+from whenabouts.formats._blocks import BlockBuilder, Losses, in_order_of_scores
+from whenabouts.formats.columns import RunBlock, best_first
 
 rows = st.lists(
     st.tuples(

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import Annotations, MemoryRun
-from cuepoint.formats.opened import FormatError, look_into
-from cuepoint.types import CuepointError, UsageError
+from whenabouts import formats
+from whenabouts.formats.columns import Annotations, MemoryRun
+from whenabouts.formats.opened import FormatError, look_into
+from whenabouts.types import UsageError, WhenaboutsError
 
 MODULES = {module.NAME: module for module in formats._formats()}
 READ = [(name, way) for way in ("read_annotations", "open_run") for name in formats.format_names(way)]
@@ -41,7 +41,7 @@ def read_all(path: Path, way: str, name: str | None = None) -> Any:
 
 def complaint(path: Path, way: str, name: str) -> str:
     """The message with which a file is refused: one line that names the file."""
-    with pytest.raises(CuepointError) as caught:
+    with pytest.raises(WhenaboutsError) as caught:
         read_all(path, way, name)
     message = str(caught.value)
     assert "\n" not in message and str(path) in message
@@ -76,7 +76,7 @@ def test_a_long_file_is_recognised_by_its_beginning(
     name: str, way: str, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = sample(name, way)
-    monkeypatch.setattr("cuepoint.formats.opened._HEAD_BYTES", len(path.read_bytes()) * 3 // 4)
+    monkeypatch.setattr("whenabouts.formats.opened._HEAD_BYTES", len(path.read_bytes()) * 3 // 4)
     opening = look_into(path)
     assert not opening.whole
     assert MODULES[name].recognises(opening)
@@ -175,7 +175,7 @@ def test_what_is_no_such_file_is_refused_in_one_line(name: str, way: str, bad: s
     path = tmp_path / "bad"
     path.write_bytes(BAD[bad])
     complaint(path, way, name)
-    with pytest.raises(CuepointError):
+    with pytest.raises(WhenaboutsError):
         read_all(path, way)
 
 
@@ -280,7 +280,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line_and_nothing_else(
         path.write_bytes(_mutations(data, rng))
         try:
             read_all(path, way, name)
-        except CuepointError as error:
+        except WhenaboutsError as error:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 40
@@ -315,7 +315,7 @@ def test_a_wrong_type_anywhere_is_read_or_refused_in_one_line(name: str, way: st
             path.write_text(json.dumps(changed) + "\n", encoding="utf-8")
             try:
                 read_all(path, way, name)
-            except CuepointError as error:
+            except WhenaboutsError as error:
                 assert "\n" not in str(error) and str(path) in str(error), place
                 refused += 1
     assert refused > 20
@@ -356,7 +356,7 @@ def test_a_file_of_no_format_is_told_what_every_command_can_do_about_it(read: An
         read(path)
     told = str(caught.value)
     assert "pools.json: a file that begins with '{}' is in no format that is known for" in told
-    assert "`cuepoint convert" in told and "--from NAME`" in told
+    assert "`whenabouts convert" in told and "--from NAME`" in told
     assert ("--truth-format" in told) == (read is formats.read_annotations)
 
 

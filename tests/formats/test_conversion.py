@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cuepoint import formats
-from cuepoint.cli import convert as verb
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.formats.conversion import convert
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts import formats
+from whenabouts.cli import convert as verb
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.conversion import convert
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 Sample = Callable[[str, str], Path]
 Rows = Callable[..., Any]
@@ -219,7 +219,7 @@ def test_what_was_judged_to_be_wrong_does_not_become_right(to: str, tmp_path: Pa
 def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cuepoint.cli.main import main
+    from whenabouts.cli.main import main
 
     path = sample("jsonl", "open_run")
     path.write_text(path.read_text() + '{"query_id": "x", "moments": [{"video_id": "v", "score": NaN}]}\n')
@@ -228,6 +228,6 @@ def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
     assert shown.out == ""
     assert (
         shown.err
-        == f"cuepoint: {path}, line 3: moments[0].score: is not finite: nan; accepted: a finite number\n"
+        == f"whenabouts: {path}, line 3: moments[0].score: is not finite: nan; accepted: a finite number\n"
     )
     assert not (tmp_path / "out").exists()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats.didemo import read_annotations, recognises
-from cuepoint.formats.opened import FormatError, look_into
+from whenabouts import formats
+from whenabouts.formats.didemo import read_annotations, recognises
+from whenabouts.formats.opened import FormatError, look_into
 
 GOOD: dict[str, Any] = {
     "annotation_id": 7,

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import UsageError
+from whenabouts import formats
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
 from .conftest import write_lists
@@ -71,7 +71,7 @@ def test_only_the_first_two_fields_count(tmp_path: Path) -> None:
 def test_scores_out_of_order_count_and_are_told_once(tmp_path: Path, caplog: Any) -> None:
     path = write_lists(tmp_path / "lists", {"1": [[4, 1.0], [9, 3.0]], "2": [[4, 3.0], [9, 1.0]]})
     source = formats.open_run(path)
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         (block,) = source.blocks("VR")
         list(source.blocks("VR"))
     assert [block.video_ids[code] for code in block.video.tolist()] == ["b", "a", "a", "b"]
@@ -80,7 +80,7 @@ def test_scores_out_of_order_count_and_are_told_once(tmp_path: Path, caplog: Any
 
 
 def test_long_lists_come_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cuepoint.formats.hero.BLOCK_ROWS", 4)
+    monkeypatch.setattr("whenabouts.formats.hero.BLOCK_ROWS", 4)
     lists = {str(query): [[4, 2.0], [9, 1.0]] for query in range(7)} | {"empty": []}
     path = write_lists(tmp_path / "lists", lists)
     blocks = list(formats.open_run(path).blocks("VR"))

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats import _run_lines, jsonl
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import CuepointError, Moment, ScoredMoment, UsageError
+from whenabouts import formats
+from whenabouts.formats import _run_lines, jsonl
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
 
@@ -76,7 +76,7 @@ def lines(draw: st.DrawFn) -> bytes:
 def outcome(data: bytes) -> list[RunBlock] | str:
     try:
         return list(jsonl.blocks_of_lines(io.BytesIO(data), Path("run.jsonl")))
-    except CuepointError as error:
+    except WhenaboutsError as error:
         return str(error)
 
 
@@ -269,7 +269,7 @@ def test_scores_decide_and_a_contradicting_order_is_told_once(
         {"query_id": "f", "moments": rising[::-1]},
     )
     source = formats.open_run(path)
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         found = rows(source)
         rows(source)
     assert [row[0] for row in found["r"]] == [row[0] for row in found["t"]] == ["a", "b"]
@@ -453,7 +453,7 @@ def test_an_order_that_scores_contradict_is_written_so_that_it_comes_back(
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cuepoint.formats._records.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("whenabouts.formats._records.LONGEST_LINE", 1 << 20)
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"query_id": "a", "moments": []}\n{"query_id": "' + b"a" * (2 << 20))
     with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats._keeping import PARTS, keeps_of
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, judgement_rows
-from cuepoint.types import Moment, ScoredMoment
+from whenabouts import formats
+from whenabouts.formats._keeping import PARTS, keeps_of
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, judgement_rows
+from whenabouts.types import Moment, ScoredMoment
 
 MODULES = {module.NAME: module for module in formats._formats()}
 TRUTHS = [*formats.format_names("write_annotations"), "jsonl in a folder"]

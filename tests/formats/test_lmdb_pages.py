@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.formats._lmdb import close_environment, open_environment
-from cuepoint.formats._lmdb_pages import check_pages
-from cuepoint.formats.opened import FormatError
+from whenabouts.formats._lmdb import close_environment, open_environment
+from whenabouts.formats._lmdb_pages import check_pages
+from whenabouts.formats.opened import FormatError
 
 lmdb = pytest.importorskip("lmdb")
 

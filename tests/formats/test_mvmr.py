@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats import mvmr
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.formats.opened import FormatError
+from whenabouts import formats
+from whenabouts.formats import mvmr
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.opened import FormatError
 
 
 def seconds(**changes: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.formats.queries import read_queries
+from whenabouts.formats.opened import FormatError
+from whenabouts.formats.queries import read_queries
 
 
 def written(path: Path, *lines: object) -> Path:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.formats.opened import FormatError
-from cuepoint.formats.qvhighlights import QVHighlightsRun
-from cuepoint.types import Moment, ScoredMoment, UsageError
+from whenabouts import formats
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.opened import FormatError
+from whenabouts.formats.qvhighlights import QVHighlightsRun
+from whenabouts.types import Moment, ScoredMoment, UsageError
 
 Rows = Callable[..., Any]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats.opened import FormatError, look_into
-from cuepoint.formats.timestamps_json import read_annotations, recognises
-from cuepoint.types import CuepointError
+from whenabouts import formats
+from whenabouts.formats.opened import FormatError, look_into
+from whenabouts.formats.timestamps_json import read_annotations, recognises
+from whenabouts.types import WhenaboutsError
 
 GOOD: dict[str, Any] = {"duration": 30.5, "timestamps": [[1, 4.5]], "sentences": [" a dog runs "]}
 FRAMES: dict[str, Any] = {"fps": 29.4, "num_frames": 7346, "timestamps": [[141, 354]], "sentences": ["x"]}
@@ -208,7 +208,7 @@ def test_no_content_makes_anything_but_annotations_or_one_line(
     path = written(tmp_path_factory.mktemp("any"), {"a": record})
     try:
         read = read_annotations(path)
-    except CuepointError as error:
+    except WhenaboutsError as error:
         assert "\n" not in str(error)
     else:
         assert len(read.query) == len(read.queries)

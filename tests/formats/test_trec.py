@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats import _trec_lines, trec
-from cuepoint.formats.columns import Collector, MemoryRun, RunBlock
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import CuepointError, Moment, ScoredMoment, UsageError
+from whenabouts import formats
+from whenabouts.formats import _trec_lines, trec
+from whenabouts.formats.columns import Collector, MemoryRun, RunBlock
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
 
@@ -81,7 +81,7 @@ def outcome(data: bytes) -> Any:
             ]
             rows += [np.nan_to_num(c, nan=-1).tolist() for c in (block.start, block.end, block.score)]
         return rows
-    except CuepointError as error:
+    except WhenaboutsError as error:
         return str(error)
 
 
@@ -249,7 +249,7 @@ def test_times_are_rounded_to_three_decimals_and_that_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = block(start=np.array([0.00049, 1.0]), end=np.array([2.0006, 1.0004]))
-    assert export(made, tmp_path / "run") == "q Q0 w@0.000-2.001 1 2.0 cuepoint\nq Q0 v 2 1.0 cuepoint\n"
+    assert export(made, tmp_path / "run") == "q Q0 w@0.000-2.001 1 2.0 whenabouts\nq Q0 v 2 1.0 whenabouts\n"
     assert "2 moments have times that are rounded" in caplog.text
     assert "1 spans without length are written as videos" in caplog.text
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint import formats
-from cuepoint.formats import tvr
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import CuepointError, Moment, ScoredMoment, UsageError
+from whenabouts import formats
+from whenabouts.formats import tvr
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
 
@@ -123,7 +123,7 @@ def test_the_fast_reader_gives_what_the_careful_one_gives(
                  *(np.nan_to_num(c, nan=-1).tolist() for c in (b.start, b.end, b.score)))
                 for task in found.tasks for b in found.blocks(task)
             ]  # fmt: skip
-        except CuepointError as error:
+        except WhenaboutsError as error:
             return str(error)
 
     assert outcome(lambda: formats.open_run(path, "tvr")) == outcome(lambda: tvr._with_care(path))

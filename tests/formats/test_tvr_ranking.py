@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun
-from cuepoint.formats.opened import FormatError
-from cuepoint.types import Moment, ScoredMoment
+from whenabouts import formats
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import Moment, ScoredMoment
 
 Rows = Callable[..., Any]
 
@@ -156,7 +156,7 @@ def test_queries_without_judgements_are_told(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_a_large_run_is_held_in_blocks(tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cuepoint.formats.tvr_ranking._BLOCK_QUERIES", 2)
+    monkeypatch.setattr("whenabouts.formats.tvr_ranking._BLOCK_QUERIES", 2)
     made = MemoryRun.from_run({str(i): [ScoredMoment(Moment("v", i, i + 1), 1)] for i in range(5)})
     formats.write_run(made, tmp_path / "out", "tvr-ranking")
     source = formats.open_run(tmp_path / "out")

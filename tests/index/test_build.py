@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.index.build import Encoders, build
-from cuepoint.index.plan import Wanted, make_plan
-from cuepoint.index.progress import Summary
-from cuepoint.index.reading import Pictures, PictureSettings
-from cuepoint.index.records import StreamInfo, VideoRecord
-from cuepoint.index.settings import Settings
-from cuepoint.index.store import Store
-from cuepoint.index.transcripts import Speech, Transcripts
-from cuepoint.index.workers import ReaderPool
-from cuepoint.video.cues import Cue, CueTrack, Word
-from cuepoint.video.files import find_files
+from whenabouts.index.build import Encoders, build
+from whenabouts.index.plan import Wanted, make_plan
+from whenabouts.index.progress import Summary
+from whenabouts.index.reading import Pictures, PictureSettings
+from whenabouts.index.records import StreamInfo, VideoRecord
+from whenabouts.index.settings import Settings
+from whenabouts.index.store import Store
+from whenabouts.index.transcripts import Speech, Transcripts
+from whenabouts.index.workers import ReaderPool
+from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.files import find_files
 
 
 class Mean:
@@ -348,7 +348,7 @@ def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
                     self.processes[0].wait()
                 yield message
 
-    monkeypatch.setattr("cuepoint.index.build.ReaderPool", Murderous)
+    monkeypatch.setattr("whenabouts.index.build.ReaderPool", Murderous)
     summary = indexer.run(vision=True)
     assert [path.name for path, _ in summary.failed] == ["a.mp4"]
     assert "SIGKILL" in summary.failed[0][1]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.clips import ClipGrid
-from cuepoint.index.even_grid import check_stream, rows_on, videos_on_grid
-from cuepoint.index.records import ClipBlock, ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.types import UsageError
+from whenabouts.clips import ClipGrid
+from whenabouts.index.even_grid import check_stream, rows_on, videos_on_grid
+from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.types import UsageError
 
 
 def block(start: list[float], end: list[float], vectors: NDArray[np.float32]) -> ClipBlock:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.filters import Condition, Filter, make_filter
-from cuepoint.types import UsageError
+from whenabouts.index.filters import Condition, Filter, make_filter
+from whenabouts.types import UsageError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.index import lookup, upkeep
-from cuepoint.index.keys import (
+from whenabouts.index import lookup, upkeep
+from whenabouts.index.keys import (
     EncodedVideo,
     Keys,
     SystemKeys,
@@ -20,9 +20,9 @@ from cuepoint.index.keys import (
     open_keys,
     remove_keys,
 )
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.types import UsageError
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.types import UsageError
 
 WIDTH = 8
 INFO = SystemKeys("0123456789abcdef", "xml", "/runs/xml", {"subtitle": WIDTH})

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.index import lock as lock_module
-from cuepoint.index.lock import CorpusBusy, FolderLock, Holder, LeaseLock, acquire
-from cuepoint.index.records import VideoRecord
-from cuepoint.index.store import Store
+from whenabouts.index import lock as lock_module
+from whenabouts.index.lock import CorpusBusy, FolderLock, Holder, LeaseLock, acquire
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cuepoint.index.lock import FolderLock
+from whenabouts.index.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 print(lock.try_acquire(), flush=True)
 time.sleep(float(sys.argv[2]))
@@ -31,7 +31,7 @@ time.sleep(float(sys.argv[2]))
 FORK_AND_HOLD = """
 import os, sys, time
 from pathlib import Path
-from cuepoint.index.lock import FolderLock
+from whenabouts.index.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 lock.try_acquire()
 child = os.fork()

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint import Corpus
-from cuepoint.index.lock import CorpusBusy
-from cuepoint.index.records import ClipColumns, NotACorpus, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
+from whenabouts import Corpus
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.index.records import ClipColumns, NotACorpus, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 
 WIDTH = 16
 
@@ -133,7 +133,7 @@ def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
         (key if key.startswith("aws_") else f"aws_{key}").upper(): value for key, value in options.items()
     }
     done = subprocess.run(
-        [sys.executable, "-m", "cuepoint", "search", "crown jewels", "-k", "1", "--corpus", place, "--json"],
+        [sys.executable, "-m", "whenabouts", "search", "crown jewels", "-k1", "--corpus", place, "--json"],
         env={**os.environ, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.index.passages import (
+from whenabouts.index.passages import (
     CONTEXT_LENGTHS,
     PASSAGE_SECONDS,
     passage_vectors,

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index import plan as planning
-from cuepoint.index.estimate import estimate_hours
-from cuepoint.index.naming import video_id_for
-from cuepoint.index.plan import Plan, Wanted, make_plan, words_signature
-from cuepoint.index.reading import PictureSettings
-from cuepoint.index.records import VideoRecord
-from cuepoint.index.settings import Settings
-from cuepoint.video.files import content_hash, find_files
+from whenabouts.index import plan as planning
+from whenabouts.index.estimate import estimate_hours
+from whenabouts.index.naming import video_id_for
+from whenabouts.index.plan import Plan, Wanted, make_plan, words_signature
+from whenabouts.index.reading import PictureSettings
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.settings import Settings
+from whenabouts.video.files import content_hash, find_files
 
 WORDS = Wanted("mini@1")
 SEEN = Wanted("mini@1", PictureSettings(1.0, 64), "clip@1")

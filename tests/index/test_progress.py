@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.index.plan import Plan, Work
-from cuepoint.index.progress import Meter, Progress, Summary
-from cuepoint.index.reading import Reached, ReadTask
-from cuepoint.index.workers import Failed, Finished, Message, Part
-from cuepoint.video.files import FoundFile
+from whenabouts.index.plan import Plan, Work
+from whenabouts.index.progress import Meter, Progress, Summary
+from whenabouts.index.reading import Reached, ReadTask
+from whenabouts.index.workers import Failed, Finished, Message, Part
+from whenabouts.video.files import FoundFile
 
 
 def plan_of(*sizes: int) -> Plan:

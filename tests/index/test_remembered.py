@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuepoint.index.remembered import Remembered
+from whenabouts.index.remembered import Remembered
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten_first() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.index.settings import Settings, parse_metadata, read_metadata_file
-from cuepoint.types import UsageError
+from whenabouts.index.settings import Settings, parse_metadata, read_metadata_file
+from whenabouts.types import UsageError
 
 
 def test_the_most_exact_name_wins(tmp_path: Path) -> None:

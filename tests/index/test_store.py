@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.index import lookup, upkeep
-from cuepoint.index.records import (
+from whenabouts.index import lookup, upkeep
+from whenabouts.index.records import (
     ClipColumns,
     EncoderMismatch,
     NewerCorpus,
@@ -25,8 +25,8 @@ from cuepoint.index.records import (
     StreamInfo,
     VideoRecord,
 )
-from cuepoint.index.store import Store
-from cuepoint.types import UsageError
+from whenabouts.index.store import Store
+from whenabouts.types import UsageError
 
 WIDTH = 16
 WORDS = StreamInfo("subtitle", "mini", "mini@1", WIDTH)
@@ -366,13 +366,13 @@ def test_a_place_without_a_corpus_says_so_and_stays_as_it_was(tmp_path: Path) ->
 
 
 def test_a_newer_corpus_is_an_error_that_names_both_versions(store: Store) -> None:
-    store._describe("format", {"version": 7, "cuepoint": "9.9"})
-    with pytest.raises(NewerCorpus, match=r"format 7 \(written by cuepoint 9\.9\).*up to format 1"):
+    store._describe("format", {"version": 7, "whenabouts": "9.9"})
+    with pytest.raises(NewerCorpus, match=r"format 7 \(written by whenabouts 9\.9\).*up to format 1"):
         Store.open(store.place)
 
 
 def test_a_half_made_corpus_is_made_whole(tmp_path: Path) -> None:
-    from cuepoint.index.tables import connect, ledger_schema
+    from whenabouts.index.tables import connect, ledger_schema
 
     connect(str(tmp_path), None).create_table("videos", schema=ledger_schema())
     assert Store.open(tmp_path, create=True).videos() == []
@@ -381,7 +381,7 @@ def test_a_half_made_corpus_is_made_whole(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody without permission")
 def test_a_corpus_that_may_not_be_read_says_so(store: Store) -> None:
     code = (
-        "import os, sys\nfrom cuepoint.index.store import Store\nfrom cuepoint.index import tables\n"
+        "import os, sys\nfrom whenabouts.index.store import Store\nfrom whenabouts.index import tables\n"
         "tables.import_lancedb()\nos.setuid(65534)\n"
         "try:\n    Store.open(sys.argv[1])\n"
         "except Exception as error:\n    print(type(error).__name__, error)"
@@ -530,7 +530,7 @@ def test_stats_count_what_is_there(store: Store) -> None:
 
 def test_a_cold_start_needs_no_table_libraries_and_no_rest_client() -> None:
     code = (
-        "import sys, json, tempfile\nfrom cuepoint.index.store import Store\n"
+        "import sys, json, tempfile\nfrom whenabouts.index.store import Store\n"
         "Store.open(tempfile.mkdtemp(), create=True)\nprint(json.dumps(sorted(sys.modules)))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -541,7 +541,7 @@ def test_a_cold_start_needs_no_table_libraries_and_no_rest_client() -> None:
 
 def test_the_deferred_package_is_whole_for_whoever_asks() -> None:
     code = (
-        "from cuepoint.index.tables import import_lancedb\nimport_lancedb()\n"
+        "from whenabouts.index.tables import import_lancedb\nimport_lancedb()\n"
         "import lance_namespace_urllib3_client as client\nprint(client.TableApi.__name__)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

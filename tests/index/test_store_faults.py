@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.index.records import ClipColumns, DiskFull, StoreError, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
+from whenabouts.index.records import ClipColumns, DiskFull, StoreError, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 
 WIDTH = 32
 WORDS = StreamInfo("subtitle", "mini", "mini@1", WIDTH)
@@ -24,8 +24,8 @@ WORDS = StreamInfo("subtitle", "mini", "mini@1", WIDTH)
 WRITER = """
 import sys
 import numpy as np
-from cuepoint.index.records import ClipColumns, VideoRecord
-from cuepoint.index.store import Store
+from whenabouts.index.records import ClipColumns, VideoRecord
+from whenabouts.index.store import Store
 store = Store.open(sys.argv[1])
 first = int(sys.argv[2])
 rng = np.random.default_rng(first)
@@ -45,7 +45,7 @@ for number in range(first, first + int(sys.argv[3])):
 READER = """
 import sys, time
 import numpy as np
-from cuepoint.index.store import Store
+from whenabouts.index.store import Store
 store = Store.open(sys.argv[1])
 answers = 0
 seen = 0

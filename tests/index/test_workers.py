@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.index.workers import Failed, Finished, Message, Part, ReaderPool, Task
+from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool, Task
 
 READERS = """
 import os, signal, time
@@ -114,7 +114,7 @@ def test_a_script_without_a_main_guard_can_use_readers(readers: Readers, tmp_pat
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         f"import {readers.read.__module__} as readers\n"
-        "from cuepoint.index.workers import ReaderPool\n"
+        "from whenabouts.index.workers import ReaderPool\n"
         "with ReaderPool(readers.read, 2) as pool:\n"
         "    print(len(list(pool.run([readers.Job(0, 'ok'), readers.Job(1, 'ok')]))))\n"
     )

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts import partial_relevance
-from cuepoint.models._parts.ranking_loss import Negatives, draw_negatives
+from whenabouts.models._parts import partial_relevance
+from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
 
 
 class ReleasedDraws:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
 QUERY_WIDTH = 5
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models.bet import Config, Model
-from cuepoint.models.protocol import Batch
-from cuepoint.types import UsageError
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models.bet import Config, Model
+from whenabouts.models.protocol import Batch
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models import cet
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models.cet import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
-from cuepoint.types import UsageError
+from whenabouts.models import cet
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models.cet import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

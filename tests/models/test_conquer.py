@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models import conquer
-from cuepoint.models.conquer import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, Retriever, SpanScores
-from cuepoint.types import UsageError
+from whenabouts.models import conquer
+from whenabouts.models.conquer import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, Retriever, SpanScores
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

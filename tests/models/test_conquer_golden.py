@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models.conquer import Config, Model, PairLogits, released_names
-from cuepoint.models.decoding import BestSpans, Decoding, best_over_videos, span_mask
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
-from cuepoint.overlap import suppress
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models.conquer import Config, Model, PairLogits, released_names
+from whenabouts.models.decoding import BestSpans, Decoding, best_over_videos, span_mask
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.overlap import suppress
 
 from ..golden_folder import arrays_of, cases, golden_folder, told_inside
 

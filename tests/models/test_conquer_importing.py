@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.models.released.importing import import_checkpoint
-from cuepoint.models.released.settings import Asked
-from cuepoint.models.trained import Trained
-from cuepoint.types import UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.released.importing import import_checkpoint
+from whenabouts.models.released.settings import Asked
+from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError
 
 from ..golden_folder import golden_folder
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models import config_of, new_model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.types import UsageError
 
 WIDTHS: Mapping[str, int] = {"video": 6}
 QUERIES, VIDEOS, OTHERS = 5, 6, 4

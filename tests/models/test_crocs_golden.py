@@ -18,18 +18,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cuepoint.models._parts.crocs_released import (
+from whenabouts.models._parts.crocs_released import (
     drawn_sentences,
     filtered_matching,
     weighted_cross_entropy,
 )
-from cuepoint.models._parts.cross_directional import (
+from whenabouts.models._parts.cross_directional import (
     golden_means,
     negative_cross_entropy,
     sampling_probabilities,
 )
-from cuepoint.models._parts.moment_map import iou
-from cuepoint.models._parts.mutual_matching import (
+from whenabouts.models._parts.moment_map import iou
+from whenabouts.models._parts.mutual_matching import (
     Keep,
     Rule,
     Truth,
@@ -37,9 +37,9 @@ from cuepoint.models._parts.mutual_matching import (
     positive_cells,
     scaled_bce,
 )
-from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from cuepoint.training.batches import joined_by
-from cuepoint.training.similar import similar_captions
+from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts.training.batches import joined_by
+from whenabouts.training.similar import similar_captions
 
 from ..golden_folder import golden_folder
 

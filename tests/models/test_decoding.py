@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cuepoint.models import decoding
-from cuepoint.models.decoding import (
+from whenabouts.models import decoding
+from whenabouts.models.decoding import (
     Decoding,
     Ends,
     best_over_videos,
@@ -24,8 +24,8 @@ from cuepoint.models.decoding import (
     seconds_of,
     span_mask,
 )
-from cuepoint.models.protocol import SpanScores
-from cuepoint.types import UsageError
+from whenabouts.models.protocol import SpanScores
+from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
 

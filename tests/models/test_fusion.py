@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.models.fusion import COSINE_WEIGHT, Scale, fuse, measure_scale
-from cuepoint.types import UsageError
+from whenabouts.models.fusion import COSINE_WEIGHT, Scale, fuse, measure_scale
+from whenabouts.types import UsageError
 
 cosines = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
 

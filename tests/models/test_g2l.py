@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models import g2l, mmn
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models import g2l, mmn
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.types import UsageError
 
 SIZES: dict[str, Any] = {
     "streams": {"video": 6},

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from cuepoint.models.gmmformer import KEYS, Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch
-from cuepoint.types import UsageError
+from whenabouts.models.gmmformer import KEYS, Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.gaussian import GaussianEncoder, windows
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models.gmmformer import KEYS, Config, Model, Videos, _scores, released_names
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+from whenabouts.models._parts.gaussian import GaussianEncoder, windows
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models.gmmformer import KEYS, Config, Model, Videos, _scores, released_names
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 
 from ..golden_folder import arrays_of, cases, golden_folder
 from .released_draws import ReleasedDraws

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models.hero import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models.hero import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.types import UsageError
 
 CLIPS, TOKENS = [4, 7, 2], [3, 1, 5, 2]
 OWN = [2, 0, 1, 0]

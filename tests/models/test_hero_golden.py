@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cuepoint.models.decoding import Decoding, best_over_videos, span_mask
-from cuepoint.models.hero import Config, Model, released_names
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores
+from whenabouts.models.decoding import Decoding, best_over_videos, span_mask
+from whenabouts.models.hero import Config, Model, released_names
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores
 
 from ..golden_folder import arrays_of, cases, golden_folder, told_inside
 

@@ -20,16 +20,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.models.released import program_names
-from cuepoint.models.released.checkpoint_file import read_checkpoint
-from cuepoint.models.released.importing import import_checkpoint
-from cuepoint.models.released.pickled import PickleRefused, Thing, read_pickle
-from cuepoint.models.released.settings import Asked
-from cuepoint.models.reloclnet import Config, Model, released_names
-from cuepoint.models.trained import Trained
-from cuepoint.types import UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.released import program_names
+from whenabouts.models.released.checkpoint_file import read_checkpoint
+from whenabouts.models.released.importing import import_checkpoint
+from whenabouts.models.released.pickled import PickleRefused, Thing, read_pickle
+from whenabouts.models.released.settings import Asked
+from whenabouts.models.reloclnet import Config, Model, released_names
+from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError
 
 from ..golden_folder import golden_folder
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.features.resample import average_down_to, average_to_length
-from cuepoint.models.inputs import Inputs, StreamInput, endpoint_features
-from cuepoint.types import UsageError
+from whenabouts.features.resample import average_down_to, average_to_length
+from whenabouts.models.inputs import Inputs, StreamInput, endpoint_features
+from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
 

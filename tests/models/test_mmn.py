@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models.decoding import Decoding, best_spans, seconds_of
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.mmn import Config, Model, averaged, contrast_weight, span_score, truth_of
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models.decoding import Decoding, best_spans, seconds_of
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.mmn import Config, Model, averaged, contrast_weight, span_score, truth_of
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.types import UsageError
 
 
 def config(**settings: Any) -> Config:

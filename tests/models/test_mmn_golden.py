@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint.models._parts.moment_map import _weights, cells_of, map_areas
-from cuepoint.models._parts.mutual_matching import Keep, allowed_sentences
-from cuepoint.models._parts.text_encoder import mean_of_words
-from cuepoint.models.mmn import Config, Encoded, Model, released_names, rule_of, span_score, truth_of
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
-from cuepoint.overlap import suppress
+from whenabouts.models._parts.moment_map import _weights, cells_of, map_areas
+from whenabouts.models._parts.mutual_matching import Keep, allowed_sentences
+from whenabouts.models._parts.text_encoder import mean_of_words
+from whenabouts.models.mmn import Config, Encoded, Model, released_names, rule_of, span_score, truth_of
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
+from whenabouts.overlap import suppress
 
 COUNTS = {"charades": (16, (15,)), "activitynet": (64, (15, 8, 8)), "tacos": (128, (15, 8, 8, 8))}
 VALID = {"charades": 136, "activitynet": 1104, "tacos": 2548}

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.mmn import Config, Model, released_names
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.models.released.importing import Imported, import_checkpoint
-from cuepoint.models.released.settings import Asked
-from cuepoint.models.trained import Trained
-from cuepoint.types import UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.mmn import Config, Model, released_names
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.released.importing import Imported, import_checkpoint
+from whenabouts.models.released.settings import Asked
+from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError
 
 pytest.importorskip("transformers")
 

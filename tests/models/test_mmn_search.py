@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus
-from cuepoint.index.even_grid import GridVideo, videos_on_grid
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
+from whenabouts import Corpus
+from whenabouts.index.even_grid import GridVideo, videos_on_grid
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
 
 from ..small_systems import WIDTH, Letters, inputs, write_talk
 

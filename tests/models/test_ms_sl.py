@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from cuepoint.models import ms_sl
-from cuepoint.models._parts.proposals import count_of, means_of_stretches
-from cuepoint.models.ms_sl import KEYS, Config, Model, key_clip_attention
-from cuepoint.models.protocol import Batch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models import ms_sl
+from whenabouts.models._parts.proposals import count_of, means_of_stretches
+from whenabouts.models.ms_sl import KEYS, Config, Model, key_clip_attention
+from whenabouts.models.protocol import Batch, QueryBatch
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.evenly import clips_of, frames_of
-from cuepoint.models._parts.proposals import means_of_stretches
-from cuepoint.models.ms_sl import KEYS, Config, Model, key_clip_attention, released_names
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models._parts.evenly import clips_of, frames_of
+from whenabouts.models._parts.proposals import means_of_stretches
+from whenabouts.models.ms_sl import KEYS, Config, Model, key_clip_attention, released_names
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
 from ..golden_folder import arrays_of, cases, golden_folder
 from .released_draws import ReleasedDraws

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cuepoint.models.protocol import best_key, pair_products, scaled_clips
+from whenabouts.models.protocol import best_key, pair_products, scaled_clips
 
 
 def test_products_of_pairs_are_the_same_where_all_are_of_one_video_and_then_copy_nothing() -> None:

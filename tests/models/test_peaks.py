@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.models.peaks import Config, find_peaks
-from cuepoint.types import UsageError
+from whenabouts.models.peaks import Config, find_peaks
+from whenabouts.types import UsageError
 
 
 def grid(count: int, seconds: float = 15.0) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.training.optimizer import new_optimizer
+from whenabouts.models import config_of, new_model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.training.optimizer import new_optimizer
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH, VIDEO = {"video": 24, "sub": 12}, {"video": 24}

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, layer_norm, linear, logsigmoid
 
-from cuepoint.models import prem_localizer
-from cuepoint.models.decoding import Decoding, best_spans
-from cuepoint.models.prem_localizer import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, Explainer, QueryBatch, Retriever, SpanScores
-from cuepoint.types import UsageError
+from whenabouts.models import prem_localizer
+from whenabouts.models.decoding import Decoding, best_spans
+from whenabouts.models.prem_localizer import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, Explainer, QueryBatch, Retriever, SpanScores
+from whenabouts.types import UsageError
 
 from .small_batches import small_batch
 

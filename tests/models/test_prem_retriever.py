@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cuepoint import Corpus
-from cuepoint.features import open_features
-from cuepoint.models.prem_retriever import Config, Model
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.trained import search as trained_search
-from cuepoint.types import UsageError
+from whenabouts import Corpus
+from whenabouts.features import open_features
+from whenabouts.models.prem_retriever import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.trained import search as trained_search
+from whenabouts.types import UsageError
 
 from ..small_systems import Letters, small_system, write_talk
 

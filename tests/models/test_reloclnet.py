@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.models.reloclnet import Config, Model, released_names
-from cuepoint.types import UsageError
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models.reloclnet import Config, Model, released_names
+from whenabouts.types import UsageError
 
 TWO = {"video": 6, "sub": 4}
 TERMS = {"frame_contrast", "video_contrast", "spans", "negative_videos", "negative_queries"}

@@ -17,12 +17,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.contrast import clip_labels
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models._parts.ranking_loss import draw_negatives
-from cuepoint.models._parts.retrieval import best_clip
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch, pair_products
-from cuepoint.models.reloclnet import Config, Model, released_names
+from whenabouts.models._parts.contrast import clip_labels
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.ranking_loss import draw_negatives
+from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, pair_products
+from whenabouts.models.reloclnet import Config, Model, released_names
 
 from ..golden_folder import cases, golden_folder
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.staged import (
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.staged import (
     Stages,
     fingerprint_of,
     is_staged,

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cuepoint.models import config_of, model_names, new_model
-from cuepoint.models.decoding import Decoding, best_spans
-from cuepoint.models.protocol import (
+from whenabouts.models import config_of, model_names, new_model
+from whenabouts.models.decoding import Decoding, best_spans
+from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
     Explainer,
@@ -31,7 +31,7 @@ from cuepoint.models.protocol import (
     joined,
     max_over_keys,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 SMALL: Mapping[str, Any] = {"hidden": 32, "heads": 4, "max_clips": 24, "max_tokens": 12, "map_layers": 2}
 """Sizes that a tiny system has, by the name of the setting; a system takes those that it knows."""

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.models.trained import Trained
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError, WhenaboutsError
 
 
 @pytest.fixture()
@@ -95,11 +95,11 @@ def test_a_setting_that_a_later_version_adds_leaves_the_fingerprint(
 def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path) -> None:
     trained.save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: cuepoint\n")
+    assert card.startswith("---\nlibrary_name: whenabouts\n")
     assert "simulated features: no number below is a benchmark result" in card
     assert "| R@1,IoU=0.5 | 12.34 |" in card
     assert "mAP" not in card
-    assert "cuepoint run --checkpoint THIS-FOLDER --features FEATURES --split test" in card
+    assert "whenabouts run --checkpoint THIS-FOLDER --features FEATURES --split test" in card
     assert "| patience | none |" in card
     assert "| hidden | 8 |" in card
 
@@ -150,7 +150,7 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
     [
         ({"format": 2}, r"config\.json: format: is of a form that .* does not read: 2; accepted: 1"),
         ({"system": "lmx"}, "'lmx': no such system; known: .*xml"),
-        ({"system": 3}, "system: not as cuepoint writes it 3; accepted: a name; take the file as"),
+        ({"system": 3}, "system: not as whenabouts writes it 3; accepted: a name; take the file as"),
         ({"model": {"hiden": 8}}, "xml has no setting 'hiden'"),
         (
             {"model": {"hidden": "x"}},
@@ -164,7 +164,7 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
             {"inputs": {}},
             r"config\.json: this program cannot build.*inputs: 'query' is missing; expected query",
         ),
-        ({"inputs": []}, r"inputs: not as cuepoint writes it \[\]"),
+        ({"inputs": []}, r"inputs: not as whenabouts writes it \[\]"),
         ({"decoding": {"ends": "open"}}, "ends is 'open'"),
         ({"labels": "half"}, "labels: unknown convention 'half'; accepted: inclusive or as-released"),
     ],
@@ -187,7 +187,7 @@ def test_a_key_that_is_missing_is_named_with_the_remedy(trained: Trained, tmp_pa
     del told[key]
     path.write_text(json.dumps(told))
     with pytest.raises(
-        FormatError, match=rf"config\.json: {key}: is missing; .*take the file as `cuepoint train"
+        FormatError, match=rf"config\.json: {key}: is missing; .*take the file as `whenabouts train"
     ):
         Trained.from_pretrained(tmp_path)
 
@@ -232,7 +232,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
         made.append(str(torch.empty(0).device))
         return new_model(system, config)
 
-    monkeypatch.setattr("cuepoint.models.trained.new_model", watched)
+    monkeypatch.setattr("whenabouts.models.trained.new_model", watched)
     with pytest.raises(FormatError, match=r"does not fit config\.json .*; accepted: shape .*1000000000"):
         Trained.from_pretrained(tmp_path)
     assert made == ["meta"]
@@ -275,7 +275,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(CuepointError, match="No space left"):
+    with pytest.raises(WhenaboutsError, match="No space left"):
         trained.save_pretrained(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -334,7 +334,7 @@ def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pyte
     assert set(uploaded[1]) == {"model.safetensors", "config.json", "README.md"}
     with pytest.raises(UsageError, match="'xml': a hub's repository is named owner/name"):
         trained.push_to_hub("xml")
-    with pytest.raises(CuepointError, match=r"no/space: the hub did not take it: the hub is full$"):
+    with pytest.raises(WhenaboutsError, match=r"no/space: the hub did not take it: the hub is full$"):
         trained.push_to_hub("no/space")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from cuepoint.models.protocol import Batch, QueryBatch
-from cuepoint.types import UsageError
+from whenabouts.models.protocol import Batch, QueryBatch
+from whenabouts.types import UsageError
 
 from .small_batches import QUERY_WIDTH, mask_of, small_batch
 
@@ -28,7 +28,7 @@ TINY = {
 
 @pytest.fixture(params=["bet", "cet"])
 def system(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(f"cuepoint.models.{request.param}")
+    return importlib.import_module(f"whenabouts.models.{request.param}")
 
 
 def _model(system: Any, **settings: Any) -> Any:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
-from cuepoint.models.xml import Config, Model, _groups
-from cuepoint.types import UsageError
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models.xml import Config, Model, _groups
+from whenabouts.types import UsageError
 
 ALPHA = 2.0
 PAIRS_VR = {"lambda_rel_neg_vr": 1.0, "lambda_pos_rel_vr": 1.0}

@@ -17,11 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models._parts.ranking_loss import against_negatives, draw_negatives
-from cuepoint.models._parts.retrieval import best_clip
-from cuepoint.models.protocol import Batch, ClipBatch, Losses, QueryBatch, pair_products
-from cuepoint.models.xml import Config, Model, _groups, released_names
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.ranking_loss import against_negatives, draw_negatives
+from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.models.protocol import Batch, ClipBatch, Losses, QueryBatch, pair_products
+from whenabouts.models.xml import Config, Model, _groups, released_names
 
 from ..golden_folder import cases, golden_folder
 

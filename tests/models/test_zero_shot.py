@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.models._parts.segments import maximal_segments
-from cuepoint.models.zero_shot import (
+from whenabouts.models._parts.segments import maximal_segments
+from whenabouts.models.zero_shot import (
     Background,
     Config,
     Curves,
@@ -20,7 +20,7 @@ from cuepoint.models.zero_shot import (
     measure_background,
     snap,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
 SETTINGS = st.sampled_from(
@@ -187,7 +187,7 @@ def test_the_block_size_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     curves = joined([regular(rng.standard_normal(count)) for count in (3, 40, 1, 17, 250, 9)])
     whole = ZeroShotLocalizer().localize(curves)
-    monkeypatch.setattr("cuepoint.models.zero_shot._BLOCK", 16)
+    monkeypatch.setattr("whenabouts.models.zero_shot._BLOCK", 16)
     assert same(whole, ZeroShotLocalizer().localize(curves))
 
 

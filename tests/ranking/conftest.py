@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.protocol import (
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.protocol import (
     ClipBatch,
     QueryBatch,
     QueryEncoding,
@@ -21,7 +21,7 @@ from cuepoint.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from cuepoint.ranking import CorpusEncoding, encode_corpus
+from whenabouts.ranking import CorpusEncoding, encode_corpus
 
 Indices = NDArray[np.int64]
 WIDTH = 6

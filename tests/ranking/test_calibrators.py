@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.ranking.calibrators import (
+from whenabouts.ranking.calibrators import (
     METHODS,
     Isotonic,
     Method,
@@ -21,7 +21,7 @@ from cuepoint.ranking.calibrators import (
     fit,
     reliability,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.confidence.outcomes import risk_coverage
-from cuepoint.formats.opened import FormatError
-from cuepoint.ranking.calibrators import area_under_curve
-from cuepoint.ranking.confidence import (
+from whenabouts.confidence.outcomes import risk_coverage
+from whenabouts.formats.opened import FormatError
+from whenabouts.ranking.calibrators import area_under_curve
+from whenabouts.ranking.confidence import (
     ENOUGH_TO_BEND,
     FILE,
     TrainedReport,
@@ -21,8 +21,8 @@ from cuepoint.ranking.confidence import (
     confidence_of,
     load_confidence,
 )
-from cuepoint.ranking.trials import Background, Trials
-from cuepoint.types import UsageError
+from whenabouts.ranking.trials import Background, Trials
+from whenabouts.types import UsageError
 
 
 def trials(count: int = 600, seed: int = 0, missing: int = 0) -> Trials:
@@ -187,7 +187,7 @@ def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> N
 
 def test_people_and_programs_are_told_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from cuepoint.figures.trained import write_report
+    from whenabouts.figures.trained import write_report
 
     found = report()
     lines = "\n".join(found.lines())
@@ -207,7 +207,8 @@ def test_a_key_that_was_taken_out_by_hand_is_named_with_the_remedy(tmp_path: Pat
     told = {name: value for name, value in kept.to_json().items() if name != key}
     (tmp_path / FILE).write_text(json.dumps(told))
     with pytest.raises(
-        FormatError, match=rf"{key}: is missing in this calibration.*`cuepoint calibrate --checkpoint .*again"
+        FormatError,
+        match=rf"{key}: is missing in this calibration.*`whenabouts calibrate --checkpoint .*again",
     ):
         load_confidence(tmp_path, kept.fingerprint)
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.protocol import ClipBatch, VideoEncoding
-from cuepoint.ranking import CorpusEncoding, corpus, encode_corpus
-from cuepoint.types import UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.protocol import ClipBatch, VideoEncoding
+from whenabouts.ranking import CorpusEncoding, corpus, encode_corpus
+from whenabouts.types import UsageError
 
 
 def same(one: VideoEncoding, other: VideoEncoding) -> bool:

@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuepoint import formats
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
-from cuepoint.ranking import Ranker, encode_corpus
+from whenabouts import formats
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.ranking import Ranker, encode_corpus
 
 from ..golden_folder import cases, golden_folder
 
@@ -313,7 +313,7 @@ def test_the_ndcg_of_tvr_ranking_comes_out(path: Path, variant: str, tmp_path: P
 @cache
 def model_of(path: Path, module: str) -> Any:
     """The released system with its weights."""
-    case, system = _case(path), importlib.import_module(f"cuepoint.models.{module}")
+    case, system = _case(path), importlib.import_module(f"whenabouts.models.{module}")
     told, weights = case.told["config"], case.parameters()
     config = system.Config(
         streams={"video": told["visual_input_size"], "sub": told["sub_input_size"]},

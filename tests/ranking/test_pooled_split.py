@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.ranking.pooled_split import pooled_split
-from cuepoint.types import UsageError
+from whenabouts.ranking.pooled_split import pooled_split
+from whenabouts.types import UsageError
 
 from .toy_split import ToySplit, judgements
 

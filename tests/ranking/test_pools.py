@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.formats.columns import MemoryRun, Task
-from cuepoint.models.decoding import Decoding
-from cuepoint.ranking import Ranker, pools
-from cuepoint.ranking.pools import PoolScorer, best_of_videos, pool_candidates
-from cuepoint.ranking.video_run import VideoRun
-from cuepoint.types import Moment, ScoredMoment, UsageError
+from whenabouts.formats.columns import MemoryRun, Task
+from whenabouts.models.decoding import Decoding
+from whenabouts.ranking import Ranker, pools
+from whenabouts.ranking.pools import PoolScorer, best_of_videos, pool_candidates
+from whenabouts.ranking.video_run import VideoRun
+from whenabouts.types import Moment, ScoredMoment, UsageError
 
 from .test_rank import Row, answers, best_videos, by_hand, iou
 

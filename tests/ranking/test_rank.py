@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.formats.columns import RunBlock, Task, best_first
-from cuepoint.models.decoding import Decoding, clips_inside, seconds_of, span_mask
-from cuepoint.ranking import Ranker, corpus, localize, rank, retrieve
-from cuepoint.ranking.pools import pool_candidates
-from cuepoint.types import UsageError
+from whenabouts.formats.columns import RunBlock, Task, best_first
+from whenabouts.models.decoding import Decoding, clips_inside, seconds_of, span_mask
+from whenabouts.ranking import Ranker, corpus, localize, rank, retrieve
+from whenabouts.ranking.pools import pool_candidates
+from whenabouts.types import UsageError
 
 Row = tuple[float, str, float, float]
 ALL: tuple[Task, ...] = ("VCMR", "SVMR", "VR")

@@ -12,14 +12,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.formats.columns import RunBlock
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import QueryBatch
-from cuepoint.ranking import refining
-from cuepoint.ranking.refining import Moments, SegmentRanker, chosen, refined
-from cuepoint.ranking.retrieve import Candidates
-from cuepoint.ranking.segments import (
+from whenabouts.formats.columns import RunBlock
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import QueryBatch
+from whenabouts.ranking import refining
+from whenabouts.ranking.refining import Moments, SegmentRanker, chosen, refined
+from whenabouts.ranking.retrieve import Candidates
+from whenabouts.ranking.segments import (
     Proposals,
     SegmentIndex,
     SegmentSettings,
@@ -28,8 +28,8 @@ from cuepoint.ranking.segments import (
     place_in_group,
     segment_clips,
 )
-from cuepoint.ranking.split import SplitRun
-from cuepoint.types import UsageError, Video
+from whenabouts.ranking.split import SplitRun
+from whenabouts.types import UsageError, Video
 
 from .toy_split import ToySplit, judgements
 
@@ -205,7 +205,7 @@ def test_few_queries_at_a_time_find_the_same(reels: Any, monkeypatch: pytest.Mon
     one = reels()
     index = SegmentIndex.of(one.model, one, PLAIN)
     whole = index.nearest(_asked(one))
-    monkeypatch.setattr("cuepoint.ranking.segments._NUMBERS", 2 * len(index.segments))
+    monkeypatch.setattr("whenabouts.ranking.segments._NUMBERS", 2 * len(index.segments))
     parts = index.nearest(_asked(one))
     assert torch.equal(whole.rows, parts.rows)
     assert torch.equal(whole.scores, parts.scores)

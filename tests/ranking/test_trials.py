@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.models.decoding import Decoding
-from cuepoint.ranking import trials
-from cuepoint.ranking.pooled_split import pooled_split
-from cuepoint.ranking.trials import (
+from whenabouts.models.decoding import Decoding
+from whenabouts.ranking import trials
+from whenabouts.ranking.pooled_split import pooled_split
+from whenabouts.ranking.trials import (
     Background,
     Chooser,
     Trials,
@@ -19,7 +19,7 @@ from cuepoint.ranking.trials import (
     run_trials,
     with_drawn_pools,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 from .test_rank import Row, by_hand
 from .toy_split import ToySplit, judgements

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import formats
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.ranking import rank
-from cuepoint.ranking.corpus import encode_corpus
-from cuepoint.ranking.retrieve import Candidates
-from cuepoint.ranking.video_run import VideoRun, is_run
-from cuepoint.types import UsageError
+from whenabouts import formats
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.ranking import rank
+from whenabouts.ranking.corpus import encode_corpus
+from whenabouts.ranking.retrieve import Candidates
+from whenabouts.ranking.video_run import VideoRun, is_run
+from whenabouts.types import UsageError
 
 from ..small_pairs import small_localizer
 from ..small_systems import WIDTH
@@ -34,7 +34,7 @@ def written(path: Path, lists: dict[str, list[tuple[str, float]]]) -> Path:
 
 def test_lists_are_read_best_first(tmp_path: Path, caplog: Any) -> None:
     path = written(tmp_path / "a.jsonl", {"q": [("b", 3.0), ("a", 1.0)], "r": [("a", 2.0)], "s": []})
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         run = VideoRun.of(formats.open_run(path))
     assert {name: (videos, scores.tolist()) for name, (videos, scores) in run.ranked.items()} == {
         "q": (("b", "a"), [3.0, 1.0]),
@@ -47,7 +47,7 @@ def test_lists_are_read_best_first(tmp_path: Path, caplog: Any) -> None:
 def test_a_video_twice_counts_once_with_its_best_score_and_is_told(tmp_path: Path, caplog: Any) -> None:
     rows = [("b", 3.0), ("a", 2.5), ("b", 2.0), ("a", 1.0), ("c", 0.5)]
     path = written(tmp_path / "a.jsonl", {"q": rows, "r": [("a", 1.0)]})
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         run = VideoRun.of(formats.open_run(path))
     assert run.ranked["q"][0] == ("b", "a", "c")
     assert run.ranked["q"][1].tolist() == [3.0, 2.5, 0.5]
@@ -63,7 +63,7 @@ def test_a_list_of_moments_stands_for_its_videos_and_tells_nothing(tmp_path: Pat
         for at, (name, start, end) in enumerate(moments)
     ]
     (tmp_path / "a.jsonl").write_text(json.dumps({"query_id": "q", "moments": rows}) + "\n")
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         run = VideoRun.of(formats.open_run(tmp_path / "a.jsonl"))
     assert run.ranked["q"][0] == ("a", "b")
     assert run.ranked["q"][1].tolist() == [3.0, 2.0]
@@ -76,7 +76,7 @@ def test_scores_of_a_submission_count_where_they_contradict_its_order(tmp_path: 
         "VR": [{"desc_id": 7, "desc": "", "predictions": [[0, 0, 0, 1.0], [1, 0, 0, 2.0]]}],
     }
     (tmp_path / "a.json").write_text(json.dumps(told))
-    with caplog.at_level(logging.WARNING, "cuepoint"):
+    with caplog.at_level(logging.WARNING, "whenabouts"):
         run = VideoRun.of(formats.open_run(tmp_path / "a.json"))
     assert run.ranked["7"][0] == ("b", "a")
     assert "1 lists have scores that contradict their order; the scores count" in caplog.messages[0]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.types import Query, Video
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.types import Query, Video
 
 Indices = NDArray[np.int64]
 Judged = Sequence[tuple[str, float, float]]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.encoders.protocol import unit_length
-from cuepoint.relevance.phrases import Phrases
-from cuepoint.types import Query
+from whenabouts.encoders.protocol import unit_length
+from whenabouts.relevance.phrases import Phrases
+from whenabouts.types import Query
 
 
 class WordEncoder:

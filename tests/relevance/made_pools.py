@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.relevance.emscore import EMScore, Frames, Words
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.relevance.emscore import EMScore, Frames, Words
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.relevance.emscore import (
+from whenabouts.relevance.emscore import (
     EMScore,
     Frames,
     Words,
@@ -15,7 +15,7 @@ from cuepoint.relevance.emscore import (
     pooled_evenly,
     words_of,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 from .made_pools import Construction, construction
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint.relevance import finding
-from cuepoint.relevance.detectors import DETECTORS, detector_of
-from cuepoint.relevance.finding import Parts, listed_pairs, reached_captions, vector_pairs
-from cuepoint.relevance.pairs import PairSettings
-from cuepoint.relevance.units import Units, units_of
-from cuepoint.types import UsageError
+from whenabouts.relevance import finding
+from whenabouts.relevance.detectors import DETECTORS, detector_of
+from whenabouts.relevance.finding import Parts, listed_pairs, reached_captions, vector_pairs
+from whenabouts.relevance.pairs import PairSettings
+from whenabouts.relevance.units import Units, units_of
+from whenabouts.types import UsageError
 
 
 def settings_of(detector: str, threshold: float) -> PairSettings:

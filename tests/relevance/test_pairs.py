@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.relevance.arrays_file import read_arrays, write_arrays
-from cuepoint.relevance.detectors import detector_of
-from cuepoint.relevance.finding import listed_pairs, vector_pairs
-from cuepoint.relevance.pairs import PairSettings, RelevantPairs
-from cuepoint.relevance.units import units_of
-from cuepoint.types import Query, UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.relevance.arrays_file import read_arrays, write_arrays
+from whenabouts.relevance.detectors import detector_of
+from whenabouts.relevance.finding import listed_pairs, vector_pairs
+from whenabouts.relevance.pairs import PairSettings, RelevantPairs
+from whenabouts.relevance.units import units_of
+from whenabouts.types import Query, UsageError
 
 KINDS = ("list", "vectors")
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_cut_off_is_refused(share: float, pairs: Any, tmp_path: P
 def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot be read"):
         RelevantPairs.open(tmp_path / "none.pairs")
-    write_arrays(tmp_path / "other", {"a": np.zeros(3, np.float32)}, {"cuepoint": "something"})
+    write_arrays(tmp_path / "other", {"a": np.zeros(3, np.float32)}, {"whenabouts": "something"})
     with pytest.raises(FormatError, match=r"says of itself.*relevant pairs, version 1"):
         RelevantPairs.open(tmp_path / "other")
 

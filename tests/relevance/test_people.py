@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from cuepoint.confidence.rates import rate_of
-from cuepoint.formats.columns import Annotations
-from cuepoint.formats.opened import FormatError
-from cuepoint.relevance.people import (
+from whenabouts.confidence.rates import rate_of
+from whenabouts.formats.columns import Annotations
+from whenabouts.formats.opened import FormatError
+from whenabouts.relevance.people import (
     LABELLING,
     Answer,
     judge_answers,
     read_answers,
     write_tasks,
 )
-from cuepoint.relevance.pools import PoolSettings, build_pools
-from cuepoint.relevance.similarity import VectorSimilarity
-from cuepoint.types import UsageError
+from whenabouts.relevance.pools import PoolSettings, build_pools
+from whenabouts.relevance.similarity import VectorSimilarity
+from whenabouts.types import UsageError
 
 from .conftest import WordEncoder
 from .made_pools import household

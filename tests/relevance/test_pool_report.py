@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.formats import read_annotations
-from cuepoint.formats.columns import Annotations
-from cuepoint.formats.opened import FormatError
-from cuepoint.relevance.pool_files import write_judgements, write_released
-from cuepoint.relevance.pool_report import (
+from whenabouts.formats import read_annotations
+from whenabouts.formats.columns import Annotations
+from whenabouts.formats.opened import FormatError
+from whenabouts.relevance.pool_files import write_judgements, write_released
+from whenabouts.relevance.pool_report import (
     PoolCounts,
     about_lines,
     count_pools,
@@ -24,10 +24,10 @@ from cuepoint.relevance.pool_report import (
     target_query,
     write_report,
 )
-from cuepoint.relevance.pools import Pools, PoolSettings, build_pools
-from cuepoint.relevance.similarity import VectorSimilarity
-from cuepoint.relevance.threshold_study import RatedPairs, draw_study, read_rated_pairs, study_thresholds
-from cuepoint.types import UsageError
+from whenabouts.relevance.pools import Pools, PoolSettings, build_pools
+from whenabouts.relevance.similarity import VectorSimilarity
+from whenabouts.relevance.threshold_study import RatedPairs, draw_study, read_rated_pairs, study_thresholds
+from whenabouts.types import UsageError
 
 from .conftest import WordEncoder
 from .made_pools import annotated, household

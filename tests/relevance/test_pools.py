@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.formats.columns import Annotations
-from cuepoint.relevance.emscore import Scores
-from cuepoint.relevance.pools import (
+from whenabouts.formats.columns import Annotations
+from whenabouts.relevance.emscore import Scores
+from whenabouts.relevance.pools import (
     NO_MOMENT,
     NOT_FULL,
     Pools,
@@ -23,14 +23,14 @@ from cuepoint.relevance.pools import (
     described_by,
     first_passing,
 )
-from cuepoint.relevance.similarity import (
+from whenabouts.relevance.similarity import (
     Thresholds,
     VectorSimilarity,
     nearest_of,
     one_per_video,
     query_distance,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 from .conftest import WordEncoder
 from .made_pools import THINGS, Construction, GivenSimilarity, annotated, construction, household
@@ -101,7 +101,7 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
 ) -> None:
     for case in cases:
         check = released_check(case)
-        monkeypatch.setattr("cuepoint.relevance.pools._Work.visual_check", lambda *_, it=check: it)
+        monkeypatch.setattr("whenabouts.relevance.pools._Work.visual_check", lambda *_, it=check: it)
         settings = PoolSettings(size=case.pool_size, as_released=True)
         made = build_pools(case.annotations, case.similarity, settings, case.scorer)
         assert len(made.pools) == len(case.words)
@@ -347,7 +347,7 @@ def test_blocks_do_not_change_what_the_query_check_finds(monkeypatch: pytest.Mon
     matrix = np.random.default_rng(0).uniform(-1, 1, (28, 28)).astype(np.float32)
     described = described_by(household())
     whole = query_distance(GivenSimilarity(matrix), described, 28, Thresholds())
-    monkeypatch.setattr("cuepoint.relevance.similarity._QUERIES_AT_ONCE", 5)
+    monkeypatch.setattr("whenabouts.relevance.similarity._QUERIES_AT_ONCE", 5)
     parts = query_distance(GivenSimilarity(matrix), described, 28, Thresholds())
     for name in ("far", "starts", "column", "similarity"):
         assert (getattr(whole, name) == getattr(parts, name)).all(), name

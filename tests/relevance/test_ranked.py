@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
-from cuepoint.types import UsageError
+from whenabouts import formats
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
+from whenabouts.types import UsageError
 
 
 @pytest.fixture

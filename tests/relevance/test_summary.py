@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.relevance.detectors import detector_of
-from cuepoint.relevance.finding import listed_pairs, vector_pairs
-from cuepoint.relevance.pairs import PairSettings
-from cuepoint.relevance.summary import draw_summary, summarise
-from cuepoint.relevance.units import units_of
-from cuepoint.types import UsageError
+from whenabouts.relevance.detectors import detector_of
+from whenabouts.relevance.finding import listed_pairs, vector_pairs
+from whenabouts.relevance.pairs import PairSettings
+from whenabouts.relevance.summary import draw_summary, summarise
+from whenabouts.relevance.units import units_of
+from whenabouts.types import UsageError
 
 
 @pytest.fixture

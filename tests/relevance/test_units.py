@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.relevance.detectors import detector_of
-from cuepoint.relevance.units import encoded, units_of
-from cuepoint.types import Query, UsageError
+from whenabouts.relevance.detectors import detector_of
+from whenabouts.relevance.units import encoded, units_of
+from whenabouts.types import Query, UsageError
 
 
 def test_distinct_texts_are_encoded_once(encoder: Any, extractor: Any) -> None:

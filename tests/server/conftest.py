@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-from cuepoint.corpus import Corpus
-from cuepoint.index.records import VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.server.app import Application
-from cuepoint.server.run import Server, listen
-from cuepoint.server.settings import Limits, Settings
+from whenabouts.corpus import Corpus
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.server.app import Application
+from whenabouts.server.run import Server, listen
+from whenabouts.server.settings import Limits, Settings
 
 TOKEN = "a-token-that-is-long-enough"
 HOSTILE = "<script>alert('x')</script> & \"quoted\".vtt"

@@ -35,7 +35,9 @@ def test_what_is_never_read_is_no_head_either(asked: Asked) -> None:
 def test_heads_are_counted_as_such_by_their_route(asked: Asked, friday: str) -> None:
     asked("HEAD", f"/api/videos/{friday}")
     counted = asked.get("/metrics").text
-    assert 'cuepoint_requests_total{method="HEAD",route="/api/videos/{video_id}",status="200"} 1.0' in counted
+    assert (
+        'whenabouts_requests_total{method="HEAD",route="/api/videos/{video_id}",status="200"} 1.0' in counted
+    )
 
 
 def test_a_real_connection_goes_on_after_a_head(live: Serve, indexed: object) -> None:

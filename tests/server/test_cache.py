@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.server.cache import Cache
-from cuepoint.types import UsageError
+from whenabouts.server.cache import Cache
+from whenabouts.types import UsageError
 
 KILO = b"x" * 1000
 

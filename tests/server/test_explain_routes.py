@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuepoint.corpus import Corpus
-from cuepoint.server.app import Application
-from cuepoint.server.settings import Settings, named_models
-from cuepoint.types import UsageError
+from whenabouts.corpus import Corpus
+from whenabouts.server.app import Application
+from whenabouts.server.settings import Settings, named_models
+from whenabouts.types import UsageError
 
 from ..small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
 from ..small_systems import Letters, Shades, small_xml, write_talk

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint import export
-from cuepoint.cli.main import main
+from whenabouts import export
+from whenabouts.cli.main import main
 
 from .conftest import Asked, Open, id_of, told
 
@@ -24,7 +24,7 @@ def test_every_format_is_what_the_command_writes(
     assert answer.status_code == 200
     assert answer.content == out.read_bytes()
     assert answer.headers["content-type"] == export.format_of(name).MEDIA_TYPE
-    assert answer.headers["content-disposition"].startswith('attachment; filename="cuepoint-3-moments.')
+    assert answer.headers["content-disposition"].startswith('attachment; filename="whenabouts-3-moments.')
 
 
 def test_moments_by_name_keep_their_order(asked: Asked, friday: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.server.errors import ServerError
-from cuepoint.server.files import content_type, part_of
-from cuepoint.server.settings import Limits
+from whenabouts.server.errors import ServerError
+from whenabouts.server.files import content_type, part_of
+from whenabouts.server.settings import Limits
 
 from .conftest import Asked, Live, Open, Serve, id_of, told, wait_until
 

@@ -12,7 +12,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, checks
 from starlette.types import Receive, Scope, Send
 
-from cuepoint.server.settings import Limits
+from whenabouts.server.settings import Limits
 
 from .conftest import Asked, Open
 

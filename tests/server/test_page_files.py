@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from cuepoint.server.errors import ServerError
-from cuepoint.server.page_files import FOLDER, PageFiles
+from whenabouts.server.errors import ServerError
+from whenabouts.server.page_files import FOLDER, PageFiles
 
 from .conftest import Asked
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from cuepoint.corpus import Corpus
-from cuepoint.server.readers import Readers
-from cuepoint.server.settings import Limits
+from whenabouts.corpus import Corpus
+from whenabouts.server.readers import Readers
+from whenabouts.server.settings import Limits
 
 from .conftest import Open
 

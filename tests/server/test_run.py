@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
-from cuepoint.server import run
-from cuepoint.server.run import greeting, listen
-from cuepoint.server.settings import Limits, Settings
-from cuepoint.types import UsageError
+from whenabouts.server import run
+from whenabouts.server.run import greeting, listen
+from whenabouts.server.settings import Limits, Settings
+from whenabouts.types import UsageError
 
 from .conftest import TOKEN, Serve, wait_until
 
 
 @contextmanager
 def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`cuepoint serve` as a process of its own, and the line it said."""
-    command = [sys.executable, "-m", "cuepoint", "serve", "--port", "0", *arguments]
+    """`whenabouts serve` as a process of its own, and the line it said."""
+    command = [sys.executable, "-m", "whenabouts", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     ) as running:
@@ -81,7 +81,7 @@ def test_a_told_end_finishes_what_runs_and_is_no_error(
 
 def test_the_line_at_the_start_is_a_link_with_the_token(indexed: Path, tmp_path: Path) -> None:
     arguments = ["--corpus", str(indexed), "--cache", str(tmp_path)]
-    with process(*arguments, CUEPOINT_TOKEN=TOKEN) as (running, line):
+    with process(*arguments, WHENABOUTS_TOKEN=TOKEN) as (running, line):
         assert re.fullmatch(rf"serving at http://127\.0\.0\.1:\d+/\?token={TOKEN}\n", line)
         connection = http.client.HTTPConnection("127.0.0.1", port_of(line), timeout=60)
         connection.request("GET", "/api/videos")

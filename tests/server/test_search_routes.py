@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cuepoint.cli.main import main
-from cuepoint.corpus import Corpus
-from cuepoint.curves import curves_of
-from cuepoint.index.records import VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.types import Moment
+from whenabouts.cli.main import main
+from whenabouts.corpus import Corpus
+from whenabouts.curves import curves_of
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.types import Moment
 
 from .conftest import Asked, Open, id_of, told
 

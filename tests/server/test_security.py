@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.server.security import COOKIE, HEADERS, same, session_of
-from cuepoint.server.settings import Settings
-from cuepoint.types import UsageError
+from whenabouts.server.security import COOKIE, HEADERS, same, session_of
+from whenabouts.server.settings import Settings
+from whenabouts.types import UsageError
 
 from .conftest import TOKEN, Asked, Open, Serve, told
 

@@ -11,9 +11,9 @@ import av
 import numpy as np
 import pytest
 
-from cuepoint.corpus import Corpus
-from cuepoint.video import cut as cutting
-from cuepoint.video.aside import write_error
+from whenabouts.corpus import Corpus
+from whenabouts.video import cut as cutting
+from whenabouts.video.aside import write_error
 
 from .conftest import HOSTILE, Asked, Open, id_of, told
 
@@ -162,7 +162,7 @@ def test_clips_that_cannot_be_are_refused(
 
 
 def test_a_clip_may_not_be_endless(asked: Asked, friday: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuepoint.server import video_routes
+    from whenabouts.server import video_routes
 
     monkeypatch.setattr(video_routes, "MOST_CLIP_SECONDS", 2.0)
     assert asked.error(f"/api/videos/{friday}/clip", start=0, end=2.5) == (400, "clip_too_long", "end")

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from cuepoint.corpus import Corpus
-from cuepoint.server import video_routes
-from cuepoint.server.errors import ServerError
-from cuepoint.server.settings import Limits
-from cuepoint.server.work import ClientGone, Lane, Rate, Seats
-from cuepoint.video.thumbnails import thumbnail
+from whenabouts.corpus import Corpus
+from whenabouts.server import video_routes
+from whenabouts.server.errors import ServerError
+from whenabouts.server.settings import Limits
+from whenabouts.server.work import ClientGone, Lane, Rate, Seats
+from whenabouts.video.thumbnails import thumbnail
 
 from .conftest import Open, wait_until
 
@@ -28,7 +28,7 @@ def test_jobs_run_in_threads_and_their_errors_come_back() -> None:
         raise ValueError("as planned")
 
     async def both() -> None:
-        assert await lane.run(lambda: threading.current_thread().name.startswith("cuepoint-tests"))
+        assert await lane.run(lambda: threading.current_thread().name.startswith("whenabouts-tests"))
         with pytest.raises(ValueError, match="as planned"):
             await lane.run(fail)
 
@@ -158,8 +158,8 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
     assert most == 1
     assert asked.get("/api/videos").status_code == 200
     metrics = asked.get("/metrics").text
-    assert 'cuepoint_jobs_refused{kind="searches"} 7.0' in metrics
-    assert 'cuepoint_requests_total{method="GET",route="/api/search",status="429"} 7.0' in metrics
+    assert 'whenabouts_jobs_refused{kind="searches"} 7.0' in metrics
+    assert 'whenabouts_requests_total{method="GET",route="/api/search",status="429"} 7.0' in metrics
 
 
 def test_two_requests_for_one_thumbnail_decode_once(

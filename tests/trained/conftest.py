@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint import Corpus
+from whenabouts import Corpus
 
 from ..small_systems import Letters, write_talk
 

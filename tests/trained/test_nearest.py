@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.index.records import ClipHits
-from cuepoint.trained import nearest as nearest_keys
-from cuepoint.trained.nearest import nearest_segments
+from whenabouts.index.records import ClipHits
+from whenabouts.trained import nearest as nearest_keys
+from whenabouts.trained.nearest import nearest_segments
 
 
 @dataclass

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus
-from cuepoint.confidence.chance import Thresholds
-from cuepoint.formats.opened import FormatError
-from cuepoint.index.even_grid import videos_on_grid
-from cuepoint.index.keys import Keys, known_systems, remove_keys
-from cuepoint.index.lock import CorpusBusy
-from cuepoint.index.records import EncoderMismatch
-from cuepoint.index.store import Store
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import StreamInput
-from cuepoint.models.protocol import QueryEncoding, SpanScores, VideoEncoding
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.calibrators import Temperature
-from cuepoint.ranking.confidence import TrainedConfidence
-from cuepoint.trained import search as trained_search
-from cuepoint.trained.keys import held_against, unpacked
-from cuepoint.trained.nearest import nearest_videos
-from cuepoint.types import UsageError
+from whenabouts import Corpus
+from whenabouts.confidence.chance import Thresholds
+from whenabouts.formats.opened import FormatError
+from whenabouts.index.even_grid import videos_on_grid
+from whenabouts.index.keys import Keys, known_systems, remove_keys
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.store import Store
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import StreamInput
+from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.calibrators import Temperature
+from whenabouts.ranking.confidence import TrainedConfidence
+from whenabouts.trained import search as trained_search
+from whenabouts.trained.keys import held_against, unpacked
+from whenabouts.trained.nearest import nearest_videos
+from whenabouts.types import UsageError
 
 from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 from .found_moments import distinct, spans_of
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Path:
 
 def one_by_one(corpus: Corpus, trained: Trained, query: str, out: Path, k: int) -> list[tuple[Any, ...]]:
     """The k best moments by plain loops over each video alone: (score, video, start, end)."""
-    from cuepoint.features import open_features
+    from whenabouts.features import open_features
 
     corpus.export_features("subtitle", 2.0, out)
     model, found = trained.model, []
@@ -199,7 +199,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
 ) -> None:
     expected = spans_of(corpus.search(QUERY, 20, model=small_xml()))
     twin = Corpus(corpus.location, encoders=[Letters()])
-    monkeypatch.setattr("cuepoint.trained.keys._VIDEOS_AT_A_TIME", 3)
+    monkeypatch.setattr("whenabouts.trained.keys._VIDEOS_AT_A_TIME", 3)
     left, write = [writes], Store.replace_in_side
 
     def dies(self: Store, *arguments: Any) -> None:
@@ -328,7 +328,7 @@ def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)
-    monkeypatch.setattr("cuepoint.search.CANDIDATE_VIDEOS", 1)
+    monkeypatch.setattr("whenabouts.search.CANDIDATE_VIDEOS", 1)
     trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
     found = corpus.search("the glacier breaks at night", 4, model=trained).moments
     (expected,) = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])

@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cuepoint import Corpus
-from cuepoint.features import open_features
-from cuepoint.formats.columns import Task
-from cuepoint.index.keys import Keys, known_systems, system_of
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs
-from cuepoint.models.protocol import (
+from whenabouts import Corpus
+from whenabouts.features import open_features
+from whenabouts.formats.columns import Task
+from whenabouts.index.keys import Keys, known_systems, system_of
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs
+from whenabouts.models.protocol import (
     ClipBatch,
     QueryBatch,
     QueryEncoding,
@@ -31,13 +31,13 @@ from cuepoint.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.refining import SegmentRanker
-from cuepoint.ranking.retrieve import score_corpus
-from cuepoint.ranking.segments import SegmentSettings
-from cuepoint.trained import segment_search
-from cuepoint.trained.nearest import nearest_segments
-from cuepoint.types import UsageError, Video
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.refining import SegmentRanker
+from whenabouts.ranking.retrieve import score_corpus
+from whenabouts.ranking.segments import SegmentSettings
+from whenabouts.trained import segment_search
+from whenabouts.trained.nearest import nearest_segments
+from whenabouts.types import UsageError, Video
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
 from ..small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Exported:
-    """Features that a corpus exported, as `cuepoint run --segments` reads them."""
+    """Features that a corpus exported, as `whenabouts run --segments` reads them."""
 
     source: Any
     inputs: Inputs
@@ -495,7 +495,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
 def test_more_segments_than_an_index_should_hold_are_refused(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuepoint.trained.segments.MOST_SEGMENTS", 50)
+    monkeypatch.setattr("whenabouts.trained.segments.MOST_SEGMENTS", 50)
     with pytest.raises(UsageError, match=r"segments of 4 s would be \d+ in the 0 hours of .* give \d+ s or"):
         corpus.search(QUERY, model=run, segments=4)
     assert not known_systems(corpus._store)

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.index.even_grid import GridVideo
-from cuepoint.index.keys import KeptVideo, mark_of
-from cuepoint.index.records import ClipColumns, StreamInfo, VideoRecord
-from cuepoint.index.store import Store
-from cuepoint.trained import segments as segment_keys
-from cuepoint.trained.segments import (
+from whenabouts.index.even_grid import GridVideo
+from whenabouts.index.keys import KeptVideo, mark_of
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.trained import segments as segment_keys
+from whenabouts.trained.segments import (
     StoredFootage,
     StoredRows,
     check_count,
     encoded_segments,
     in_parts,
 )
-from cuepoint.types import UsageError
+from whenabouts.types import UsageError
 
 from ..small_systems import WIDTH, inputs, small_system
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint import Corpus
-from cuepoint.confidence.chance import Thresholds
-from cuepoint.index.keys import known_systems
-from cuepoint.models.inputs import StreamInput
-from cuepoint.models.staged import fingerprint_of, write_stages
-from cuepoint.models.trained import Trained
-from cuepoint.ranking.calibrators import Temperature
-from cuepoint.ranking.confidence import TrainedConfidence
-from cuepoint.ranking.retrieve import score_corpus
-from cuepoint.trained import search as trained_search
-from cuepoint.types import UsageError
+from whenabouts import Corpus
+from whenabouts.confidence.chance import Thresholds
+from whenabouts.index.keys import known_systems
+from whenabouts.models.inputs import StreamInput
+from whenabouts.models.staged import fingerprint_of, write_stages
+from whenabouts.models.trained import Trained
+from whenabouts.ranking.calibrators import Temperature
+from whenabouts.ranking.confidence import TrainedConfidence
+from whenabouts.ranking.retrieve import score_corpus
+from whenabouts.trained import search as trained_search
+from whenabouts.types import UsageError
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
 from ..small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml
@@ -39,7 +39,7 @@ def one_by_one(
     corpus: Corpus, retriever: Trained, localizer: Trained, query: str, out: Path
 ) -> list[tuple[Any, ...]]:
     """All moments by plain loops, video by video: (score, video, start, end), before suppression."""
-    from cuepoint.features import open_features
+    from whenabouts.features import open_features
 
     corpus.export_features("subtitle", 2.0, out)
     first, second, tokens = retriever.model, localizer.model, Letters().encode_tokens([query])

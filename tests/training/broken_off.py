@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.training.progress import Progress
+from whenabouts.training.progress import Progress
 
 
 class Killed(BaseException):

@@ -16,17 +16,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cuepoint.clips import ClipGrid
-from cuepoint.features.fingerprint import Fingerprint
-from cuepoint.features.store import write_store
-from cuepoint.formats.columns import Annotations, Collector
-from cuepoint.models.inputs import endpoint_features
-from cuepoint.models.protocol import Batch
-from cuepoint.training import batches, material
-from cuepoint.training.batches import KnownPairs, ahead, epoch_batches, spans_in_clips
-from cuepoint.training.lessons import Lessons
-from cuepoint.training.material import DataSettings, FeatureSettings, Material
-from cuepoint.types import UsageError
+from whenabouts.clips import ClipGrid
+from whenabouts.features.fingerprint import Fingerprint
+from whenabouts.features.store import write_store
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.models.inputs import endpoint_features
+from whenabouts.models.protocol import Batch
+from whenabouts.training import batches, material
+from whenabouts.training.batches import KnownPairs, ahead, epoch_batches, spans_in_clips
+from whenabouts.training.lessons import Lessons
+from whenabouts.training.material import DataSettings, FeatureSettings, Material
+from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
 

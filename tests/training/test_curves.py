@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.training.curves import draw
+from whenabouts.training.curves import draw
 
 
 def _line(epoch: float, metrics: dict[str, float] | None) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models import new_model
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.training.experiment import Experiment, load_experiment
-from cuepoint.training.stages import has_stages, load_stages
-from cuepoint.types import UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models import new_model
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.training.experiment import Experiment, load_experiment
+from whenabouts.training.stages import has_stages, load_stages
+from whenabouts.types import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "experiments").rglob("*.toml"))

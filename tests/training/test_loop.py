@@ -16,15 +16,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.models.trained import Trained
-from cuepoint.training import run_folder
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.loop import TrainingFault
-from cuepoint.training.machine import open_machine
-from cuepoint.training.outcome import Outcome
-from cuepoint.training.start import start, start_seeds
-from cuepoint.training.validation import validate
-from cuepoint.types import UsageError
+from whenabouts.models.trained import Trained
+from whenabouts.training import run_folder
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.loop import TrainingFault
+from whenabouts.training.machine import open_machine
+from whenabouts.training.outcome import Outcome
+from whenabouts.training.start import start, start_seeds
+from whenabouts.training.validation import validate
+from whenabouts.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after, dying_at
 
@@ -91,7 +91,7 @@ def test_the_best_weights_are_kept_and_not_the_last(
 ) -> None:
     scores = iter([0.1, 0.5, 0.2, 0.5])
     monkeypatch.setattr(
-        "cuepoint.training.loop.validate", lambda *some: replace(validate(*some), score=next(scores))
+        "whenabouts.training.loop.validate", lambda *some: replace(validate(*some), score=next(scores))
     )
     begun(tiny, tmp_path / "long", "training.epochs=4", "training.schedule=constant")
     lines = curves(tmp_path / "long")
@@ -151,9 +151,9 @@ import os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from cuepoint.cli import train as command
-from cuepoint.formats import opened
-from cuepoint.training import loop, run_folder, state
+from whenabouts.cli import train as command
+from whenabouts.formats import opened
+from whenabouts.training import loop, run_folder, state
 import argparse
 moment, arguments = sys.argv[1], sys.argv[2:]
 count = 0
@@ -342,7 +342,7 @@ def test_a_loss_that_is_no_number_names_step_term_and_queries(tiny: Any, tmp_pat
 def test_a_gradient_that_is_no_number_is_refused_before_the_step(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.models import xml
+    from whenabouts.models import xml
 
     loss = xml.Model.loss
 

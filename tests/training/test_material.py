@@ -15,15 +15,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cuepoint.features import FeatureMismatch, Fingerprint, gathered, open_features
-from cuepoint.features.store import write_store
-from cuepoint.formats.opened import FormatError
-from cuepoint.models import config_of, new_model
-from cuepoint.models.inputs import Inputs
-from cuepoint.models.protocol import Batch
-from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from cuepoint.training.material import DataSettings, FeatureSettings, Material
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.features import FeatureMismatch, Fingerprint, gathered, open_features
+from whenabouts.features.store import write_store
+from whenabouts.formats.opened import FormatError
+from whenabouts.models import config_of, new_model
+from whenabouts.models.inputs import Inputs
+from whenabouts.models.protocol import Batch
+from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts.training.material import DataSettings, FeatureSettings, Material
+from whenabouts.types import UsageError, WhenaboutsError
 
 CLIP = 2.0
 VIDEOS = {"a": 9.0, "b": 20.0, "c": 13.5, "d": 1.5, "e": 60.0}
@@ -405,7 +405,7 @@ def test_a_video_without_any_time_is_named_with_its_file_and_the_remedy(place: P
 def refused(
     place: Path,
     told: str,
-    kind: type[CuepointError] = UsageError,
+    kind: type[WhenaboutsError] = UsageError,
     data: DataSettings = DATA,
     features: FeatureSettings = FEATURES,
     inputs: Inputs | None = None,
@@ -578,7 +578,7 @@ def test_a_training_set_without_lessons_is_refused(place: Path) -> None:
     ],
 )
 def test_settings_that_name_nothing_are_refused(place: Path, change: dict[str, Any], told: str) -> None:
-    refused(place, told, CuepointError, features=replace(FEATURES, **change))
+    refused(place, told, WhenaboutsError, features=replace(FEATURES, **change))
 
 
 @pytest.mark.parametrize(
@@ -596,7 +596,7 @@ def test_settings_that_contradict_themselves_are_refused(make: Callable[[], Any]
 def test_folders_and_files_that_are_not_there_are_named(place: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: is no folder"):
         Material.open(DATA, FEATURES, place / "nowhere")
-    refused(place, r"missing.jsonl.*No such file", CuepointError, data=DataSettings(train="missing.jsonl"))
+    refused(place, r"missing.jsonl.*No such file", WhenaboutsError, data=DataSettings(train="missing.jsonl"))
     refused(place, r"\[data\] names no judgements for train or validation or test", data=DataSettings())
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models._parts.cross_directional import draw, golden_means, sampling_probabilities
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.inputs import Inputs, StreamInput
-from cuepoint.models.protocol import ClipBatch, QueryBatch
-from cuepoint.models.trained import Trained
-from cuepoint.training import negatives
-from cuepoint.training.negatives import HardNegatives, NegativeSettings, load_first_stage, open_first_stage
-from cuepoint.types import UsageError
+from whenabouts.models import config_of, new_model
+from whenabouts.models._parts.cross_directional import draw, golden_means, sampling_probabilities
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.trained import Trained
+from whenabouts.training import negatives
+from whenabouts.training.negatives import HardNegatives, NegativeSettings, load_first_stage, open_first_stage
+from whenabouts.types import UsageError
 
 QUERIES, VIDEOS = 12, 7
 OWN = np.arange(QUERIES) % 5

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from cuepoint.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer
-from cuepoint.training.schedule import warmup_linear
-from cuepoint.types import UsageError
+from whenabouts.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer
+from whenabouts.training.schedule import warmup_linear
+from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
 

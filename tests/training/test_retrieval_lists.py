@@ -15,17 +15,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.models.trained import Trained
-from cuepoint.ranking import rank_split
-from cuepoint.ranking.split import encode_split
-from cuepoint.training import retrieval_lists, run_folder
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.machine import open_machine
-from cuepoint.training.material import Material
-from cuepoint.training.outcome import Outcome
-from cuepoint.training.retrieved import RetrievedNegatives
-from cuepoint.training.start import start
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.models.trained import Trained
+from whenabouts.ranking import rank_split
+from whenabouts.ranking.split import encode_split
+from whenabouts.training import retrieval_lists, run_folder
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.machine import open_machine
+from whenabouts.training.material import Material
+from whenabouts.training.outcome import Outcome
+from whenabouts.training.retrieved import RetrievedNegatives
+from whenabouts.training.start import start
+from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
 
@@ -178,7 +178,7 @@ def test_a_retriever_reads_features_of_its_own(tiny: Any, tmp_path: Path) -> Non
     settings = (*CONQUER, f"data.retrieved.lists={tmp_path / 'retriever'}")
     assert begun(tiny, tmp_path / "run", *settings).reason == "all 2 epochs"
     (tiny.folder / "other.h5").unlink()
-    with pytest.raises(CuepointError, match=r"other\.h5"):
+    with pytest.raises(WhenaboutsError, match=r"other\.h5"):
         begun(tiny, tmp_path / "more", *settings)
     assert not (tmp_path / "more").exists()
 
@@ -330,7 +330,7 @@ def test_a_trained_system_that_chooses_no_videos_is_refused(tiny: Any, tmp_path:
 
 def test_a_retriever_without_its_experiment_is_refused(tiny: Any, tmp_path: Path, retriever: Path) -> None:
     (retriever / "experiment.toml").unlink()
-    with pytest.raises(UsageError, match=r"has no experiment\.toml.*cuepoint run --split train --task vr"):
+    with pytest.raises(UsageError, match=r"has no experiment\.toml.*whenabouts run --split train --task vr"):
         begun(tiny, tmp_path / "run", *CONQUER, f"data.retrieved.lists={retriever}")
 
 

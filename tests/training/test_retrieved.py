@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint import formats
-from cuepoint.formats.columns import MemoryRun, RunBlock, RunSource, Task
-from cuepoint.training.retrieved import RetrievedNegatives, RetrievedSettings
-from cuepoint.types import Query, UsageError, Video
+from whenabouts import formats
+from whenabouts.formats.columns import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.training.retrieved import RetrievedNegatives, RetrievedSettings
+from whenabouts.types import Query, UsageError, Video
 
 from ..golden_folder import cases, golden_folder
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.machine import open_machine
-from cuepoint.training.start import start
-from cuepoint.types import UsageError
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.machine import open_machine
+from whenabouts.training.start import start
+from whenabouts.types import UsageError
 
 pytest.importorskip("lightning_fabric", reason="several processes are started by Lightning Fabric")
 
@@ -24,10 +24,10 @@ _SEVERAL = """
 import argparse, sys
 import torch
 torch.set_num_threads(1)
-from cuepoint.cli import train as command
-from cuepoint.models import reloclnet, xml
-from cuepoint.models._parts.sharing import by_rows
-from cuepoint.training import sharing
+from whenabouts.cli import train as command
+from whenabouts.models import reloclnet, xml
+from whenabouts.models._parts.sharing import by_rows
+from whenabouts.training import sharing
 for method in (xml.Model._clips, reloclnet.Model._clips, reloclnet.Model._pooled):
     by_rows(method)
 rows = []

@@ -13,13 +13,13 @@ import h5py
 import numpy as np
 import pytest
 
-from cuepoint.models.staged import read_stages
-from cuepoint.models.trained import Trained
-from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from cuepoint.training import run_folder
-from cuepoint.training.experiment import Experiment
-from cuepoint.training.machine import open_machine
-from cuepoint.training.stages import has_stages, load_stages, start_stages
+from whenabouts.models.staged import read_stages
+from whenabouts.models.trained import Trained
+from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts.training import run_folder
+from whenabouts.training.experiment import Experiment
+from whenabouts.training.machine import open_machine
+from whenabouts.training.stages import has_stages, load_stages, start_stages
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SHIPPED = sorted(path for path in FOLDER.rglob("*.toml") if has_stages(path))

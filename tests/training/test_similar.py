@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuepoint.relevance.pairs import ListedPairs, PairSettings, PairsOfCaptions, RelevantPairs, VectorPairs
-from cuepoint.training import similar
-from cuepoint.training.similar import similar_captions
+from whenabouts.relevance.pairs import ListedPairs, PairSettings, PairsOfCaptions, RelevantPairs, VectorPairs
+from whenabouts.training import similar
+from whenabouts.training.similar import similar_captions
 
 
 def relevant(kept: PairsOfCaptions) -> RelevantPairs:

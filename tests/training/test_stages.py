@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.models.staged import read_stages
-from cuepoint.models.trained import Trained
-from cuepoint.training import run_folder
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.machine import open_machine
-from cuepoint.training.progress import Progress
-from cuepoint.training.stages import StagedOutcome, has_stages, load_stages, start_stages
-from cuepoint.training.start import start
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.formats.opened import FormatError
+from whenabouts.models.staged import read_stages
+from whenabouts.models.trained import Trained
+from whenabouts.training import run_folder
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.machine import open_machine
+from whenabouts.training.progress import Progress
+from whenabouts.training.stages import StagedOutcome, has_stages, load_stages, start_stages
+from whenabouts.training.start import start
+from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_at
 
@@ -229,7 +229,7 @@ def test_the_last_stage_stands_alone_where_it_learns_from_no_lists(tiny: Any, tm
 def test_a_wrong_setting_is_named_before_anything_is_read(
     staged: Path, settings: list[str], message: str
 ) -> None:
-    with pytest.raises(CuepointError, match=message):
+    with pytest.raises(WhenaboutsError, match=message):
         load_stages(staged, settings)
 
 
@@ -251,7 +251,7 @@ def test_a_wrong_setting_is_named_before_anything_is_read(
 def test_a_wrong_file_of_stages_is_named(tiny: Any, text: str, message: str) -> None:
     path = tiny.folder / "both.toml"
     path.write_text(text)
-    with pytest.raises(CuepointError, match=message) as raised:
+    with pytest.raises(WhenaboutsError, match=message) as raised:
         load_stages(path)
     assert "\n" not in str(raised.value)
 
@@ -283,7 +283,7 @@ def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path,
         _break_features(staged.parent): r"some\.h5: has no features of 3 of the 5 videos",
     }
     for setting, message in wrong.items():
-        with pytest.raises(CuepointError, match=message):
+        with pytest.raises(WhenaboutsError, match=message):
             trained(staged, tmp_path / "run", setting)
         assert not (tmp_path / "run").exists()
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from cuepoint.formats.opened import FormatError
-from cuepoint.training.optimizer import new_optimizer
-from cuepoint.training.state import State, read_state, restore, save_state
+from whenabouts.formats.opened import FormatError
+from whenabouts.training.optimizer import new_optimizer
+from whenabouts.training.state import State, read_state, restore, save_state
 
 
 def made(width: int = 3) -> tuple[nn.Linear, torch.optim.Optimizer]:

@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cuepoint.models.trained import Trained
-from cuepoint.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from cuepoint.training import run_folder
-from cuepoint.training.batches import epoch_batches, joined_by
-from cuepoint.training.experiment import load_experiment
-from cuepoint.training.machine import open_machine
-from cuepoint.training.material import DataSettings, FeatureSettings, Material
-from cuepoint.training.outcome import Outcome
-from cuepoint.training.start import start
-from cuepoint.types import UsageError
+from whenabouts.models.trained import Trained
+from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts.training import run_folder
+from whenabouts.training.batches import epoch_batches, joined_by
+from whenabouts.training.experiment import load_experiment
+from whenabouts.training.machine import open_machine
+from whenabouts.training.material import DataSettings, FeatureSettings, Material
+from whenabouts.training.outcome import Outcome
+from whenabouts.training.start import start
+from whenabouts.types import UsageError
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl", batch_of="videos")
 FEATURES = FeatureSettings(

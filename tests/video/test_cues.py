@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.video.cues import (
+from whenabouts.video.cues import (
     LARGEST_BYTES,
     CueTrack,
     SubtitleError,
@@ -18,7 +18,7 @@ from cuepoint.video.cues import (
     read_embedded_cues,
     words_of,
 )
-from cuepoint.video.probe import SubtitleTrack, probe
+from whenabouts.video.probe import SubtitleTrack, probe
 
 
 def read(folder: Path, text: str, name: str = "a.srt", encoding: str = "utf-8") -> CueTrack:

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.types import CuepointError, UsageError
-from cuepoint.video import cut as cutting
-from cuepoint.video import encoding
-from cuepoint.video.aside import WriteError
-from cuepoint.video.cut import cut, cut_name, join, suffix_for
-from cuepoint.video.frame_times import read_timing
-from cuepoint.video.frames import sample_frames
-from cuepoint.video.probe import MediaError, probe
-from cuepoint.video.spans import PictureSpan
-from cuepoint.video.timecode import FrameTimes
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video import cut as cutting
+from whenabouts.video import encoding
+from whenabouts.video.aside import WriteError
+from whenabouts.video.cut import cut, cut_name, join, suffix_for
+from whenabouts.video.frame_times import read_timing
+from whenabouts.video.frames import sample_frames
+from whenabouts.video.probe import MediaError, probe
+from whenabouts.video.spans import PictureSpan
+from whenabouts.video.timecode import FrameTimes
 
 Studio = Any
 RATES = {
@@ -340,7 +340,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(
     def forbidden(*_: Any) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("cuepoint.video.aside.os.open", forbidden)
+    monkeypatch.setattr("whenabouts.video.aside.os.open", forbidden)
     with pytest.raises(WriteError, match="may not be written to"):
         cut(source, 0, 0.4, tmp_path / "out.mp4")
 
@@ -502,6 +502,6 @@ def test_damage_inside_is_told_and_the_rest_is_cut(shared_data: Path, tmp_path: 
 
 def test_a_recording_that_broke_off_is_cut_as_far_as_it_goes(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "real_video" / "truncated_car.mp4"
-    with pytest.raises(CuepointError, match="nothing to cut"):
+    with pytest.raises(WhenaboutsError, match="nothing to cut"):
         cut(source, 25, 29, tmp_path / "out.mp4")
     assert not (tmp_path / "out.mp4").exists()

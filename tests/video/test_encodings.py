@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuepoint.video.encodings import decode_text
+from whenabouts.video.encodings import decode_text
 
 FRENCH = "Où êtes-vous allés ? Ça n'a pas été facile, mais le garçon a réussi à l'école."
 GERMAN = "Das Mädchen hörte die Vögel über den Dächern, und die Straße war schön."

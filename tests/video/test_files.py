@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cuepoint.video.files import Findings, content_hash, find_files, printable
+from whenabouts.video.files import Findings, content_hash, find_files, printable
 
 
 def make(path: Path, text: str = "x") -> Path:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint.types import CuepointError, UsageError
-from cuepoint.video.cues import words_of
-from cuepoint.video.frames import Frame, FrameGrid, sample_frames
-from cuepoint.video.probe import MediaError, open_media, probe
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.cues import words_of
+from whenabouts.video.frames import Frame, FrameGrid, sample_frames
+from whenabouts.video.probe import MediaError, open_media, probe
 
 ALL = 1000.0  # a rate that no sample video reaches: every frame
 
@@ -286,7 +286,7 @@ def test_whatever_happens_to_a_file_it_is_read_or_refused_with_a_reason(
         found = probe(path)
         words_of(path, [], found)
         frames = list(sample_frames(path, 4, size=32)) if found.picture else []
-    except CuepointError as error:
+    except WhenaboutsError as error:
         assert name in str(error)
         return
     assert all(a.time < b.time for a, b in pairwise(frames)) and all(frame.time >= 0 for frame in frames)

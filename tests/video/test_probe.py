@@ -10,8 +10,8 @@ import av
 import numpy as np
 import pytest
 
-from cuepoint.video.headers import missing_bytes
-from cuepoint.video.probe import MediaError, probe
+from whenabouts.video.headers import missing_bytes
+from whenabouts.video.probe import MediaError, probe
 
 
 def test_the_samples_are_what_their_table_says(samples: Path) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cuepoint.video.frames import Frame, sample_frames
-from cuepoint.video.shots import ShotFinder
+from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.shots import ShotFinder
 
 GENERATOR = np.random.default_rng(3)
 

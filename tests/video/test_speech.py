@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.video.probe import MediaError
-from cuepoint.video.sound import SAMPLE_RATE, sound_pieces
-from cuepoint.video.speech import SpeechUnavailableError, _sentences, transcribe, why_unavailable
+from whenabouts.video.probe import MediaError
+from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
+from whenabouts.video.speech import SpeechUnavailableError, _sentences, transcribe, why_unavailable
 
 
 def heard(*spoken: tuple[float, float, str]) -> SimpleNamespace:
@@ -31,7 +31,7 @@ def test_pieces_join_to_the_whole_sound_in_order(samples: Path) -> None:
 def test_pieces_are_cut_where_it_is_quiet(
     tmp_path: Path, studio: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cuepoint.video import sound
+    from whenabouts.video import sound
 
     loud = np.sin(np.arange(8 * SAMPLE_RATE) / 9).astype(np.float32)
     loud[5 * SAMPLE_RATE : 6 * SAMPLE_RATE] = 0
@@ -41,7 +41,7 @@ def test_pieces_are_cut_where_it_is_quiet(
 
 
 def test_a_gap_in_the_times_begins_a_new_piece_at_the_right_time() -> None:
-    from cuepoint.video import sound
+    from whenabouts.video import sound
 
     second = np.zeros(SAMPLE_RATE, np.float32)
     pieces = list(sound._pieces(iter([(0.0, second), (1.0, second), (60.0, second)]), 600.0))
@@ -104,8 +104,8 @@ def test_a_missing_package_names_the_command_that_installs_it(
     samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'cuepoint[speech]'" in (why_unavailable() or "")
-    with pytest.raises(SpeechUnavailableError, match=r"pip install 'cuepoint\[speech\]'"):
+    assert "pip install 'whenabouts[speech]'" in (why_unavailable() or "")
+    with pytest.raises(SpeechUnavailableError, match=r"pip install 'whenabouts\[speech\]'"):
         transcribe(samples / "friday.mp4", "a-model-nobody-loaded")
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuepoint.types import UsageError
-from cuepoint.video.timecode import (
+from whenabouts.types import UsageError
+from whenabouts.video.timecode import (
     STANDARD_RATES,
     FrameTimes,
     can_drop,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from cuepoint.formats.columns import Annotations, Collector, MemoryRun, RunBlock
+from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
 
 Row = tuple[str, float, float]
 """Video, start, end; NaN for a row that names a video only."""

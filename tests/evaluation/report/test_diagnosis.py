@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.matching import NEVER
-from cuepoint.evaluation.protocols import PROTOCOLS
-from cuepoint.evaluation.report.diagnosis import BANDS, CLASSES, LEVELS, RANKED_LOW, Diagnosis, diagnose
-from cuepoint.evaluation.truth import truth_of
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.matching import NEVER
+from whenabouts.evaluation.protocols import PROTOCOLS
+from whenabouts.evaluation.report.diagnosis import BANDS, CLASSES, LEVELS, RANKED_LOW, Diagnosis, diagnose
+from whenabouts.evaluation.truth import truth_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = math.nan

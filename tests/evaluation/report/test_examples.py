@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.evaluation.protocols import PROTOCOLS
-from cuepoint.evaluation.report.diagnosis import CLASSES, FOUND, NOT_ANSWERED, diagnose
-from cuepoint.evaluation.report.examples import (
+from whenabouts.evaluation.protocols import PROTOCOLS
+from whenabouts.evaluation.report.diagnosis import CLASSES, FOUND, NOT_ANSWERED, diagnose
+from whenabouts.evaluation.report.examples import (
     MOST_BARS,
     MOST_LANES,
     MOST_OF_A_CLASS,
@@ -22,7 +22,7 @@ from cuepoint.evaluation.report.examples import (
     won_and_lost,
     worst,
 )
-from cuepoint.evaluation.truth import truth_of
+from whenabouts.evaluation.truth import truth_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = math.nan

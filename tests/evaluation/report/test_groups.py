@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuepoint.evaluation.protocols import PROTOCOLS
-from cuepoint.evaluation.report.groups import (
+from whenabouts.evaluation.protocols import PROTOCOLS
+from whenabouts.evaluation.report.groups import (
     MOST_LABELS,
     Grouping,
     asked,
@@ -21,7 +21,7 @@ from cuepoint.evaluation.report.groups import (
     by_query_length,
     groupings,
 )
-from cuepoint.evaluation.truth import truth_of
+from whenabouts.evaluation.truth import truth_of
 
 NAN = math.nan
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cuepoint.evaluation.report.kept import KeptRun
-from cuepoint.formats.columns import Task
+from whenabouts.evaluation.report.kept import KeptRun
+from whenabouts.formats.columns import Task
 
 
 class _Counted:

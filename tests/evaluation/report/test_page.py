@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("jinja2", reason="the page is drawn with jinja2")
 pytest.importorskip("matplotlib", reason="the curves are drawn with matplotlib")
 
-from cuepoint.evaluation.evaluate import evaluate
-from cuepoint.evaluation.protocols import PROTOCOLS
-from cuepoint.evaluation.report import page
-from cuepoint.evaluation.report.charts import thinned
-from cuepoint.evaluation.report.content import Report, gather
-from cuepoint.formats.columns import MemoryRun
-from cuepoint.types import UsageError
+from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.protocols import PROTOCOLS
+from whenabouts.evaluation.report import page
+from whenabouts.evaluation.report.charts import thinned
+from whenabouts.evaluation.report.content import Report, gather
+from whenabouts.formats.columns import MemoryRun
+from whenabouts.types import UsageError
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = math.nan
@@ -293,7 +293,7 @@ def test_a_page_is_written_whole_or_not_at_all(made: Callable[..., Any], tmp_pat
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"needs matplotlib.*pip install 'cuepoint\[report\]'"):
+    with pytest.raises(UsageError, match=r"needs matplotlib.*pip install 'whenabouts\[report\]'"):
         page.require_packages()
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cuepoint.models._parts.attention import Attention, attend
-from cuepoint.models._parts.packing import Packing
+from whenabouts.models._parts.attention import Attention, attend
+from whenabouts.models._parts.packing import Packing
 
 NEXT_TO_NOTHING = 1e-9
 """A probability of dropout that rounds to none, so that nothing is random."""

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cuepoint.models._parts.bert import BertEncoder, BertLayer, ProjectedEncoder, TypedPositions
-from cuepoint.models._parts.packing import Packing
-from cuepoint.types import UsageError
+from whenabouts.models._parts.bert import BertEncoder, BertLayer, ProjectedEncoder, TypedPositions
+from whenabouts.models._parts.packing import Packing
+from whenabouts.types import UsageError
 
 WIDTH, HEADS, INNER = 8, 2, 20
 NAMES = {

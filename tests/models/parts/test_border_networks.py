@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cuepoint.models._parts.border_networks import BorderNetworks
-from cuepoint.models._parts.packing import Packing
+from whenabouts.models._parts.border_networks import BorderNetworks
+from whenabouts.models._parts.packing import Packing
 
 LENGTHS = [6, 1, 4]
 

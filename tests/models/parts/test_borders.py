@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cuepoint.models import config_of, new_model
-from cuepoint.models._parts.borders import BorderConvolution, begin_at_edges
+from whenabouts.models import config_of, new_model
+from whenabouts.models._parts.borders import BorderConvolution, begin_at_edges
 
 
 def test_fresh_kernels_find_the_edges_of_what_is_similar() -> None:

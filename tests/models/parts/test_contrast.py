@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
 
 
 def _scores(*shape: int) -> Tensor:

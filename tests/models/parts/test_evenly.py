@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cuepoint.features.resample import average_to_length
-from cuepoint.models._parts.evenly import averaged, clips_of, frames_of
-from cuepoint.models.protocol import ClipBatch
+from whenabouts.features.resample import average_to_length
+from whenabouts.models._parts.evenly import averaged, clips_of, frames_of
+from whenabouts.models.protocol import ClipBatch
 
 
 def _padded(lengths: list[int], width: int = 3) -> tuple[Tensor, Tensor]:

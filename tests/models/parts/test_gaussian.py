@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from cuepoint.models._parts.attention import AttentionBlock
-from cuepoint.models._parts.gaussian import GaussianBlock, windows
-from cuepoint.models._parts.packing import Packing
+from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.gaussian import GaussianBlock, windows
+from whenabouts.models._parts.packing import Packing
 
 
 def test_a_window_lies_around_its_row_and_falls_off_with_the_distance() -> None:

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.geodesic import geodesic_distances, nearest_neighbours, relative
-from cuepoint.models._parts.geodesic_contrast import (
+from whenabouts.models._parts.geodesic import geodesic_distances, nearest_neighbours, relative
+from whenabouts.models._parts.geodesic_contrast import (
     Guide,
     Near,
     game_players,
     guided_contrast,
     interaction_loss,
 )
-from cuepoint.models._parts.mutual_matching import Keep, Rule, Truth
-from cuepoint.models._parts.shapley import shapley_interactions
+from whenabouts.models._parts.mutual_matching import Keep, Rule, Truth
+from whenabouts.models._parts.shapley import shapley_interactions
 
 VIDEOS, CELLS, WIDTH = 3, 10, 6
 REAL = [10, 7, 4]

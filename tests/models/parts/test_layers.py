@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cuepoint.models._parts.attention import AttentionBlock, CrossAttentionBlock
-from cuepoint.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
-from cuepoint.models._parts.convolution import ConvolutionBlock
-from cuepoint.models._parts.packing import FEWEST, Packing
-from cuepoint.models._parts.pooling import MaxPooling, ModularPooling
-from cuepoint.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from cuepoint.models._parts.retrieval import best_clip
-from cuepoint.types import UsageError
+from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
+from whenabouts.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
+from whenabouts.models._parts.convolution import ConvolutionBlock
+from whenabouts.models._parts.packing import FEWEST, Packing
+from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
+from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.types import UsageError
 
 LENGTHS = [3, 7, 1, 5]
 MANY = LENGTHS * (FEWEST // 2)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cuepoint.models._parts.mutual_matching import (
+from whenabouts.models._parts.mutual_matching import (
     Keep,
     Rule,
     Truth,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cuepoint.models._parts.packing import FEWEST, PIECES, Packing
+from whenabouts.models._parts.packing import FEWEST, PIECES, Packing
 
 
 def _mask(lengths: list[int]) -> Tensor:

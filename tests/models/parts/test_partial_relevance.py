@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.partial_relevance import (
+from whenabouts.models._parts.partial_relevance import (
     Hardness,
     contrast,
     query_diversity,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuepoint.models._parts.ranking_loss import Negatives, against_negatives, draw_negatives, shortfall
+from whenabouts.models._parts.ranking_loss import Negatives, against_negatives, draw_negatives, shortfall
 
 SCORES = torch.tensor([[0.9, 0.1, 0.5, 0.7, 0.3]])
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cuepoint.models._parts.ranking_loss import Negatives
-from cuepoint.models._parts.relevant_pairs import (
+from whenabouts.models._parts.ranking_loss import Negatives
+from whenabouts.models._parts.relevant_pairs import (
     Levels,
     Pairs,
     Rule,

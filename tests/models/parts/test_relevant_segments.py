@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.relevant_segments import overlapping_segments, segment_maxima
+from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
 
 
 def _mask(lengths: list[int]) -> Tensor:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cuepoint.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
-from cuepoint.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
 CLIPS = [4, 7, 2, 5]
 

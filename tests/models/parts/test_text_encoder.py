@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from cuepoint.models._parts.text_encoder import TextEncoder, Tokens, mean_of_words, read_pretrained
-from cuepoint.models.protocol import QueryBatch
-from cuepoint.types import CuepointError, UsageError
+from whenabouts.models._parts.text_encoder import TextEncoder, Tokens, mean_of_words, read_pretrained
+from whenabouts.models.protocol import QueryBatch
+from whenabouts.types import UsageError, WhenaboutsError
 
 transformers: Any = pytest.importorskip("transformers")
 
@@ -102,7 +102,7 @@ def test_other_sizes_than_the_settings_say_are_named(folder: Path) -> None:
 
 def test_a_text_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CuepointError, match="cannot be read"):
+    with pytest.raises(WhenaboutsError, match="cannot be read"):
         read_pretrained(TextEncoder(5, 6, SIZES).bert, str(tmp_path / "empty"))
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cuepoint.models._parts.packing import Packing
-from cuepoint.models._parts.transformer import Norm, TransformerEncoder, TransformerLayer, perceptron
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.transformer import Norm, TransformerEncoder, TransformerLayer, perceptron
 
 WIDTH, HEADS, INNER = 8, 2, 24
 

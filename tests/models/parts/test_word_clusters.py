@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cuepoint.models._parts.word_clusters import WordClusters
+from whenabouts.models._parts.word_clusters import WordClusters
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.relevance.phrases import PhrasesUnavailable, open_phrases
+from whenabouts.relevance.phrases import PhrasesUnavailable, open_phrases
 
 SENTENCE = "man and woman start dancing"
 TREE = "(S (NP (NN man) (CC and) (NN woman)) (VP (VBP start) (S (VP (VBG dancing)))))"

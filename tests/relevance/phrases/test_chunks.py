@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuepoint.relevance.phrases import Phrases, PhrasesUnavailable, open_phrases
+from whenabouts.relevance.phrases import Phrases, PhrasesUnavailable, open_phrases
 
 pytest.importorskip("HanTa", reason="the phrases of `chunks` need the package HanTa")
 

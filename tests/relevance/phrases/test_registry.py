@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuepoint.relevance.phrases import PhrasesUnavailable, open_phrases, phrase_names
+from whenabouts.relevance.phrases import PhrasesUnavailable, open_phrases, phrase_names
 
 
 def test_the_folder_is_the_registry() -> None:

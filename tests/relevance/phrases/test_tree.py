@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuepoint.relevance.phrases._tree import phrases_of, read_tree
+from whenabouts.relevance.phrases._tree import phrases_of, read_tree
 
 
 def test_the_papers_example_gives_the_papers_phrases() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cuepoint.corpus import Corpus
+from whenabouts.corpus import Corpus
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("fastapi", reason="the server's packages are not installed")
@@ -85,9 +85,9 @@ def _write_avi(path: Path) -> None:
 @contextmanager
 def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
     """The address of a server that runs in a thread."""
-    from cuepoint.server.app import Application
-    from cuepoint.server.run import Server, listen
-    from cuepoint.server.settings import Settings
+    from whenabouts.server.app import Application
+    from whenabouts.server.run import Server, listen
+    from whenabouts.server.settings import Settings
 
     settings = Settings(port=0, cache=cache, **more)
     bound = listen(settings)

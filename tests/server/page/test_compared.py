@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 import torch
 
-from cuepoint.corpus import Corpus
-from cuepoint.models import config_of, new_model
-from cuepoint.models.decoding import Decoding
-from cuepoint.models.trained import Trained
-from cuepoint.types import Moment
+from whenabouts.corpus import Corpus
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
+from whenabouts.types import Moment
 
 from ...small_systems import WIDTH, Letters, inputs, small_xml, write_talk
 from .test_page import WEAK_TEXT, no_sideways, too_small

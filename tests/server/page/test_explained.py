@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cuepoint.corpus import Corpus
+from whenabouts.corpus import Corpus
 
 from ...small_pairs import seeing_localizer
 from ...small_systems import Letters, Shades, small_xml, write_talk

@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cuepoint.corpus import Corpus
+from whenabouts.corpus import Corpus
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
 
-PAGE = Path(__file__).resolve().parents[3] / "src" / "cuepoint" / "server" / "page"
+PAGE = Path(__file__).resolve().parents[3] / "src" / "whenabouts" / "server" / "page"
 FRAME = 1 / 30
 
 
@@ -577,7 +577,7 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     page.route("**/api/videos?*", lambda route: route.fulfill(json={"data": [], "page_info": info}))
     page.goto(address)
     expect(page.locator("#answer")).to_have_text("Nothing is in this corpus yet.")
-    expect(page.locator("#beneath")).to_contain_text("cuepoint index")
+    expect(page.locator("#beneath")).to_contain_text("whenabouts index")
 
 
 # Bytes that a browser fetches before anything was done, and all that it can come to fetch.

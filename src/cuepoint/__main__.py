@@ -1,8 +1,0 @@
-"""`python -m cuepoint` is the command `cuepoint`."""
-
-import sys
-
-from cuepoint.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())

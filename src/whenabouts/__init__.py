@@ -1,0 +1,58 @@
+"""Find moments in videos: a sentence in, a ranked list of (video, start, end) out.
+
+>>> import whenabouts
+>>> corpus = whenabouts.Corpus("my.corpus")          # doctest: +SKIP
+>>> corpus.add("videos/")                          # doctest: +SKIP
+>>> corpus.search("a red flower opens", k=10)      # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.evaluation.evaluate import evaluate
+    from whenabouts.search import SearchResult
+    from whenabouts.types import (
+        Evidence,
+        Judgement,
+        Moment,
+        Query,
+        ScoredMoment,
+        UsageError,
+        Video,
+        WhenaboutsError,
+    )
+
+__all__ = [
+    "Corpus",
+    "Evidence",
+    "Judgement",
+    "Moment",
+    "Query",
+    "ScoredMoment",
+    "SearchResult",
+    "UsageError",
+    "Video",
+    "WhenaboutsError",
+    "__version__",
+    "evaluate",
+]
+
+_HOMES = {
+    "Corpus": "whenabouts.corpus",
+    "SearchResult": "whenabouts.search",
+    "evaluate": "whenabouts.evaluation.evaluate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The package imports nothing until something is asked for, so that `--help` stays quick.
+    if name not in __all__:
+        raise AttributeError(f"module 'whenabouts' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)

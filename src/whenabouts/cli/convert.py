@@ -1,0 +1,50 @@
+"""`whenabouts convert`: judgements and runs from one format to another."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_format, print_json, print_lines, wants_json
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "convert",
+        help="judgements and runs in another format",
+        description="Write judgements or a run in another format. What the file holds and its format are "
+        "told by its content; what the new format cannot say is told. Names that end in .gz are compressed.",
+    )
+    parser.add_argument("source", metavar="IN", help="file of judgements or of a run")
+    parser.add_argument(
+        "target",
+        metavar="OUT",
+        help="file to write; a folder for all of our JSON lines (qrels, queries, ...)",
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="FORMAT",
+        help="jsonl, trec, tvr, qvhighlights, tvr-ranking, or (judgements only) mvmr",
+    )
+    parser.add_argument(
+        "--from", dest="from_", metavar="FORMAT", help="the format of IN (default: by content)"
+    )
+    parser.add_argument(
+        "--truth", metavar="FILE", help="judgements a run answers: some formats carry their texts and videos"
+    )
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert and say what was converted."""
+    from whenabouts.formats.conversion import convert
+
+    done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
+    if wants_json(options):
+        print_json(done.to_json())
+    else:
+        print_lines(done.lines())
+    return 0

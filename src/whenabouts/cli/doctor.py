@@ -1,0 +1,58 @@
+"""`whenabouts doctor`: what is installed and usable, and why a known moment was or was not found."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb, with `why` under it."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="what is installed and usable; why a moment was (not) found",
+        description="What is installed, which encoders work offline. `doctor why` explains one answer.",
+    )
+    add_corpus(parser)
+    add_format(parser)
+    parser.set_defaults(run=run)
+    topics = parser.add_subparsers(dest="topic", metavar="why")
+    why = topics.add_parser(
+        "why",
+        help="why a known moment was or was not found",
+        description="One query step by step: video retrieved at which rank, localized as what, lost to what.",
+    )
+    why.add_argument("query", metavar="QUERY")
+    why.add_argument("moment", metavar="VIDEO@START-END", help="the moment that should have been found")
+    # SUPPRESS: a default here would overwrite what was given before `why`.
+    why.add_argument("--corpus", metavar="DIR", default=argparse.SUPPRESS, help="folder of the corpus")
+    why.add_argument(
+        "-k", type=int, default=10, metavar="N", help="length of the list it should be in (default 10)"
+    )
+    why.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON")
+    why.add_argument("--table", action="store_true", default=argparse.SUPPRESS, help="text for people")
+    why.set_defaults(run=run_why)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the state of the installation, and of a corpus if one is named."""
+    from whenabouts.diagnosis import examine
+
+    report = examine(options.corpus)
+    if wants_json(options):
+        print_json(report.to_json())
+    else:
+        print_lines(report.lines())
+    return 0 if report.healthy else 2
+
+
+def run_why(options: argparse.Namespace) -> int:
+    """Explain one answer; 0 if the moment is in the list, 1 if not."""
+    why = open_corpus(options).why(options.query, options.moment, k=options.k)
+    if wants_json(options):
+        print_json(why.to_json())
+    else:
+        print_lines(why.lines())
+    return 0 if why.found else 1

@@ -1,0 +1,34 @@
+"""`whenabouts remove`: take videos out of a corpus; the files themselves are left alone."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "remove",
+        help="take videos out of a corpus",
+        description="Take videos out of a corpus by id, name or path. The files themselves are left alone.",
+    )
+    parser.add_argument(
+        "videos", nargs="+", metavar="VIDEO", help="id, file name or path of a video in the corpus"
+    )
+    add_corpus(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Remove and say what was removed."""
+    removed = open_corpus(options).remove(*options.videos, wait=options.wait)
+    if wants_json(options):
+        print_json({"removed": [video.id for video in removed]})
+    else:
+        print_lines(f"removed {video.id} ({video.path})" for video in removed)
+    return 0

@@ -1,0 +1,134 @@
+"""A split of a data set, opened as the experiment of a checkpoint names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.models.trained import Trained
+    from whenabouts.training.experiment import Experiment
+    from whenabouts.training.material import Lessons
+
+
+def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
+    """What chooses the videos (None: nothing but the localizer) and what finds the moments in them.
+
+    A retriever that is named wins over the one of a staged run (`models/staged.py`).
+    """
+    from whenabouts.models import staged
+
+    if retriever is not None:
+        return str(staged.retriever_of(retriever)), str(staged.localizer_of(checkpoint))
+    chooser, localizer = staged.stages_of(checkpoint)
+    return (None if chooser is None else str(chooser)), str(localizer)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSystem:
+    """A trained system with a split as it reads it; `place` is where it lies."""
+
+    place: str
+    trained: Trained
+    experiment: Experiment
+    split: Lessons
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How a split is opened: the name of the split, folders of features and annotations, and a device."""
+
+    split: str
+    features: str
+    data: str | None
+    device: Any
+
+    def opened(self, files: ExitStack, place: str, experiment: str | None = None) -> OpenedSystem:
+        """A system and the split as it reads it; `experiment` names the files in place of its own."""
+        from whenabouts.models.trained import Trained
+
+        trained = Trained.from_pretrained(place)
+        trained.model.to(self.device)
+        named = experiment_of(place, experiment, self.data)
+        return OpenedSystem(
+            place, trained, named, opened_split(files, trained, named, self.features, self.split)
+        )
+
+    def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
+        """What chooses the videos for another system. Raises UsageError where one of them cannot."""
+        from whenabouts.ranking.retrieve import can_retrieve
+
+        opened = self.opened(files, place)
+        if not can_retrieve(opened.trained.model):
+            raise UsageError(f"{place} ({opened.trained.system}) chooses no videos; name a retriever")
+        check_localizer(localizer, place)
+        if [query.id for query in opened.split.queries] != [query.id for query in localizer.split.queries]:
+            raise UsageError(
+                f"{place}: its {self.split} split has {len(opened.split.queries)} queries, that of "
+                f"{localizer.place} {len(localizer.split.queries)}, and they are not the same; "
+                "both must name the same annotations"
+            )
+        return opened
+
+
+def check_localizer(localizer: OpenedSystem, chooser: str) -> None:
+    """Raise UsageError for a system that finds no moments in the videos that another chooses."""
+    from whenabouts.ranking.localize import can_localize
+
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
+            "chooses; name a localizer, or leave out the retriever"
+        )
+
+
+def files_of_system(place: str) -> Iterator[Path]:
+    """The files that the folder of a trained system or of a staged run may have; none of them need exist."""
+    from whenabouts.models.staged import SYSTEM
+    from whenabouts.models.trained import FILES
+    from whenabouts.training.run_folder import EXPERIMENT
+
+    for name in (*FILES, SYSTEM, EXPERIMENT):
+        yield Path(place).expanduser() / name
+
+
+def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
+    """The feature files that an experiment names; of stores that are folders all that is in them."""
+    for name in (experiment.features.query, *experiment.features.streams.values()):
+        path = Path(folder) / name
+        yield from path.rglob("*") if path.is_dir() else (path,)
+
+
+def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:
+    """The experiment that names the files: the one given, or that of the checkpoint's training."""
+    from whenabouts.training.experiment import load_experiment
+    from whenabouts.training.run_folder import EXPERIMENT
+    from whenabouts.training.start import with_data
+
+    own = Path(checkpoint) / EXPERIMENT
+    if named is None and not own.is_file():
+        raise UsageError(
+            f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
+            "give a file with the tables [data] and [features] with --experiment"
+        )
+    experiment = load_experiment(named or own)
+    return with_data(experiment, data) if data else experiment
+
+
+def opened_split(
+    files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
+) -> Lessons:
+    """The split, its features checked against what the checkpoint was trained on."""
+    from whenabouts.training.material import SPLITS, Material
+
+    if split not in SPLITS:
+        raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
+    material = Material.open(
+        experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
+    )
+    return files.enter_context(material).split(split)

@@ -1,0 +1,268 @@
+"""`whenabouts train`: an experiment and features to a trained system."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import add_format, console, for_terminal, print_json, wants_json
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.training.experiment import Experiment
+    from whenabouts.training.outcome import Outcome
+    from whenabouts.training.progress import Progress
+    from whenabouts.training.stages import StagedExperiment, StagedOutcome
+
+_EPILOG = """\
+examples:
+  whenabouts train experiments/charades_sta/xml.toml --features features --data annotations --out run
+  whenabouts train my.toml --features features --out run --set training.epochs=3 --set model.hidden=64
+  whenabouts train my.toml --features features --out run --resume        after Ctrl-C or a crash
+  whenabouts train my.toml --features features --out runs --seeds 1,2,3  mean and deviation
+  whenabouts train experiments/tvr/prem.toml --features features --out run  two stages, one after the other
+
+The folder of --out then holds the best system (whenabouts run --checkpoint, whenabouts search --model), all
+settings, the curves, and the answers of the validation with each query's values. docs/training.md has more.
+exit codes: 0 trained, 2 wrong use or bad input (named before the first step)"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "train",
+        help="train a system on annotated moments and features",
+        description="Train a system as an experiment says: a TOML file with every setting.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "experiment", metavar="EXPERIMENT", help="the experiment, a TOML file; or one that names stages"
+    )
+    parser.add_argument("--features", metavar="DIR", required=True, help="folder of the feature files")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the run; made if need be")
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder of the annotations (default: what [data] says, else --features)"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="another value for a setting, such as training.epochs=3 (with stages also "
+        "prem_localizer.training.epochs=3); may be given again",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
+    parser.add_argument(
+        "--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)"
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="share each batch among so many devices, or processes on the CPU (needs lightning-fabric)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "bf16"),
+        help="numbers of the networks: fp32 or bf16 (default: what the experiment says)",
+    )
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train and show."""
+    from whenabouts.training.machine import open_machine, use_large_pages
+    from whenabouts.training.stages import has_stages
+    from whenabouts.training.start import start, start_seeds
+
+    use_large_pages()
+    if has_stages(options.experiment):
+        return _run_stages(options)
+    experiment, seeds = _experiment(options), _seeds(options)
+    machine = open_machine(options.device, options.processes, experiment.training.precision)
+    with _Display(machine.writes) as display:
+        more = {"resume": options.resume, "show": display.show, "tell": display.tell}
+        if seeds is None:
+            outcomes = [start(experiment, options.features, options.out, machine, **more)]
+        else:
+            outcomes = start_seeds(experiment, seeds, options.features, options.out, machine, **more)
+    if machine.writes:
+        _print(outcomes, options, of_seeds=seeds is not None)
+    return 0
+
+
+def _run_stages(options: argparse.Namespace) -> int:
+    """Train one stage after the other, and show."""
+    from whenabouts.training.machine import open_machine
+    from whenabouts.training.stages import start_stages
+
+    staged, seeds = _stages(options), _seeds(options)
+    machine = open_machine(options.device, options.processes)
+    with _Display(machine.writes) as display:
+        outcome = start_stages(
+            staged,
+            options.features,
+            options.out,
+            machine,
+            seeds=seeds,
+            resume=options.resume,
+            show=display.show,
+            tell=display.tell,
+        )
+    if machine.writes and wants_json(options):
+        print_json(outcome.to_json())
+    elif machine.writes:
+        _show_stages(outcome)
+    return 0
+
+
+def _stages(options: argparse.Namespace) -> StagedExperiment:
+    from whenabouts.training.stages import load_stages
+
+    staged = load_stages(options.experiment, _settings(options))
+    return staged.with_data(options.data) if options.data else staged
+
+
+def _settings(options: argparse.Namespace) -> list[str]:
+    precision = [f"training.precision={options.precision}"] if options.precision else []
+    return [*options.settings, *precision]
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    from whenabouts.training.experiment import load_experiment
+    from whenabouts.training.start import with_data
+
+    experiment = load_experiment(options.experiment, _settings(options))
+    return with_data(experiment, options.data) if options.data else experiment
+
+
+def _seeds(options: argparse.Namespace) -> list[int] | None:
+    if options.seeds is None:
+        return None
+    try:
+        return [int(part) for part in options.seeds.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {options.seeds!r}: accepted: whole numbers, such as 1,2,3") from None
+
+
+def _print(outcomes: list[Outcome], options: argparse.Namespace, *, of_seeds: bool) -> None:
+    from whenabouts.training.outcome import seeds_to_json
+
+    if wants_json(options):
+        print_json(seeds_to_json(outcomes) if of_seeds else outcomes[0].to_json())
+    else:
+        _show(outcomes, of_seeds)
+
+
+def _show_stages(outcome: StagedOutcome) -> None:
+    out = console()
+    for name, outcomes in outcome.stages.items():
+        out.print(for_terminal(f"stage {name}"), style="dim", markup=False)
+        _show(list(outcomes), outcome.of_seeds)
+    out.print(for_terminal(f"{outcome.title}: {outcome.folder}"), markup=False, soft_wrap=True)
+
+
+def _show(outcomes: list[Outcome], of_seeds: bool) -> None:
+    from rich.table import Table
+
+    from whenabouts.training.outcome import spreads
+
+    out = console()
+    for one in outcomes:
+        simulated = " (simulated features)" if one.simulated else ""
+        minutes, seconds = divmod(round(one.seconds), 60)
+        out.print(for_terminal(f"{one.title}{simulated}, seed {one.seed}"), style="bold", markup=False)
+        told = f"{one.steps:,} steps in {minutes} min {seconds:02d} s; ended: {one.reason}"
+        best = "" if one.score is None else f"; best after step {one.step:,}"
+        out.print(for_terminal(told + best), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(f"written: {one.folder}"), style="dim", markup=False, soft_wrap=True)
+    found = spreads(outcomes)
+    if not found:
+        return
+    table = Table("metric (validation)", box=None, pad_edge=False)
+    table.add_column("mean ± deviation, %" if of_seeds else "%", justify="right")
+    for name, spread in found.items():
+        table.add_row(name, spread.percent)
+    out.print(table)
+
+
+class _Display:
+    """How far it is, on standard error: a bar where somebody looks, and a line for each evaluation."""
+
+    def __init__(self, wanted: bool) -> None:
+        from rich.console import Console
+
+        self._wanted = wanted
+        self._console = Console(stderr=True, highlight=False)
+        self._bar: Any = None
+        self._job: Any = None
+
+    def __enter__(self) -> _Display:
+        if self._wanted and sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.fields[epoch]}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[told]}", style="dim", markup=False),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def tell(self, line: str) -> None:
+        """A sentence of what was found."""
+        if self._wanted:
+            self._console.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
+
+    def show(self, progress: Progress) -> None:
+        """A step, or an evaluation."""
+        if progress.validation is not None:
+            self._console.print(for_terminal(_line(progress)), markup=False, soft_wrap=True)
+        if self._bar is None:
+            return
+        if self._job is None:
+            self._job = self._bar.add_task("", total=progress.steps, epoch="", told="")
+        loss = progress.losses["total"]
+        self._bar.update(
+            self._job,
+            completed=progress.state.step,
+            total=progress.steps,
+            epoch=f"epoch {min(progress.state.epoch + 1, progress.epochs)}/{progress.epochs}",
+            told=f"loss {loss:.4f}, {progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)}",
+        )
+
+
+def _line(progress: Progress) -> str:
+    """An evaluation for people."""
+    found, state = progress.validation, progress.state
+    assert found is not None
+    line = state.curves[-1]
+    best = "  best so far" if state.best_step == state.step else ""
+    parts = " + ".join(f"{name} {100 * (found.means[name] or 0):.2f}" for name in found.measure)
+    total = f" = {100 * found.score:.2f}" if len(found.measure) > 1 else ""
+    return (
+        f"epoch {line['epoch']}/{progress.epochs}  step {state.step}  loss {line['losses']['total']:.4f}  "
+        f"{parts}{total}{best}  ({progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)})"
+    )
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min left"
+    return f"{minutes} min {rest:02d} s left" if minutes else f"{rest} s left"

@@ -1,0 +1,143 @@
+"""How likely is it that an unrelated sentence would have scored this high? The honest half of an answer.
+
+A raw score says little: on one corpus nonsense reaches what on another only the truth does. So a bank of
+sentences about all sorts of things (`background.py`) is asked of the corpus itself, and their best scores
+say what chance reaches there. The confidence of a moment is the share of such sentences that stay below
+its score.
+
+The share is read off a Gumbel distribution, the law of the largest of many scores, fitted to the
+quartiles: a handful of bank sentences that the corpus does answer cannot spoil quartiles, while they
+would cap an empirical share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whenabouts.types import Answer
+
+FEWEST_SCORES = 30
+"""With fewer background scores than this nothing is said of confidence."""
+
+MATCH_AT = 0.95
+"""A match is what at least so large a share of unrelated sentences stays below."""
+
+HIGHEST_MATCH_AT = 0.99
+"""Where questions find much without their true video, they may have other answers; more is never asked."""
+
+FALSE_ALARMS = 0.1
+"""The share of questions without an answer that may be called a match; half are on the corpus's topics."""
+
+NO_MATCH_BELOW = 0.75
+
+_EULER_LOG2 = math.log(math.log(2.0))
+_QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What unrelated sentences score best on one corpus in one stream: a Gumbel's place and scale."""
+
+    place: float
+    scale: float
+
+    def confidence(self, score: float) -> float:
+        """Share of unrelated sentences whose best score stays below `score`, in [0, 1]."""
+        height = (score - self.place) / self.scale
+        return math.exp(-math.exp(-max(-30.0, min(height, 700.0))))
+
+    def surprise(self, score: float) -> float:
+        """`score` in units that are alike in all streams: -log of the share that chance reaches it.
+
+        Rises with the score without a bound, so it orders moments of different streams.
+        """
+        height = (score - self.place) / self.scale
+        # -log(1 - exp(-exp(-h))): for large h this is h to machine precision.
+        if height > 30:
+            return height
+        return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the corpus's description."""
+        return {"place": self.place, "scale": self.scale}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Chance:
+        """Back from the corpus's description."""
+        return cls(float(value["place"]), float(value["scale"]))
+
+
+def fit_chance(scores: Sequence[float]) -> Chance | None:
+    """A Gumbel distribution through the quartiles of `scores`; None for fewer than `FEWEST_SCORES`.
+
+    With quartiles q1, q2, q3: scale = (q3 - q1) / (ln ln 4 - ln ln 4/3), place = q2 + scale ln ln 2.
+
+    >>> chance = fit_chance([i / 100 for i in range(100)])
+    >>> round(chance.confidence(0.495), 2)
+    0.5
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < FEWEST_SCORES:
+        return None
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    scale = max(float(high - low) / _QUARTILE_SPAN, 1e-6 * max(1.0, abs(float(middle))))
+    return Chance(float(middle) + scale * _EULER_LOG2, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Confidences that part the three answers: "match" at `match_at`, "no match" below `no_match_below`."""
+
+    match_at: float = MATCH_AT
+    no_match_below: float = NO_MATCH_BELOW
+
+    def to_json(self) -> dict[str, float]:
+        """For the corpus's description."""
+        return {"match_at": self.match_at, "no_match_below": self.no_match_below}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Thresholds:
+        """Back from the corpus's description."""
+        return cls(float(value["match_at"]), float(value["no_match_below"]))
+
+
+FIXED = Thresholds()
+"""Where too little is known of a corpus to choose."""
+
+
+def choose_thresholds(unrelated: Sequence[float], taken_out: Sequence[float]) -> Thresholds:
+    """The lowest "match" with which at most `FALSE_ALARMS` of questions without an answer are called one.
+
+    Both are confidences of the best moments: of unrelated sentences, and of questions whose true video was
+    taken out. Both kinds count as half of all questions, however many were asked. `FIXED` for fewer than
+    `FEWEST_SCORES` of a kind; between `MATCH_AT` and `HIGHEST_MATCH_AT` always.
+    """
+    kinds = [np.asarray(kind, dtype=np.float64) for kind in (unrelated, taken_out)]
+    if min(map(len, kinds)) < FEWEST_SCORES:
+        return FIXED
+    for level in np.arange(MATCH_AT, HIGHEST_MATCH_AT, 0.001).round(3).tolist():
+        if np.mean([np.mean(kind >= level) for kind in kinds]) <= FALSE_ALARMS:
+            return Thresholds(level)
+    return Thresholds(HIGHEST_MATCH_AT)
+
+
+def answer_for(
+    confidence: float | None, *, found: bool, said: bool = False, thresholds: Thresholds = FIXED
+) -> Answer:
+    """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
+
+    Where every word of the question is `said` in a stream's best moment, as it is, "no match" would mislead.
+    """
+    if not found:
+        return "no_match"
+    if confidence is None:
+        return "unsure"
+    if confidence >= thresholds.match_at:
+        return "match"
+    return "no_match" if confidence < thresholds.no_match_below and not said else "unsure"

@@ -1,0 +1,137 @@
+"""Published data sets: videos, queries, judgements, splits; a file per data set, the folder is the registry.
+
+Every module here that has a `DATASET` (see `declared.Declaration`) is a data set; a new one is a new file and
+nothing else. Files are found by their released names, wherever they lie in a folder, and are read when asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from whenabouts.datasets.card import Card, make_card
+from whenabouts.datasets.declared import Declaration, Split
+from whenabouts.datasets.found import Folder, Found
+from whenabouts.formats import read_annotations
+from whenabouts.formats.columns import Annotations
+from whenabouts.types import UsageError
+
+__all__ = ["Dataset", "dataset_names", "declarations", "declared_as", "open_dataset"]
+
+_NO_DATASET = {"card", "declared", "doctor", "found"}
+
+
+@cache
+def declarations() -> tuple[Declaration, ...]:
+    """All data sets that are known, in the order of their names."""
+    names = [found.name for found in pkgutil.iter_modules(__path__) if found.name not in _NO_DATASET]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
+    return tuple(sorted((module.DATASET for module in modules), key=lambda dataset: dataset.name))
+
+
+def dataset_names() -> tuple[str, ...]:
+    """The names of all data sets that are known."""
+    return tuple(dataset.name for dataset in declarations())
+
+
+def declared_as(name: str) -> Declaration:
+    """The data set of that name, in any case, and with underscores as well as hyphens.
+
+    Raises UsageError with the names that there are.
+    """
+    wanted = name.lower().replace("_", "-")
+    for dataset in declarations():
+        if dataset.name == wanted:
+            return dataset
+    raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
+
+
+def open_dataset(name: str, folder: str | Path) -> Dataset:
+    """A data set whose annotation files lie in a folder, or in folders below it.
+
+    Raises UsageError for an unknown name, for a folder that is none, and where none of its files are there:
+    the message says how they are obtained. A file that is there and cannot be read raises FormatError.
+    """
+    declaration = declared_as(name)
+    place = Folder(Path(folder).expanduser())
+    files = place.annotations_of(declaration)
+    if not files:
+        for error in place.unreadable.values():
+            raise error
+        wanted = ", ".join(file.name for split in declaration.splits for file in split.files)
+        raise UsageError(
+            f"{folder}: holds no annotations of {declaration.title} ({wanted}; .gz is fine). "
+            f"How to get them: {declaration.how}"
+        )
+    return Dataset(declaration, files)
+
+
+class Dataset:
+    """A data set in a folder; a split is read when it is first asked for, and kept."""
+
+    def __init__(self, declaration: Declaration, files: tuple[Found, ...]) -> None:
+        self.declaration = declaration
+        self._files = files
+        self._read: dict[str, Annotations] = {}
+
+    @property
+    def name(self) -> str:
+        """As `--help` and tables call it."""
+        return self.declaration.name
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits whose files are there."""
+        return tuple(dict.fromkeys(found.split for found in self._files))
+
+    def file(self, split: str) -> Found:
+        """The file a split is read from. Raises UsageError for a split that is unknown or not there."""
+        for found in self._files:
+            if found.split == split:
+                return found
+        declared = self._declared(split)
+        wanted = " or ".join(file.name for file in declared.files)
+        raise UsageError(
+            f"{self.declaration.title}: split {split!r} is not there (looked for {wanted}; .gz is fine); "
+            f"there are {', '.join(self.splits)}. How to get it: {self.declaration.how}"
+        )
+
+    def annotations(self, split: str) -> Annotations:
+        """Videos, queries and judgements of a split. Raises FormatError for a file that is malformed."""
+        if split not in self._read:
+            found = self.file(split)
+            self._read[split] = read_split(self.declaration, found)
+        return self._read[split]
+
+    def card(self, split: str) -> Card:
+        """What the split holds, beside the papers' numbers."""
+        found = self.file(split)
+        return make_card(
+            self.declaration, self._declared(split), found.file, found.path, self.annotations(split)
+        )
+
+    def _declared(self, split: str) -> Split:
+        declared = self.declaration.split(split)
+        if declared is None:
+            known = ", ".join(known.name for known in self.declaration.splits)
+            raise UsageError(f"{self.declaration.title} has no split {split!r}; it has {known}")
+        return declared
+
+
+def read_split(declaration: Declaration, found: Found) -> Annotations:
+    """Videos, queries and judgements of one annotation file, completed from the files beside it.
+
+    Blanks around sentences are cut off, in whichever format they come.
+    """
+    annotations = read_annotations(found.path, found.file.format)
+    queries = tuple(
+        query if query.text == query.text.strip() else replace(query, text=query.text.strip())
+        for query in annotations.queries
+    )
+    annotations = replace(annotations, name=f"{declaration.name} {found.split}", queries=queries)
+    if declaration.complete is None:
+        return annotations
+    return declaration.complete(annotations, found.path, found.split)

@@ -1,0 +1,118 @@
+"""Frames and sentences to vectors; one file per family, and the folder is the registry.
+
+Every module here whose name does not begin with an underscore is a family (see `protocol.Family`);
+a new family is a new file and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    EncoderUnavailable,
+    ImageEncoder,
+    PassageEncoder,
+    TextEncoder,
+    TokenEncoder,
+    WordPieces,
+    token_fingerprint,
+)
+
+__all__ = [
+    "DEFAULT_TEXT_ENCODER",
+    "EncoderSettings",
+    "EncoderStatus",
+    "EncoderUnavailable",
+    "ImageEncoder",
+    "TextEncoder",
+    "TokenEncoder",
+    "WordPieces",
+    "encode_passages",
+    "encode_tokens",
+    "encoder_report",
+    "open_image_encoder",
+    "open_text_encoder",
+    "token_fingerprint",
+]
+
+DEFAULT_TEXT_ENCODER = "minilm"
+_NO_FAMILY = {"protocol"}
+
+
+def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
+    """The text encoder of that name or path; None is the one that needs no download.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: TextEncoder = _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings)
+    return encoder
+
+
+def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
+    """The picture encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: ImageEncoder = _open("open_images", name, settings)
+    return encoder
+
+
+def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """(N, D) unit vectors of texts to be searched, whether or not the encoder tells them from queries."""
+    if isinstance(encoder, PassageEncoder):
+        return encoder.encode_passages(texts)
+    return encoder.encode_text(texts)
+
+
+def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+    """For each query (L, D) features of its word pieces (see `TokenEncoder`).
+
+    Raises EncoderUnavailable for an encoder that tells only whole sentences.
+    """
+    if not isinstance(encoder, TokenEncoder):
+        raise EncoderUnavailable(
+            f"{encoder.name} encodes whole sentences only, and a trained system reads word by word; give "
+            f"{DEFAULT_TEXT_ENCODER}, a BERT by folder, or sentence-transformers:NAME"
+        )
+    return encoder.encode_tokens(texts)
+
+
+def encoder_report() -> list[EncoderStatus]:
+    """Which families work here, in the order in which they are asked; for `doctor`."""
+    return [family.status() for family in _families()]
+
+
+def _families() -> Iterator[Any]:
+    """The modules of this folder that declare a family, in the order in which they are asked.
+
+    `Any` because a family has only those of the two open functions that it can honour.
+    """
+    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
+    yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))
+
+
+def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
+    """Ask the families in turn for one that recognises the name and can open it this way."""
+    if not name.strip() or not name.isprintable():
+        raise EncoderUnavailable(f"{name!r} is no name of an encoder; give a name, a hub name or a folder")
+    able = [family for family in _families() if hasattr(family, way)]
+    prefix, _, rest = name.partition(":")
+    for family in able:
+        if rest and prefix == family.PREFIX:
+            return getattr(family, way)(rest, settings or EncoderSettings())
+    for family in able:
+        if family.recognises(name):
+            return getattr(family, way)(name, settings or EncoderSettings())
+    raise EncoderUnavailable(
+        f"{name!r}: no such encoder. Give a hub name (owner/name), the path of a folder that holds "
+        f"a model, or one of the prefixes {', '.join(f'{family.PREFIX}:' for family in able)}"
+    )

@@ -1,0 +1,61 @@
+"""Where and how PyTorch computes: device, precision, and silence while weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose_device(settings: EncoderSettings) -> torch.device:
+    """The device asked for, or the best one there is: CUDA, then Apple's, then the CPU.
+
+    Sets PyTorch's thread count where `settings.threads` asks for one; it is one number per process.
+    """
+    import torch
+
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    if settings.device is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(settings.device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        cause = str(error).strip().splitlines()[0]
+        raise EncoderUnavailable(
+            f"device {settings.device!r} cannot be used ({cause}); "
+            "give cpu, cuda, cuda:N or mps, or leave it out"
+        ) from error
+    return device
+
+
+def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype:
+    """float16 where it was asked for, or on CUDA where nothing was said; else float32."""
+    import torch
+
+    half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
+    return torch.float16 if half else torch.float32
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and no notes of `transformers` on the terminal while a model is loaded."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

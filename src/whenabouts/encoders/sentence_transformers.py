@@ -1,0 +1,155 @@
+"""Any sentence-transformers model by hub name or path, through PyTorch, with the prompts that it carries."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+    unit_length,
+)
+
+PREFIX = "sentence-transformers"
+ORDER = 50
+_BATCH = 32
+
+
+def recognises(name: str) -> bool:
+    """True for a hub name, and for a folder that holds a text model."""
+    folder = _weights.local_folder(name)
+    if folder is None:
+        return _weights.is_hub_name(name)
+    if (folder / "modules.json").is_file():
+        return True
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return "vision_config" not in config
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The encoder of that name or folder; EncoderUnavailable says what to install or fetch."""
+    _weights.require(name, ("sentence_transformers",), "sentence-transformers")
+    model = _weights.locate(name)
+    if _weights.local_folder(name):  # another family may recognise the bare path
+        model = replace(model, name=f"{PREFIX}:{model.name}")
+    with _weights.loading(name, "sentence-transformers"):
+        import sentence_transformers
+
+        device = _torch.choose_device(settings)
+        with _torch.quiet_transformers():
+            loaded = sentence_transformers.SentenceTransformer(
+                str(model.path),
+                device=str(device),
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True, "dtype": _torch.choose_dtype(settings, device)},
+            )
+    return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH)
+
+
+def status() -> EncoderStatus:
+    """Whether the package is here; a model needs its weights as well."""
+    usable = importlib.util.find_spec("sentence_transformers") is not None
+    detail = (
+        "any model by name (downloaded once) or by path"
+        if usable
+        else "`pip install 'whenabouts[sentence-transformers]'`"
+    )
+    return EncoderStatus("sentence-transformers models", ("text",), usable, detail)
+
+
+class SentenceTransformersEncoder:
+    """A sentence-transformers model; vectors are brought to unit length if the model does not."""
+
+    def __init__(self, model: _weights.ModelFolder, loaded: Any, batch_size: int) -> None:
+        self.name = model.name
+        self.dimension = int(loaded.get_embedding_dimension())
+        self._folder = model.path
+        self._model = loaded
+        self._batch_size = batch_size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `TextEncoder`; pooling and prompts are part of the mark over the configuration files."""
+        settings = [
+            "modules.json",
+            "config_sentence_transformers.json",
+            "sentence_bert_config.json",
+            "tokenizer.json",
+        ]
+        modules = sorted(self._folder.glob("*_*/config.json"))
+        weights = [
+            *_weights.safetensors_files(self._folder),
+            *sorted(self._folder.glob("*/model*.safetensors")),
+        ]
+        pooling = [getattr(module, "pooling_mode", None) for module in self._model]
+        return fingerprint(
+            "sentence-transformers",
+            model="+".join(type(module).__name__ for module in self._model),
+            weights=_weights.weights_hash(weights),
+            inputs=_weights.content_mark([*(self._folder / Path(name) for name in settings), *modules]),
+            dimension=self.dimension,
+            pooling=next((str(mode) for mode in pooling if mode), "own"),
+            normalisation="l2",
+            dtype="float32",
+            tokens=self._model.max_seq_length,
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of queries, with the model's query prompt if it has one."""
+        return self._encode(self._model.encode_query, texts)
+
+    def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of what is searched, with the model's document prompt if it has one."""
+        return self._encode(self._model.encode_document, texts)
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) of the transformer, before any pooling."""
+        check_texts(texts)
+        if not texts:
+            return []
+        rows = self._model.encode_query(
+            list(texts),
+            output_value="token_embeddings",
+            batch_size=self._batch_size,
+            convert_to_numpy=False,
+            show_progress_bar=False,
+        )
+        return [row.detach().float().cpu().numpy() for row in rows]
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them."""
+        check_texts(texts)
+        prompt = (self._model.prompts or {}).get("query") or ""
+        tokenizer = self._model.tokenizer
+        limit = self._model.max_seq_length
+        found = (
+            tokenizer(prompt + text, truncation=limit is not None, max_length=limit)["input_ids"]
+            for text in texts
+        )
+        return [list(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
+
+    def _encode(self, way: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
+        check_texts(texts)
+        if not texts:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        vectors = way(
+            list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
+        )
+        return unit_length(vectors)

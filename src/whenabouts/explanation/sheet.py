@@ -1,0 +1,112 @@
+"""A sheet to draw on: panels in inches, letters in points, colours, and how wide a text will be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from whenabouts.types import Moment
+
+TRUTH, GREY, INK = "#2f7d4f", "#6b6b6b", "#1b1f22"
+SMALL: Final = 7.5
+"""Points of the small letters."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure whose panels are placed in inches from its upper left corner."""
+
+    figure: Any
+    wide: float
+    high: float
+
+    def panel(self, left: float, top: float, wide: float, high: float) -> Any:
+        """A panel with axes."""
+        place = (left / self.wide, 1 - (top + high) / self.high, wide / self.wide, high / self.high)
+        return self.figure.add_axes(place)
+
+    def blank(self, left: float, top: float, wide: float, high: float) -> Any:
+        """A panel without axes, measured in points from its upper left corner."""
+        axes = self.panel(left, top, wide, high)
+        axes.set(xlim=(0, 72 * wide), ylim=(72 * high, 0))
+        axes.axis("off")
+        return axes
+
+    def write(self, left: float, top: float, text: str, **style: Any) -> None:
+        """A text whose upper left corner is there."""
+        self.figure.text(left / self.wide, 1 - top / self.high, text, va="top", ha="left", **style)
+
+
+def span_text(moment: Moment) -> str:
+    """A moment for people, without its video."""
+    return " – ".join(clock(seconds) for seconds in (moment.start, moment.end))
+
+
+def clock(seconds: float) -> str:
+    """To the tenth of a second, which is finer than clips are."""
+    minutes, tenths = divmod(round(10 * seconds), 600)
+    hours, minutes = divmod(minutes, 60)
+    small = f"{tenths // 10:02d}.{tenths % 10}"
+    return f"{hours}:{minutes:02d}:{small}" if hours else f"{minutes}:{small}"
+
+
+def text_width(text: str, size: float) -> float:
+    """Points that a text is about as wide as: letters beside each other."""
+    return size * sum(map(_letter, text))
+
+
+@cache
+def _letter(letter: str) -> float:
+    """How wide a letter is, as a share of its size, with what lies between it and others."""
+    from matplotlib.textpath import TextPath
+
+    between, alone = (TextPath((0, 0), one, size=100).get_extents().x1 for one in (f"|{letter}|", "||"))
+    return float(between - alone) / 100
+
+
+def shortened(text: str, wide: float, size: float) -> str:
+    """A text that fits, its middle left out where it is too long."""
+    if text_width(text, size) <= wide:
+        return text
+    for kept in range(len(text) - 1, 2, -1):
+        short = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+        if text_width(short, size) <= wide:
+            return short
+    return text[:2] + "…"
+
+
+def wrapped(text: str, wide: float, size: float, most: int) -> list[str]:
+    """A text in at most so many lines of at most so many points; what does not fit is left out for "…"."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size) <= wide:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+        if text_width(lines[-1], size) > wide:  # one word, or a script without gaps between words
+            lines += _broken(lines.pop(), wide, size)
+        if len(lines) > most:
+            return [*lines[: most - 1], _ended(lines[most - 1], wide, size)]
+    return lines
+
+
+def _broken(word: str, wide: float, size: float) -> list[str]:
+    """A word in pieces that fit, each of at least one letter."""
+    pieces = [word[:1]]
+    for letter in word[1:]:
+        if text_width(pieces[-1] + letter, size) <= wide:
+            pieces[-1] += letter
+        else:
+            pieces.append(letter)
+    return pieces
+
+
+def _ended(line: str, wide: float, size: float) -> str:
+    """A line with "…" at its end, some words shorter where there is no room for it."""
+    while " " in line and text_width(f"{line} …", size) > wide:
+        line = line.rpartition(" ")[0]
+    while line and text_width(f"{line} …", size) > wide:
+        line = line[:-1]
+    return f"{line} …"

@@ -1,0 +1,148 @@
+"""NumPy's own files, read without trusting them: no pickles, no sizes that the file does not have."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.features.source import MOST_BYTES, Unread
+from whenabouts.formats.opened import FormatError
+
+_FAULTS = (
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    NotImplementedError,
+    struct.error,
+)
+
+
+def look_into_npy(path: Path, item: str) -> Unread:
+    """A .npy file, memory-mapped. Raises FormatError for what is damaged or holds Python objects."""
+    try:
+        with path.open("rb") as stream:
+            _header(stream)
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    except _FAULTS as error:
+        raise _fault(path, item, ".npy", error) from None
+    return Unread(mapped.shape, mapped.dtype, lambda: mapped)
+
+
+def look_into_npz(
+    archive: Path | bytes, item: str, wanted: Sequence[str] | None, path: Path | None = None
+) -> Unread:
+    """One array of an npz archive, a file or its bytes: the first of `wanted` that is there.
+
+    `wanted` None takes the only one. `path` is what errors name where the archive is bytes.
+    """
+    place = archive if isinstance(archive, Path) else path
+    assert place is not None
+    try:
+        with _unzipped(archive) as packed:
+            name = _choose(place, item, packed.namelist(), wanted)
+            with packed.open(name) as stream:
+                shape, _, dtype = _header(stream)
+                held = packed.getinfo(name).file_size
+            if not dtype.hasobject and held < math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"shape {shape} needs more than the {held} bytes that are there")
+    except _FAULTS as error:
+        raise _fault(place, item, "npz", error) from None
+    return Unread(shape, dtype, lambda: _read_member(archive, name, item, place))
+
+
+def array_names(path: Path) -> tuple[str, ...]:
+    """Names of the arrays of an npz file; none where it is not one."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return _names(packed.namelist())
+    except _FAULTS:
+        return ()
+
+
+def _names(members: Sequence[str]) -> tuple[str, ...]:
+    return tuple(member.removesuffix(".npy") for member in members if member.endswith(".npy"))
+
+
+def _choose(path: Path, item: str, members: Sequence[str], wanted: Sequence[str] | None) -> str:
+    names = _names(members)
+    if wanted is None and len(names) == 1:
+        return f"{names[0]}.npy"
+    for name in wanted or ():
+        if name in names:
+            return f"{name}.npy"
+    raise FormatError(
+        path,
+        f"has the arrays {', '.join(map(repr, names[:5])) or 'of none'}",
+        field=f"item {item!r}",
+        accepted=f"an array named {' or '.join(map(repr, wanted))}"
+        if wanted
+        else "one array, or name it with key",
+    )
+
+
+@contextmanager
+def _unzipped(archive: Path | bytes) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(io.BytesIO(archive) if isinstance(archive, bytes) else archive) as packed:
+        yield packed
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, dtype."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version} of the npy format")
+    if dtype.hasobject:
+        raise _PickleInside
+    return shape, fortran, dtype
+
+
+class _PickleInside(ValueError):
+    """An array of Python objects."""
+
+
+def _read_member(archive: Path | bytes, name: str, item: str, place: Path) -> NDArray[Any]:
+    try:
+        with _unzipped(archive) as packed, packed.open(name) as stream:
+            shape, fortran, dtype = _header(stream)
+            size = math.prod(shape) * dtype.itemsize
+            if size > MOST_BYTES:
+                raise ValueError(f"claims {size} bytes")
+            # One more byte than needed: only at the end of a member is its checksum looked at.
+            data = stream.read(size + 1)
+        if len(data) != size:
+            raise ValueError(f"holds {len(data)} bytes where its shape {shape} needs {size}")
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    except _FAULTS as error:
+        raise _fault(place, item, "npz", error) from None
+
+
+def _fault(path: Path, item: str, kind: str, error: Exception) -> FormatError:
+    if isinstance(error, _PickleInside):
+        return FormatError(
+            path,
+            "holds Python objects (a pickle), which are never read",
+            field=f"item {item!r}",
+            accepted="arrays of float16, float32, float64",
+        )
+    reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    return FormatError(
+        path, f"is cut off, damaged or no {kind} ({reason[:120]}); fetch it again", field=f"item {item!r}"
+    )

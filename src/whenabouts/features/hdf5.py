@@ -1,0 +1,45 @@
+"""HDF5 with one data set an item at its root: TVR's releases, and 2D-TAN's for Charades.
+
+`vid_name` -> (clips, D), `str(desc_id)` -> (tokens, 768), `vid` -> (T, 4096) in `vgg_rgb_features.hdf5`.
+A data set of one vector (D,) an item is a file of pooled sentences. The releases write the length of a clip
+nowhere but into the file's name (`..._cl-1.5.h5`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from whenabouts.features._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.protocol import Options, Place
+from whenabouts.types import UsageError
+
+NAME = "hdf5"
+SUMMARY = "HDF5, id -> (T, D): TVR, XML, ReLoCLNet, TVR-Ranking; Charades VGG of 2D-TAN, MMN"
+
+_CLIP_LENGTH = re.compile(r"cl-(\d+(?:\.\d+)?)(?=\D|$)")
+
+
+class Source(Hdf5Source):
+    """One data set an item."""
+
+    layout = NAME
+
+    def _facts(self) -> Mapping[str, Any]:
+        found = _CLIP_LENGTH.search(self.path.stem)
+        named = {"clip_seconds": float(found[1])} if found and float(found[1]) > 0 else {}
+        return {**named, **super()._facts()}
+
+
+def recognises(place: Place) -> bool:
+    """Whether the first entry is a data set whose name is no file name of a video."""
+    first = first_entry(place)
+    return first is not None and first[1] is None and not first[0].endswith(".avi")
+
+
+def open_source(place: Place, options: Options) -> Source:
+    """The features that are there."""
+    if options.key is not None:
+        raise UsageError(f"{place.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(place, options)

@@ -1,0 +1,45 @@
+"""HDF5 of 2D-TAN and MMN for TACoS: `s13-d21.avi` -> (T, 4096) in `tall_c3d_features.hdf5`.
+
+The id is the name without `.avi`, as in the annotations' video names of other releases; in TACoS' own
+annotation files the names end in `.avi` too, so `get` takes both.
+"""
+
+from __future__ import annotations
+
+from whenabouts.features._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.protocol import Options, Place
+from whenabouts.features.source import Unread
+from whenabouts.types import UsageError
+
+NAME = "tacos"
+SUMMARY = "HDF5, id.avi -> (T, D): TACoS C3D of 2D-TAN, MMN, CroCs"
+
+_SUFFIX = ".avi"
+
+
+class Source(Hdf5Source):
+    """One data set an item, under the name of the video's file."""
+
+    layout = NAME
+
+    def _item_of(self, key: str) -> str:
+        return key.removesuffix(_SUFFIX)
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, str) and item.removesuffix(_SUFFIX) in self._items
+
+    def _looked(self, item: str) -> Unread:
+        return super()._looked(item.removesuffix(_SUFFIX))
+
+
+def recognises(place: Place) -> bool:
+    """Whether the first entry is a data set with the name of a video file."""
+    first = first_entry(place)
+    return first is not None and first[1] is None and first[0].endswith(_SUFFIX)
+
+
+def open_source(place: Place, options: Options) -> Source:
+    """The features that are there."""
+    if options.key is not None:
+        raise UsageError(f"{place.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(place, options)

@@ -1,0 +1,59 @@
+"""A folder of npz files as Moment-DETR and lighthouse have them.
+
+`{vid}.npz` holds `features` (T, D) of a video; `qid{qid}.npz` holds `last_hidden_state` (tokens, D) and
+`pooler_output` of a sentence, and its id is the bare qid. Clips are 2 s long in QVHighlights and 1 s in
+other data sets of the same layout: no file says which, so the caller has to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from whenabouts.features._arrays import array_names, look_into_npz
+from whenabouts.features._folder import FolderSource
+from whenabouts.features.protocol import Options, Place
+from whenabouts.features.source import Unread
+
+NAME = "moment-detr"
+SUMMARY = (
+    "folder of vid.npz (features) or qidN.npz (last_hidden_state, pooler_output): Moment-DETR, lighthouse"
+)
+
+_KEYS = ("features", "last_hidden_state", "pooler_output")
+_QUERY = re.compile(r"qid(\d+)")
+
+
+class Source(FolderSource):
+    """One npz an item."""
+
+    layout = NAME
+
+    def _find(self) -> Mapping[str, Any]:
+        names = [name for name in self._place.names if name.endswith(".npz")]
+        return self._by_id([(_id_of(name), name) for name in names])
+
+    def _look(self, item: str, where: Any) -> Unread:
+        wanted = (self.options.key,) if self.options.key else _KEYS
+        return look_into_npz(self._file_of(where, item), item, wanted)
+
+
+def _id_of(name: str) -> str:
+    stem = Path(name).stem
+    query = _QUERY.fullmatch(stem)
+    return query[1] if query else stem
+
+
+def recognises(place: Place) -> bool:
+    """Whether the first npz file holds an array of one of the release's names."""
+    first = next((name for name in place.names if name.endswith(".npz")), None)
+    if first is None or "index.json" in place.names:
+        return False
+    return bool(set(_KEYS) & set(array_names(place.path / first)))
+
+
+def open_source(place: Place, options: Options) -> Source:
+    """The features that are there; `key` chooses one of an item's arrays (`pooler_output`)."""
+    return Source(place, options)

@@ -1,0 +1,84 @@
+"""Rows of a feature file brought to the clips of a video: which row is which clip, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.features.source import FeatureSource
+
+_SURPLUS_ROWS = 2
+_SURPLUS_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GridRows:
+    """Rows of a video on its grid.
+
+    `rows` is (clips, D); `mask` (clips,) is true where there was a row, and rows without one are zero.
+    `surplus` rows were left out because they lie behind the video's end; `missing` clips had no row.
+    """
+
+    rows: NDArray[np.floating[Any]]
+    mask: NDArray[np.bool_]
+    surplus: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class GridCount:
+    """How the rows of a file fit the clips of videos: numbers of videos, rows and clips."""
+
+    videos: int
+    exact: int
+    with_surplus: int
+    surplus_rows: int
+    with_missing: int
+    missing_clips: int
+    absent: int
+
+
+def rows_on_grid(rows: NDArray[np.floating[Any]], grid: ClipGrid, name: str = "these features") -> GridRows:
+    """The rows of a video on its clips: row i is clip i, from the start of the video.
+
+    How many rows a release has is what its frames gave, often one more than the clips that hold time: rows
+    behind the end are left out and counted. Where rows end early (cut at 100 clips, or the last frames not
+    decoded) the last clips have none: zeros, and false in the mask. Many more rows than clips (over 2 and
+    over a tenth) mean that the clip length or the video is another: UsageError.
+    """
+    clips = len(grid)
+    surplus, missing = max(0, len(rows) - clips), max(0, clips - len(rows))
+    if surplus > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
+        raise UsageError(
+            f"{name}: {len(rows)} rows for {clips} clips of {grid.clip_seconds:g} s in {grid.duration:g} s; "
+            f"rows of {grid.duration / len(rows):.3g} s would fit: is the clip length right?"
+        )
+    kept = rows[:clips]
+    if missing:
+        kept = np.concatenate([kept, np.zeros((missing, rows.shape[1]), rows.dtype)])
+    return GridRows(kept, np.arange(clips) < len(rows), surplus, missing)
+
+
+def count_on_grid(source: FeatureSource, durations: Mapping[str, float]) -> GridCount:
+    """How the rows of all the videos in `durations` (seconds by id) fit their clips, from lengths alone."""
+    here = [item for item in durations if item in source]
+    rows = np.array([source.length(item) for item in here], dtype=np.int64)
+    clips = np.array([len(source.grid(item, durations[item])) for item in here], dtype=np.int64)
+    surplus, missing = np.maximum(rows - clips, 0), np.maximum(clips - rows, 0)
+    return GridCount(
+        videos=len(durations),
+        exact=int((rows == clips).sum()),
+        with_surplus=int((surplus > 0).sum()),
+        surplus_rows=int(surplus.sum()),
+        with_missing=int((missing > 0).sum()),
+        missing_clips=int(missing.sum()),
+        absent=len(durations) - len(here),
+    )

@@ -1,0 +1,135 @@
+"""What a module of this folder offers to be a layout, and what it is asked with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from whenabouts.formats.opened import FormatError
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from whenabouts.features.source import FeatureSource
+
+_HEAD_BYTES = 4096
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_LMDB_MAGIC, _LMDB_MAGIC_AT = b"\xde\xc0\xef\xbe", 16
+
+
+class ReaderMissing(WhenaboutsError):
+    """A package that reads this layout is not installed; the message has the command that installs it."""
+
+    def __init__(self, path: Path, kind: str, package: str) -> None:
+        super().__init__(
+            f"{path}: reading {kind} needs the package {package}; "
+            f"install it with: pip install {package}, or: pip install 'whenabouts[features]'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How features are to be opened.
+
+    `clip_seconds`: length of a row in seconds, where the file does not tell. `strict`: a row that is not
+    finite is an error. `key`: which array of an item, where it has several.
+    """
+
+    clip_seconds: float | None = None
+    strict: bool = False
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.clip_seconds
+        if given is not None and not 0 < given < float("inf"):
+            raise UsageError(f"clip_seconds is {given!r}; give a number of seconds above 0")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder that may hold features: enough of it to tell in which layout."""
+
+    path: Path
+
+    @cached_property
+    def is_folder(self) -> bool:
+        """Whether it is a folder. Raises FormatError where nothing is there or it may not be read."""
+        try:
+            self.path.stat()
+        except OSError as error:
+            raise FormatError(self.path, f"cannot be read: {error.strerror or error}") from None
+        return self.path.is_dir()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of a file; none of a folder."""
+        if self.is_folder:
+            return b""
+        if not self.path.is_file():
+            raise FormatError(self.path, "is neither a file nor a folder")
+        return self._beginning(self.path)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The files and links that lie in a folder, sorted; hidden ones are left out."""
+        if not self.is_folder:
+            return ()
+        try:
+            with os.scandir(self.path) as entries:
+                found = [
+                    e.name for e in entries if not e.name.startswith(".") and (e.is_symlink() or e.is_file())
+                ]
+        except OSError as error:
+            raise FormatError(self.path, f"cannot be read: {error.strerror or error}") from None
+        return tuple(sorted(found))
+
+    @property
+    def is_hdf5(self) -> bool:
+        """Whether it begins as HDF5 does (a user block of up to 2 KiB may come first)."""
+        return any(self.head[at : at + 8] == _HDF5 for at in (0, 512, 1024, 2048))
+
+    @cached_property
+    def lmdb_file(self) -> Path | None:
+        """The data file of an LMDB environment: in a folder `data.mdb`, else the file itself; or None."""
+        if "data.mdb" in self.names:
+            return self.path / "data.mdb"
+        magic = self.head[_LMDB_MAGIC_AT : _LMDB_MAGIC_AT + 4]
+        return self.path if magic in (_LMDB_MAGIC, _LMDB_MAGIC[::-1]) else None
+
+    def describe(self) -> str:
+        """What is there, for an error message."""
+        if self.is_folder:
+            if not self.names:
+                return "a folder without files"
+            if "lock.mdb" in self.names:
+                return "a folder with lock.mdb but without data.mdb, the file of LMDB that holds the items"
+            return f"a folder of {len(self.names)} files, such as {self.names[0]!r}"
+        if not self.head:
+            return "an empty file"
+        if self.head.startswith(b"version https://git-lfs"):
+            return "a Git LFS pointer, not the file itself (run: git lfs pull)"
+        return f"a file that begins with {self.head[:16]!r}"
+
+    def _beginning(self, path: Path) -> bytes:
+        try:
+            with path.open("rb") as stream:
+                return stream.read(_HEAD_BYTES)
+        except OSError as error:
+            raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+class Layout(Protocol):
+    """A layout of features on disk. It recognises by content, and only what no other layout recognises."""
+
+    NAME: str
+    """As `--layout` takes it."""
+    SUMMARY: str
+    """One line for people: which releases, what keys."""
+
+    def recognises(self, place: Place) -> bool:
+        """Whether what is there is in this layout. Raises ReaderMissing where only a package could tell."""
+
+    def open_source(self, place: Place, options: Options) -> FeatureSource:
+        """The features that are there."""

@@ -1,0 +1,156 @@
+"""Files of judgements and of answers; one file per format, and the folder is the registry.
+
+Every module here that declares a `NAME` is a format (see `protocol.Format`); a new format is a new file and
+nothing else. What a format can do is told by the functions it has. The content decides which format a file
+is in, unless the caller says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whenabouts.formats._keeping import keeps_of, losses_of_annotations, losses_of_run, without_grades
+from whenabouts.formats.columns import Annotations, RunSource
+from whenabouts.formats.jsonl import judgements_in
+from whenabouts.formats.opened import FormatError, Opening, json_fault, lmdb_in, look_into, read_json
+from whenabouts.types import UsageError
+
+__all__ = [
+    "format_names",
+    "open_run",
+    "read_annotations",
+    "write_annotations",
+    "write_run",
+]
+
+_NO_FORMAT = {"columns", "conversion", "opened", "protocol", "queries"}
+
+
+@cache
+def _formats() -> tuple[Any, ...]:
+    """The modules of this folder that declare a format, in the order in which they are asked.
+
+    `Any` because a format has only those of the four functions that it can honour.
+    """
+    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FORMAT]
+    return tuple(sorted(modules, key=lambda module: (module.ORDER, module.NAME)))
+
+
+def format_names(way: str) -> tuple[str, ...]:
+    """Names of the formats that have a way, one of the four functions below."""
+    return tuple(module.NAME for module in _formats() if hasattr(module, way))
+
+
+def read_annotations(
+    path: str | Path, format: str | None = None, *, as_released: bool = False
+) -> Annotations:
+    """Videos, queries and judgements of a file, in any known format, or of a folder with qrels.jsonl.
+
+    With `as_released` a format whose released reader has a fault reads as that one does (such a format
+    has a function `read_annotations_as_released`); the others read as ever.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    path = judgements_in(Path(path))
+    module = _module_for(path, "read_annotations", format)
+    read = getattr(module, "read_annotations_as_released", None) if as_released else None
+    annotations: Annotations = (read or module.read_annotations)(path)
+    return annotations
+
+
+def open_run(path: str | Path, format: str | None = None) -> RunSource:
+    """A run that is read block by block as it is asked for; a folder that is an LMDB environment is its file.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    source: RunSource = _module_for(path, "open_run", format).open_run(Path(path))
+    return source
+
+
+def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
+    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    The log says what the format does not keep. One without grades is not given judgements of grade 0, of
+    which it would make positives.
+    """
+    module, path = _named(format, "write_annotations"), Path(path)
+    losses = losses_of_annotations(annotations, module, path)
+    module.write_annotations(without_grades(annotations, keeps_of(module, path)), path)
+    losses.tell()
+
+
+def write_run(
+    source: RunSource, path: str | Path, format: str, annotations: Annotations | None = None
+) -> None:
+    """Write a run; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    `annotations` are the queries it answers: some formats carry their text or their order. The log says what
+    the format does not keep.
+    """
+    module, path = _named(format, "write_run"), Path(path)
+    losses = losses_of_run(source, module, path)
+    module.write_run(source, path, annotations)
+    losses.tell()
+
+
+def _named(name: str, way: str) -> Any:
+    for module in _formats():
+        if name == module.NAME and hasattr(module, way):
+            return module
+    raise UsageError(
+        f"format {name!r} cannot do that ({way.replace('_', ' ')}); known: {', '.join(format_names(way))}"
+    )
+
+
+def _module_for(path: str | Path, way: str, name: str | None) -> Any:
+    if name is not None:
+        return _named(name, way)
+    opening: Opening = look_into(lmdb_in(Path(path)) or Path(path))
+    for module in _formats():
+        if hasattr(module, way) and module.recognises(opening):
+            return module
+    if opening.whole and not opening.head.strip():
+        raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
+    _check_json(opening)
+    raise _not_known(opening, str(path), way)
+
+
+_CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
+"""By what a format can read: what files of that kind are called, and the option that names their format."""
+
+
+def _not_known(opening: Opening, path: str, way: str) -> UsageError:
+    """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
+    what, option = _CALLED.get(way, ("files", "--format"))
+    names = ", ".join(format_names(way))
+    for other, (kind, _) in _CALLED.items():
+        for module in _formats() if other != way else ():
+            if hasattr(module, other) and module.recognises(opening):
+                pools = "; a file of pools goes to --pools" if kind == "judgements" else ""
+                return UsageError(
+                    f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"
+                )
+    return UsageError(
+        f"{path}: {opening.describe()} is in no format that is known for {what} ({names}); "
+        f"if it is in one of them, name it: {option} of `whenabouts evaluate`, or `whenabouts convert {path} "
+        "OUT.jsonl --to jsonl --from NAME`, whose file every command reads"
+    )
+
+
+def _check_json(opening: Opening) -> None:
+    """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
+    if not opening.is_json_document:
+        return
+    if opening.suffix != ".jsonl":
+        read_json(opening.path)
+        return
+    try:
+        json.loads(opening.first_line)
+    except (ValueError, RecursionError) as error:
+        raise json_fault(opening.path, error, line=1) from None

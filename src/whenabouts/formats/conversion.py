@@ -1,0 +1,174 @@
+"""From one format to another: what a file holds, and what was lost on the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from whenabouts import formats
+from whenabouts.formats.columns import RunBlock, RunSource, Task
+from whenabouts.formats.jsonl import FILES, files_of
+from whenabouts.formats.opened import FormatError, look_into, refuse_overwriting
+from whenabouts.types import UsageError
+
+Kind = Literal["judgements", "run"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was converted."""
+
+    kind: Kind
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    queries: int
+    rows: int
+    """Judgements, or moments (of the first list, where there are several)."""
+    losses: tuple[str, ...]
+    """What the new file cannot say."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `convert --json` prints it."""
+        return {**asdict(self), "losses": list(self.losses)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        what = "judgements" if self.kind == "judgements" else "moments"
+        return [
+            f"{self.source} ({self.kind}, {self.source_format}) -> {self.target} ({self.target_format}): "
+            f"{self.queries} queries, {self.rows} {what}",
+            *(f"lost or changed: {loss}" for loss in self.losses),
+        ]
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    to: str,
+    *,
+    from_: str | None = None,
+    truth: str | Path | None = None,
+) -> Conversion:
+    """Write what a file holds, judgements or a run, in another format; whole, or not at all.
+
+    `truth` are the judgements that a run answers: some formats carry their texts and videos. A target that
+    ends in a slash (or is a folder) is where our JSON lines put their four files. Raises FormatError and
+    UsageError.
+    """
+    module, kind = _kind_of(Path(source), from_)
+    folder = str(target).endswith("/") or Path(target).is_dir()
+    target = Path(target)
+    if folder and not (to == "jsonl" and kind == "judgements"):
+        raise FormatError(target, "is a folder", accepted="the name of a file")
+    _refuse_overwriting(target, folder, Path(source), truth)
+    with _losses(target) as losses:
+        if kind == "judgements":
+            annotations = module.read_annotations(Path(source))
+            if folder:
+                _make(target)
+            formats.write_annotations(annotations, target, to)
+            counts = (len(annotations.queries), len(annotations.query))
+        else:
+            answers = formats.read_annotations(truth) if truth is not None else None
+            counted = _Counted(module.open_run(Path(source)))
+            formats.write_run(counted, target, to, answers)
+            counts = counted.total()
+    return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
+
+
+def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | Path | None) -> None:
+    """Raise FormatError where a file to write is read: the source, the truth, or what lies beside them."""
+    read = [*files_of(source), *(files_of(Path(truth)) if truth is not None else ())]
+    for path in (target / name for name in FILES) if folder else (target,):
+        refuse_overwriting(path, *read)
+
+
+def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
+    """The module that reads a file, and what the file holds."""
+    if name == "jsonl" and source.is_dir():
+        return next(m for m in formats._formats() if name == m.NAME), "judgements"
+    opening = look_into(source)
+    ways: dict[str, Kind] = {"read_annotations": "judgements", "open_run": "run"}
+    for module in formats._formats():
+        if not (name == module.NAME or (name is None and module.recognises(opening))):
+            continue
+        can = [ways[way] for way in ways if hasattr(module, way)]
+        held = module.holds(opening) if hasattr(module, "holds") else None
+        if held is not None:
+            return module, "judgements" if held == "annotations" else "run"
+        if len(can) == 1:
+            return module, can[0]
+        if name is not None:
+            raise UsageError(
+                f"{source}: {opening.describe()} is neither judgements nor a run in the format {name}"
+            )
+    if name is not None:
+        raise UsageError(f"format {name!r} is not known")
+    both = sorted({*formats.format_names("read_annotations"), *formats.format_names("open_run")})
+    raise UsageError(
+        f"{source}: {opening.describe()} is in no format of judgements or runs; name it with --from, one of "
+        + ", ".join(both)
+    )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(folder, f"cannot be made: {error.strerror or error}") from None
+
+
+class _Counted:
+    """A run that counts what is read of it."""
+
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self.name = source.name
+        self.tasks = source.tasks
+        self._counts: dict[Task, tuple[int, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The blocks of the run."""
+        queries = rows = 0
+        for block in self._source.blocks(task):
+            queries, rows = queries + len(block), rows + len(block.video)
+            yield block
+        self._counts[task] = (queries, rows)
+
+    def total(self) -> tuple[int, int]:
+        """Queries and rows of the first list that was read."""
+        return next(iter(self._counts.values()), (0, 0))
+
+
+class _Keeper(logging.Handler):
+    """Keeps warnings in place of showing them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def _losses(target: Path) -> Iterator[list[str]]:
+    """The warnings that come while a file is written, without the file's name."""
+    keeper = _Keeper()
+    logger = logging.getLogger("whenabouts")
+    losses: list[str] = []
+    logger.addHandler(keeper)
+    try:
+        yield losses
+    finally:
+        logger.removeHandler(keeper)
+        losses.extend(message.removeprefix(f"{target}: ") for message in keeper.messages)

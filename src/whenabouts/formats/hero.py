@@ -1,0 +1,239 @@
+"""Lists of videos as HERO's program leaves them: LMDB, query id -> msgpack of [[video, score, ...], ...].
+
+CONQUER reads its first stage from such files. They name videos by number: the numbers stand in a file beside
+them whose name has `video2dur_idx` (TVR: `tvr_video2dur_idx.json`), {split: {video: [seconds, number]}}; one
+without splits is read too, and {video: number}. Numbers that mean other videos in other splits are read by
+the split that the name of the lists has in it (`val_top100`).
+
+Only the first two fields of an entry are read. HERO's program scores videos by exp(20 * cosine).
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from whenabouts.formats._blocks import BLOCK_ROWS, BlockBuilder, Row, refuse_empty, rises
+from whenabouts.formats._lmdb import close_environment, is_lmdb, open_environment
+from whenabouts.formats.columns import RunBlock, RunSource, Task, best_first
+from whenabouts.formats.opened import FormatError, Opening, lmdb_in, look_into, opened, read_json, written
+from whenabouts.types import UsageError, WhenaboutsError
+
+NAME = "hero"
+ORDER = 5
+SUMMARY = (
+    "HERO's lists of videos (LMDB of msgpack), as CONQUER reads them; needs …video2dur_idx.json beside it"
+)
+KEEPS: frozenset[str] = frozenset()
+
+_log = logging.getLogger("whenabouts")
+
+_INDEX = "*video2dur_idx*.json*"
+_ENTRY = "[[video number, score, ...], ...], best first"
+_GZIP = b"\x1f\x8b"
+_COPIED = 1 << 24
+_LONGEST_KEY = 511
+
+
+def recognises(opening: Opening) -> bool:
+    """Whether it is LMDB's file."""
+    return is_lmdb(opening.head)
+
+
+def open_run(path: Path) -> RunSource:
+    """The lists, read in blocks of some 250,000 entries; a folder stands for the `data.mdb` in it.
+
+    Raises FormatError for a file that is none, and where no file beside it says which videos its numbers
+    mean.
+    """
+    file = lmdb_in(path) or path
+    if not is_lmdb(look_into(file).head):
+        raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
+    return HeroLists(file, str(path), _videos_of(path, file))
+
+
+@dataclass
+class HeroLists:
+    """The lists of an LMDB file; `videos` are the names of its numbers."""
+
+    path: Path
+    name: str
+    videos: Mapping[int, str]
+    tasks: tuple[Task, ...] = ("VR",)
+    _told: bool = field(default=False, init=False)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The lists, by query id. Raises UsageError for another task, FormatError as they are read.
+
+        Where scores contradict the order of a list the scores count; the log says of how many.
+        """
+        if task not in self.tasks:
+            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
+        contradicting = 0
+        for block in self._as_they_stand():
+            contradicting += rises(block)
+            yield best_first(block)
+        if contradicting and not self._told:
+            self._told = True
+            _log.warning(
+                "%s: the scores of %d queries contradict the order of their lists; the scores count",
+                self.path,
+                contradicting,
+            )
+
+    def _as_they_stand(self) -> Iterator[RunBlock]:
+        """Blocks of the lists, entries in their order."""
+        builder, waiting, answered = BlockBuilder(), 0, False
+        with _environment(self.path) as environment:
+            for query_id, data in self._entries(environment):
+                builder.add(query_id, self._rows(query_id, data))
+                waiting, answered = waiting + 1, True
+                if len(builder) >= BLOCK_ROWS:
+                    yield builder.block()
+                    waiting = 0
+        if waiting:
+            yield builder.block()
+        refuse_empty(self.path, answered)
+
+    def _entries(self, environment: Any) -> Iterator[tuple[str, bytes]]:
+        """(query id, bytes) of all records."""
+        most = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
+        with environment.begin(buffers=True) as reading, reading.cursor() as cursor:
+            for key, value in cursor:
+                # What a damaged length reaches for lies behind the file: it must not be touched.
+                if not 0 < len(key) <= _LONGEST_KEY or not 0 < len(value) <= most:
+                    raise FormatError(self.path, "is damaged (a record of impossible length); fetch it again")
+                yield bytes(key).decode("utf-8", "replace"), bytes(value)
+
+    def _rows(self, query_id: str, data: bytes) -> Iterator[Row]:
+        try:
+            found = msgspec.msgpack.decode(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise self._fault(query_id, f"is no msgpack ({str(error)[:80]})") from None
+        if not isinstance(found, list):
+            raise self._fault(query_id, f"holds a {type(found).__name__}")
+        for rank, entry in enumerate(found, 1):
+            yield self._row(query_id, rank, entry)
+
+    def _row(self, query_id: str, rank: int, entry: Any) -> Row:
+        if not isinstance(entry, list) or len(entry) < 2:
+            raise self._fault(query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
+        number, score = entry[:2]
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if type(number) is not int or number not in self.videos:
+            raise self._fault(
+                query_id,
+                f"entry {rank} names video number {str(number)[:20]}, which the file of "
+                f"numbers does not have (it has {len(self.videos):,})",
+            )
+        if type(score) not in (int, float) or not np.isfinite(score):
+            raise self._fault(query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number")
+        return self.videos[number], np.nan, np.nan, float(score)
+
+    def _fault(self, query_id: str, problem: str) -> FormatError:
+        return FormatError(self.path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
+
+
+@contextmanager
+def _environment(path: Path) -> Iterator[Any]:
+    """The environment of a file; of one that is gzip, that of an unpacked copy."""
+    try:
+        import lmdb
+    except ImportError:
+        raise WhenaboutsError(
+            f"{path}: reading LMDB needs the package lmdb; install it with: pip install lmdb, or: "
+            "pip install 'whenabouts[features]'"
+        ) from None
+    with _unpacked(path) as file:
+        mark, environment = open_environment(lmdb, file)
+        try:
+            yield environment
+        except lmdb.Error as error:
+            raise FormatError(path, f"is damaged ({error}); fetch it again") from None
+        finally:
+            close_environment(mark)
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    with path.open("rb") as raw:
+        packed = raw.read(2) == _GZIP
+    if not packed:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="whenabouts-") as folder:
+        copy = Path(folder) / "data.mdb"
+        with opened(path) as stream, written(copy) as target:
+            while piece := stream.read(_COPIED):
+                target.write(piece)
+        yield copy
+
+
+def _videos_of(path: Path, file: Path) -> dict[int, str]:
+    """Number -> video, from the file beside the lists. Raises FormatError where there is none or several."""
+    lists = file.parent if file.name.removesuffix(".gz") == "data.mdb" else file
+    found = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
+    if len(found) != 1:
+        problem = (
+            "names videos by numbers, and no file beside it says which these are"
+            if not found
+            else (
+                f"has {len(found)} files beside it that say which videos its numbers mean "
+                f"({', '.join(one.name for one in found[:3])})"
+            )
+        )
+        raise FormatError(
+            path, problem, accepted=f"one file …video2dur_idx.json in {lists.parent}, such as TVR's"
+        )
+    return _numbers(found[0], lists.name.lower())
+
+
+def _numbers(path: Path, lists: str) -> dict[int, str]:
+    told = read_json(path)
+    if not isinstance(told, dict) or not told:
+        raise FormatError(path, "is no object:", value=told, accepted=_NUMBERS)
+    splits = told if all(isinstance(one, dict) for one in told.values()) else {"": told}
+    named = [split for split in splits if split and split.lower().split("_")[0] in lists]
+    by_split = {split: _of_split(path, one) for split, one in splits.items()}
+    whole: dict[int, str] = {}
+    for split, videos in by_split.items():
+        for number, name in videos.items():
+            if whole.setdefault(number, name) == name:
+                continue
+            if len(named) == 1:
+                return by_split[named[0]]
+            raise FormatError(
+                path,
+                f"number {number} is {whole[number]!r} and, in {split!r}, {name!r}",
+                accepted="numbers of one split, or lists whose name has the split in it, such as val_top100",
+            )
+    return whole
+
+
+_NUMBERS = "{split: {video: [seconds, number]}}, as in tvr_video2dur_idx.json"
+
+
+def _of_split(path: Path, told: Mapping[str, Any]) -> dict[int, str]:
+    videos: dict[int, str] = {}
+    for name, value in told.items():
+        number = value[1] if isinstance(value, Sequence) and len(value) == 2 else value
+        if type(number) is not int:
+            raise FormatError(path, "is no number of a video:", field=name, value=value, accepted=_NUMBERS)
+        if videos.setdefault(number, name) != name:
+            raise FormatError(
+                path,
+                f"is also the number of {videos[number]!r}:",
+                field=name,
+                value=number,
+                accepted=_NUMBERS,
+            )
+    return videos

@@ -1,0 +1,241 @@
+"""Files opened and written: gzip anywhere, one-line errors, nothing half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, cast
+
+from whenabouts.types import WhenaboutsError
+
+_GZIP = b"\x1f\x8b"
+_HEAD_BYTES = 65_536
+ABSENT: Any = object()
+"""No value to show: None is one, JSON's null."""
+
+
+class FormatError(WhenaboutsError):
+    """A file that is not what it should be; one line names file, line, field, value and what is accepted."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        problem: str,
+        *,
+        line: int | None = None,
+        field: str | None = None,
+        value: Any = ABSENT,
+        accepted: str = "",
+    ) -> None:
+        where = f"{path}" + (f", line {line}" if line is not None else "")
+        what = f"{_in_line(field)}: " if field else ""
+        shown = "" if value is ABSENT else f" {_short(value)}"
+        remedy = f"; accepted: {accepted}" if accepted else ""
+        super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
+
+
+def _in_line(field: str) -> str:
+    """A field's name, which may hold any key of a file, fit for one line."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in field[:120])
+    return text if len(field) <= 120 else text + "..."
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The beginning of a file: enough to tell in which format it is."""
+
+    path: Path
+    head: bytes
+    whole: bool
+    """Whether `head` is all there is."""
+
+    @property
+    def suffix(self) -> str:
+        """The file's suffix in lower case, .gz set aside: ".jsonl"."""
+        name = self.path.name.lower()
+        return Path(name.removesuffix(".gz")).suffix
+
+    @cached_property
+    def first_line(self) -> str:
+        """The first line that is not blank, "" where there is none."""
+        for line in self.head.decode("utf-8", "replace").lstrip("\ufeff").splitlines():
+            if line.strip():
+                return line.strip()
+        return ""
+
+    @cached_property
+    def first_record(self) -> dict[str, Any] | None:
+        """The first line as a JSON object; None where it is none."""
+        try:
+            record = json.loads(self.first_line)
+        except (ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    @property
+    def is_json_document(self) -> bool:
+        """Whether it begins like a JSON object or list."""
+        return self.first_line[:1] in ("{", "[")
+
+    def describe(self) -> str:
+        """The beginning, for an error message."""
+        return (
+            "an empty file"
+            if not self.head.strip()
+            else f"a file that begins with {_short(self.first_line[:60])}"
+        )
+
+
+def look_into(path: Path) -> Opening:
+    """The beginning of a file, unpacked. Raises FormatError for what cannot be read."""
+    with opened(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+        whole = len(head) < _HEAD_BYTES
+    return Opening(path, head, whole)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where it is gzip, whatever its name says.
+
+    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
+    also while it is read.
+    """
+    if "\0" in str(path):
+        raise FormatError(path, "cannot be read: a name that holds the character NUL")
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            if packed:
+                with gzip.open(raw, "rb") as stream:
+                    yield cast(IO[bytes], stream)
+            else:
+                yield raw
+    except EOFError:
+        raise FormatError(
+            path, "the gzip file is cut off: it ends before its end mark; fetch it again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(path, f"the gzip file is damaged ({error}); fetch it again") from None
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
+
+    A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
+    """
+    packed = path.name.endswith(".gz")
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise FormatError(path, "is no file to write to; name one that is, or that is not there yet")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if packed:
+                # No name and no time in the header: the same content makes the same bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+                    yield cast(IO[bytes], stream)
+            else:
+                yield raw
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(aside).chmod(0o666 & ~mask)
+        Path(aside).replace(path)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def lmdb_in(folder: Path) -> Path | None:
+    """The file of an LMDB environment that is a folder; None where it is no such folder."""
+    file = folder / "data.mdb"
+    return file if file.is_file() else None
+
+
+def beside(path: Path, name: str) -> Path | None:
+    """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
+    names = (path.with_name(name), path.with_name(f"{name}.gz"))
+    return next((candidate for candidate in names if candidate.exists()), None)
+
+
+def read_json(path: Path) -> Any:
+    """The one JSON value of a file in which no object has a key twice.
+
+    Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
+    sentences would be gone. Raises FormatError for that, and with the line where it stops being JSON.
+    """
+    with opened(path) as stream:
+        data = stream.read()
+    try:
+        # NaN and Infinity are left to the field that has them.
+        return json.loads(
+            data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
+        )
+    except (ValueError, RecursionError) as error:
+        raise json_fault(path, error) from None
+
+
+def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
+    return found
+
+
+def json_fault(
+    path: Path, error: ValueError | RecursionError, line: int | None = None, accepted: str = ""
+) -> FormatError:
+    """What kept a text from being read as JSON; `line` is given where the text is one line of the file."""
+    if isinstance(error, UnicodeDecodeError):
+        of_line = "" if line is None else " of the line"
+        return FormatError(path, f"is not UTF-8 text (byte {error.start}{of_line})", line=line)
+    if isinstance(error, json.JSONDecodeError):
+        problem = f"is not JSON ({error.msg}, column {error.colno})"
+        return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
+    if isinstance(error, RecursionError):
+        return FormatError(path, "is nested too deeply to be read", line=line)
+    # Python refuses to read whole numbers of thousands of digits.
+    return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+
+
+def refuse_overwriting(target: Path, *sources: Path | str) -> None:
+    """Raise FormatError where a file to write is one of those that are read."""
+    for source in map(Path, sources):
+        with contextlib.suppress(OSError):
+            if target.samefile(source):
+                raise FormatError(target, "is read here and would be overwritten; write to another file")
+
+
+def line_with(path: Path, text: str) -> int | None:
+    """The first line of a file that holds some text, None where none does: for messages about an id."""
+    wanted = (text.encode(), json.dumps(text)[1:-1].encode())
+    with contextlib.suppress(WhenaboutsError), opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if any(form in line for form in wanted):
+                return number
+    return None

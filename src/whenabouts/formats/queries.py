@@ -1,0 +1,54 @@
+"""Files of queries, for answers that nobody has judged yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from whenabouts import formats
+from whenabouts.formats import jsonl
+from whenabouts.formats._records import numbered_lines
+from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.opened import FormatError, look_into, opened
+
+
+def read_queries(path: str | Path) -> Annotations:
+    """Queries of a file, each with an id and words.
+
+    Read are judgements in any format that names the words of its queries (with these come the videos that
+    they name); our queries.jsonl, also without judgements beside it; and plain text (`.txt`), a query a
+    line, whose ids are the numbers of the lines, from 1. Raises FormatError for a query without words and
+    for a file without queries; UsageError where no format recognises the file.
+    """
+    path = Path(path)
+    opening = None if path.is_dir() else look_into(path)
+    if opening is not None and opening.suffix == ".txt":
+        found = _lines(path)
+    elif opening is not None and jsonl.holds_queries(opening):
+        found = jsonl.read_queries(path)
+    else:
+        found = formats.read_annotations(path)
+    if not found.queries:
+        raise FormatError(path, "has no queries", accepted="a query a line")
+    return with_words(found, path)
+
+
+def with_words(annotations: Annotations, place: str | Path) -> Annotations:
+    """Annotations whose queries all have words. Raises FormatError, naming the first that has none."""
+    silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
+    if silent is not None:
+        raise FormatError(
+            place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
+        )
+    return annotations
+
+
+def _lines(path: Path) -> Annotations:
+    collector = Collector(str(path))
+    with opened(path) as stream:
+        for number, line in numbered_lines(stream, path):
+            try:
+                text = line.decode("utf-8").strip()
+            except UnicodeDecodeError:
+                raise FormatError(path, "is not UTF-8", line=number, accepted="plain text in UTF-8") from None
+            collector.add_query(str(number), text)
+    return collector.annotations()

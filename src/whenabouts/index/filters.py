@@ -1,0 +1,201 @@
+"""One filter for every stream: which videos may answer, by what is known of them.
+
+A filter is worked out over the ledger first and becomes a set of video ids; each stream's search then
+takes that set. So no stream can forget a condition.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Protocol
+
+from whenabouts.times import parse_date
+from whenabouts.types import UsageError
+
+Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
+_CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(!=|>=|<=|=|>|<)\s*(.*)", re.DOTALL)
+
+# Where a recording's date may stand, best first.
+DATE_KEYS = ("recorded", "creation_time", "date")
+
+# What every video has, whatever its metadata say.
+_ALWAYS = ("duration", "name", "path")
+_MOST_KEYS = 30
+
+
+class Described(Protocol):
+    """What a filter looks at: a ledger row."""
+
+    @property
+    def video_id(self) -> str:
+        """The video's id."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Where its file lay when it was last seen."""
+        ...
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds, if known."""
+        ...
+
+    @property
+    def modified_ns(self) -> int:
+        """The file's modification time in nanoseconds since 1970."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What its container and its owner say of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`key operator value` over a video's metadata; `path`, `name` and `duration` are always there."""
+
+    key: str
+    operator: Operator
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read `key=value`.
+
+        >>> Condition.parse("camera!=drone*")
+        Condition(key='camera', operator='!=', value='drone*')
+        """
+        match = _CONDITION.fullmatch(text)
+        if not match or not match.group(1).strip():
+            raise UsageError(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
+        key, operator, value = match.group(1), match.group(2), match.group(3).strip()
+        is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
+        if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
+            raise UsageError(
+                f"{text!r}: {value!r} is no number; durations are in seconds, such as duration{operator}90"
+            )
+        return cls(key, operator, value)  # type: ignore[arg-type]
+
+    def accepts(self, facts: Mapping[str, Any]) -> bool:
+        """Whether facts about a video fit; a video that lacks the key fits only `!=`."""
+        fact = facts.get(self.key)
+        if fact is None:
+            return self.operator == "!="
+        values = fact if isinstance(fact, list | tuple) else [fact]
+        if self.operator == "!=":
+            return not any(_alike(value, self.value) for value in values)
+        if self.operator == "=":
+            return any(_alike(value, self.value) for value in values)
+        return any(_compare(value, self.operator, self.value) for value in values)
+
+
+def _alike(fact: Any, wanted: str) -> bool:
+    text = str(fact).casefold()
+    if text == wanted.casefold() or fnmatchcase(text, wanted.casefold()):
+        return True
+    return isinstance(fact, int | float) and fact == _number(wanted)
+
+
+def _number(text: str) -> float:
+    """The number that a text is, NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _compare(fact: Any, operator: str, wanted: str) -> bool:
+    """Numbers as numbers, all else (ISO dates too) as text."""
+    left: Any
+    right: Any
+    try:
+        left, right = float(fact), float(wanted)
+    except (TypeError, ValueError):
+        left, right = str(fact), wanted
+    order = (left > right) - (left < right)
+    return bool({">": order > 0, "<": order < 0, ">=": order >= 0, "<=": order <= 0}[operator])
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which videos may answer. Empty: all of them.
+
+    `within` holds resolved video ids; `after` (included) and `before` (excluded) are dates of recording.
+    """
+
+    within: tuple[str, ...] = ()
+    after: datetime | None = None
+    before: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True where every video may answer."""
+        return not (self.within or self.after or self.before or self.conditions)
+
+    def choose(self, videos: Iterable[Described]) -> list[str]:
+        """Ids of the videos that fit, in their order."""
+        within = set(self.within)
+        return [
+            video.video_id
+            for video in videos
+            if (not within or video.video_id in within)
+            and self._fits_dates(video)
+            and self._fits_facts(video)
+        ]
+
+    def notes(self, videos: Sequence[Described]) -> list[str]:
+        """What is to be said of the conditions: keys that none of all `videos` has, and those there are."""
+        known = {*_ALWAYS, *(key for video in videos for key in video.metadata)}
+        unknown = dict.fromkeys(one.key for one in self.conditions if one.key not in known)
+        listed = sorted(known)
+        more = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
+        fields = ", ".join(listed[:_MOST_KEYS]) + more
+        return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]
+
+    def _fits_dates(self, video: Described) -> bool:
+        if self.after is None and self.before is None:
+            return True
+        date = recorded_at(video)
+        return (self.after is None or date >= self.after) and (self.before is None or date < self.before)
+
+    def _fits_facts(self, video: Described) -> bool:
+        if not self.conditions:
+            return True
+        name = re.split(r"[/\\]", video.path)[-1]
+        facts = {**video.metadata, "path": video.path, "name": name, "duration": video.duration}
+        return all(condition.accepts(facts) for condition in self.conditions)
+
+
+def recorded_at(video: Described) -> datetime:
+    """When a video was recorded: its metadata say, or else its file's modification time (UTC)."""
+    for key in DATE_KEYS:
+        value = video.metadata.get(key)
+        if isinstance(value, str):
+            try:
+                return parse_date(value.replace("Z", "+00:00"))
+            except UsageError:
+                continue
+    return datetime.fromtimestamp(video.modified_ns / 1e9, UTC)
+
+
+def make_filter(
+    within: Sequence[str] = (),
+    after: str | datetime | None = None,
+    before: str | datetime | None = None,
+    where: Sequence[str] = (),
+) -> Filter:
+    """A filter from what people type."""
+    return Filter(
+        tuple(within),
+        parse_date(after) if isinstance(after, str) else after,
+        parse_date(before) if isinstance(before, str) else before,
+        tuple(Condition.parse(text) for text in where),
+    )

@@ -1,0 +1,220 @@
+"""What a corpus holds, as plain values with numpy columns: ledger rows, clips in, clips out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whenabouts.types import UsageError, WhenaboutsError
+
+_STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+class StoreError(WhenaboutsError):
+    """A corpus that cannot be read or written; the message names it, the cause and the remedy."""
+
+
+class NotACorpus(StoreError):
+    """The place that was named holds no corpus."""
+
+
+class NewerCorpus(StoreError):
+    """The corpus was written by a newer whenabouts than this one."""
+
+
+class EncoderMismatch(StoreError):
+    """The vectors of a stream were made by another encoder than the one at hand."""
+
+
+class DiskFull(StoreError):
+    """There was no room to write; what was written before is untouched."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One modality of a corpus and what its vectors were made with.
+
+    `fingerprint` names encoder, weights and clip settings; vectors of two fingerprints are never
+    compared. `dimension` is the width D, 0 for a stream that has words and no vectors. `settings`
+    (JSON values) is for people and for `index`.
+    """
+
+    name: str
+    encoder: str
+    fingerprint: str
+    dimension: int
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if not _STREAM_NAME.fullmatch(self.name):
+            raise UsageError(
+                f"stream name {self.name!r} must be lower-case letters, digits and underscores, letter first"
+            )
+        if self.dimension < 0:
+            raise UsageError(f"stream {self.name}: dimension {self.dimension} is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class VideoRecord:
+    """The ledger's row of one video.
+
+    `streams` maps each stream that is finished for this video to the fingerprint it was made with.
+    `modified_ns`, `size` and `content_hash` describe the file that was indexed; they are 0, -1 and ""
+    while its clips are being written, so that a row left by a crash matches no file. `words` says where
+    its words came from, `words_signature` what its subtitle files looked like; `shots` are seconds where a
+    new shot starts (None: never looked for), `damage` what could not be read, `indexed_at` seconds from 1970.
+    """
+
+    video_id: str
+    path: str
+    size: int = 0
+    modified_ns: int = 0
+    content_hash: str = ""
+    kind: Literal["media", "transcript"] = "media"
+    duration: float | None = None
+    state: Literal["done", "failed"] = "done"
+    error: str = ""
+    streams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    words: str = ""
+    words_signature: str = ""
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    has_picture: bool = False
+    shots: Sequence[float] | None = None
+    damage: str = ""
+    indexed_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_video_id(self.video_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClipColumns:
+    """The clips of one video in one stream, in order of their index.
+
+    `start`, `end` are (n,) seconds, `vectors` (n, D) of unit length or None (found by their words only),
+    `text` n strings that are shown, `context` n strings that full-text search looks at (None: the text).
+    Raises `UsageError` where lengths differ or a number is not finite.
+    """
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    text: Sequence[str] | None = None
+    vectors: NDArray[np.floating[Any]] | None = None
+    context: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
+        lengths = {name: len(column) for name, column in self._columns().items()}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"clip columns differ in length: {lengths}")
+        numbers = [self.start, self.end] + ([] if self.vectors is None else [self.vectors])
+        if not all(np.isfinite(column).all() for column in numbers):
+            raise UsageError("clip times and vectors must be finite numbers; one is NaN or infinite")
+        if self.vectors is not None and self.vectors.ndim != 2:
+            raise UsageError(f"clip vectors have shape {self.vectors.shape}; (clips, dimension) is needed")
+
+    def _columns(self) -> dict[str, Any]:
+        columns = {name: getattr(self, name) for name in ("start", "end", "text", "vectors", "context")}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClipHits:
+    """Clips that answer a query, best first; equal scores in order of video id, then index.
+
+    All columns have the same length n. `score` is the cosine (`nearest`) or BM25 (`match_text`).
+    """
+
+    video_ids: list[str]
+    index: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    score: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.video_ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClipBlock:
+    """All clips of some videos in one stream, video by video, each in order of its index.
+
+    Clips of `video_ids[i]` are rows `offsets[i]` up to `offsets[i + 1]`; a video without clips has an
+    empty range. `vectors` is (n, D) float32, zero where a clip has none.
+    """
+
+    video_ids: list[str]
+    offsets: NDArray[np.int64]
+    index: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    text: list[str]
+    vectors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def rows(self, position: int) -> slice:
+        """The rows of the video at a position of `video_ids`."""
+        return slice(int(self.offsets[position]), int(self.offsets[position + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStats:
+    """Size and state of one stream: clips, fragments on disk, clips that no vector index covers."""
+
+    clips: int
+    fragments: int
+    unindexed: int
+    vector_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """What a corpus holds. `bytes` counts all files, old versions included; None on object stores."""
+
+    videos: int
+    failed: int
+    hours: float
+    streams: Mapping[str, StreamStats]
+    bytes: int | None
+
+
+def clip_id(video_id: str, stream: str, index: int) -> str:
+    """The id of a clip, the same each time the video is indexed.
+
+    >>> clip_id("dinner", "words", 7)
+    'dinner/words/000007'
+    """
+    return f"{video_id}/{stream}/{index:06d}"
+
+
+def check_video_id(video_id: str) -> None:
+    """Refuse an id that no table could hold: empty, with a NUL, or not encodable as UTF-8."""
+    try:
+        video_id.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"video id {video_id!r} holds bytes that are no UTF-8: {error.reason}") from None
+    if not video_id or "\0" in video_id:
+        raise UsageError(f"video id {video_id!r} is empty or holds a NUL character")
+
+
+def unit_query(vector: ArrayLike, dimension: int, stream: str) -> NDArray[np.float32]:
+    """A query vector as (D,) float32; raises `UsageError` for another width or a number not finite."""
+    query = np.asarray(vector, dtype=np.float32)
+    if query.shape != (dimension,):
+        raise UsageError(f"query vector has shape {query.shape}; stream {stream} holds ({dimension},)")
+    if not np.isfinite(query).all():
+        raise UsageError("query vector holds NaN or infinity")
+    return query

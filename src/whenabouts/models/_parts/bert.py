@@ -1,0 +1,97 @@
+"""Layers of BERT on packed rows: attention, a feed-forward part with GELU, a LayerNorm after each.
+
+Shapes: N packed rows of a batch (see `packing`), D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.dropout import Dropout
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.projection import InputProjection
+from whenabouts.types import UsageError
+
+
+class BertLayer(nn.Module):
+    """Self-attention, then two linear layers with GELU (the exact one) between them; each with a residual."""
+
+    def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = AttentionBlock(width, heads, dropout)
+        self.wide = nn.Linear(width, feedforward)
+        self.narrow = nn.Linear(feedforward, width)
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D)."""
+        rows = self.attention(rows, packing)
+        widened = self.narrow(functional.gelu(self.wide(rows)))
+        normed: Tensor = self.norm(rows + self.dropout(widened))
+        return normed
+
+
+class BertEncoder(nn.Module):
+    """Several layers, one after the other."""
+
+    def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(BertLayer(width, heads, feedforward, dropout) for _ in range(layers))
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D): each row informed by the others of its own sequence."""
+        for layer in self.layers:
+            rows = layer(rows, packing)
+        return rows
+
+
+class ProjectedEncoder(nn.Module):
+    """LayerNorm, linear layer and ReLU from `features` values to D, then layers of BERT."""
+
+    def __init__(
+        self, features: int, layers: int, width: int, heads: int, feedforward: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.projection = InputProjection(features, width, dropout)
+        self.encoder = BertEncoder(layers, width, heads, feedforward, dropout)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, features) to (N, D)."""
+        encoded: Tensor = self.encoder(self.projection(rows), packing)
+        return encoded
+
+
+class TypedPositions(nn.Module):
+    """A learned vector for each place and one for each of two types are added; LayerNorm, dropout.
+
+    `noun` is what the sequence is made of, for the message where one is longer than the table.
+    """
+
+    def __init__(self, places: int, width: int, dropout: float, noun: str) -> None:
+        super().__init__()
+        self.places = nn.Embedding(places, width)
+        self.types = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+        self.noun = noun
+
+    def forward(self, rows: Tensor, packing: Packing, first_type: int, each: int = 1) -> Tensor:
+        """(N, D) to (N, D); UsageError where a sequence is too long.
+
+        `each` consecutive rows share a place: the first is of `first_type`, the next of the type behind it.
+        """
+        most, steps = self.places.num_embeddings, packing.steps // each
+        if steps > most:
+            raise UsageError(
+                f"a sequence of {steps} {self.noun}, but the model has places for {most}: "
+                f"cut or pool it when it is read, or train with max_{self.noun} = {steps}"
+            )
+        numbers = packing.positions()
+        place = torch.div(numbers, each, rounding_mode="floor")
+        placed = self.norm(rows + self.places(place) + self.types(first_type + numbers % each))
+        dropped: Tensor = self.dropout(placed)
+        return dropped

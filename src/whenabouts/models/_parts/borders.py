@@ -1,0 +1,161 @@
+"""Where a moment begins and where it ends: logits for every clip of a video.
+
+A predictor serves one stream, or several whose similarities are averaged first ("merged"): it is given a
+sequence of queries' vectors and a sequence of clips, one of each for every stream it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models.protocol import pair_products
+
+Streams = Sequence[Tensor]
+MASKED = -1e10
+"""The logit of a padded clip, as in the released programs."""
+
+
+class BorderConvolution(nn.Module):
+    """Two convolutions without bias over the similarity of query and clips, one for each border.
+
+    The similarity is the dot product. That of padded clips counts as zero, so that the logits of the last
+    clips do not depend on how far a video is padded; `as_released` convolves what was made of padding, too.
+
+    Fresh kernels answer to edges: a start is where the similarity rises (negative before, positive from there
+    on), an end where it falls. The released programs draw them at random, and with the released learning rate
+    they hardly move from there: by less than 0.2 in 3,000 steps at 1e-4, where they begin within 0.45. How
+    well such a training localizes is then decided by ten numbers of its seed (docs/results.md).
+    """
+
+    def __init__(self, kernel: int, *, as_released: bool = False) -> None:
+        super().__init__()
+        self.start = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
+        self.end = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
+        self.as_released = as_released
+
+    def begin_at_edges(self) -> None:
+        """Fresh kernels that answer to edges, in place of those that were drawn."""
+        step = _step(self.start.kernel_size[0])
+        self.start.weight.data.copy_(step)
+        self.end.weight.data.copy_(step.flip(0))
+
+    def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
+        """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
+        similarities = [pair_products(query, clip) for query, clip in zip(queries, clips, strict=True)]
+        return self._convolved(_mean(similarities), mask)
+
+    def some(
+        self, queries: Streams, clips: Streams, packing: Packing, pairs: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """(2, P, T) logits for P pairs of a query and a video: numbers among Q queries and V videos (packed).
+
+        All similarities come from one product; only the pairs asked for are convolved.
+        """
+        joint = _mean([clip @ query.T for query, clip in zip(queries, clips, strict=True)])
+        similarity = packing.unpack(joint).permute(2, 0, 1)[pairs]
+        return self._convolved(similarity, packing.mask[pairs[1]])
+
+    def at(self, queries: Streams, clips: Streams, packing: Packing, places: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, Q, M) logits of every query at the start and the end of M moments.
+
+        `places` are the moments' videos (M,) and first and last clips (M, 2). Convolution and dot product
+        change places: the clips about each border are weighted and added first, and one product of
+        Q x D with D x M is left.
+        """
+        videos, spans = places
+        reach = self.start.kernel_size[0] // 2
+        kernels = torch.stack([self.start.weight[0, 0], self.end.weight[0, 0]])
+        near = spans[:, :, None] + torch.arange(-reach, reach + 1, device=spans.device)
+        within = (near >= 0) & (near < packing.steps)
+        near = near.clamp(0, packing.steps - 1)
+        weights = kernels * within  # what is not packed is zero, and so is its similarity
+        logits = [
+            torch.einsum(
+                "qd,mbd->bqm",
+                query,
+                torch.einsum("mbk,mbkd->mbd", weights, packing.unpack(clip)[videos[:, None, None], near]),
+            )
+            for query, clip in zip(queries, clips, strict=True)
+        ]
+        return _mean(logits)
+
+    def _convolved(self, similarity: Tensor, mask: Tensor) -> Tensor:
+        """(2, P, T): both convolutions of (P, T), padding masked."""
+        seen = similarity if self.as_released else similarity.masked_fill(~mask, 0.0)
+        kernels = torch.cat([self.start.weight, self.end.weight])
+        logits = functional.conv1d(seen[:, None], kernels, padding=self.start.padding[0])
+        return logits.transpose(0, 1).masked_fill(~mask, MASKED)
+
+
+class BorderLinear(nn.Module):
+    """The sum of a linear function of the query and one of the clip, for each border ("cat linear")."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.start_of_query = nn.Linear(width, 1)
+        self.start_of_clip = nn.Linear(width, 1)
+        self.end_of_query = nn.Linear(width, 1)
+        self.end_of_clip = nn.Linear(width, 1)
+
+    def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
+        """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
+        logits = self._of_queries(queries)[:, :, None] + self._of_clips(clips)
+        return logits.masked_fill(~mask, MASKED)
+
+    def some(
+        self, queries: Streams, clips: Streams, packing: Packing, pairs: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """(2, P, T) logits for P pairs of (query, video); see `BorderConvolution.some`."""
+        of_clips = packing.unpack(self._of_clips(clips).T).permute(2, 0, 1)
+        logits = self._of_queries(queries)[:, pairs[0], None] + of_clips[:, pairs[1]]
+        return logits.masked_fill(~packing.mask[pairs[1]], MASKED)
+
+    def at(self, queries: Streams, clips: Streams, packing: Packing, places: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, Q, M) logits of every query at the start and the end of M moments."""
+        videos, spans = places
+        of_clips = packing.unpack(self._of_clips(clips).T)[videos[:, None], spans]
+        at_borders = torch.stack([of_clips[:, 0, 0], of_clips[:, 1, 1]])
+        return self._of_queries(queries)[:, :, None] + at_borders[:, None]
+
+    def _of_queries(self, queries: Streams) -> Tensor:
+        return _averaged(self.start_of_query, self.end_of_query, queries)
+
+    def _of_clips(self, clips: Streams) -> Tensor:
+        return _averaged(self.start_of_clip, self.end_of_clip, clips)
+
+
+def _step(length: int) -> Tensor:
+    """(length,): a step up in the middle, of sum 0: -1 / before, then 1 / (middle and after)."""
+    before = length // 2
+    return torch.tensor([-1.0 / before] * before + [1.0 / (length - before)] * (length - before))
+
+
+def begin_at_edges(model: nn.Module) -> None:
+    """Let all convolutions of borders in a fresh model begin as edges."""
+    for module in model.modules():
+        if isinstance(module, BorderConvolution):
+            module.begin_at_edges()
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """The logarithm of a border's probability over the clips of a video (last axis), padding at -1e10."""
+    return logits.float().log_softmax(-1)
+
+
+def at_truth(log_probabilities: Tensor, spans: Tensor) -> Tensor:
+    """(P,) log P(start) + log P(end) of the true first and last clips (P, 2); from (2, P, T)."""
+    return log_probabilities.gather(2, spans.T[:, :, None])[:, :, 0].sum(0)
+
+
+def _averaged(start: nn.Linear, end: nn.Linear, streams: Streams) -> Tensor:
+    """(2, …): both functions of each stream, averaged over the streams."""
+    return _mean([torch.stack([start(one)[..., 0], end(one)[..., 0]]) for one in streams])
+
+
+def _mean(tensors: Streams) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).mean(0)

@@ -1,0 +1,174 @@
+"""A text encoder inside a system: DistilBERT and its tokenizer, or features of words made before.
+
+`transformers` (extra `vision`) is imported where a DistilBERT is built and nowhere else; tokenizers are read
+with `tokenizers` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.projection import unit
+from whenabouts.models.protocol import QueryBatch
+from whenabouts.types import UsageError, WhenaboutsError
+
+SIZES: Mapping[str, int] = {
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "n_layers": 6,
+    "n_heads": 12,
+    "dim": 768,
+    "hidden_dim": 3072,
+}
+"""The sizes of distilbert-base-uncased, by the names of its configuration."""
+_EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
+
+
+class TextEncoder(nn.Module):
+    """Sentences to vectors of two spaces: mean over the words, LayerNorm, two linear layers (MMN).
+
+    With `sizes` (see `SIZES`; what is not named is as there) words are ids and pass through a DistilBERT
+    first; without they are features of `width` values.
+    """
+
+    def __init__(self, width: int, joint: int, sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__()
+        self.bert = None if sizes is None else new_bert(sizes)
+        width = width if sizes is None else {**SIZES, **sizes}["dim"]
+        self.norm = nn.LayerNorm(width)
+        self.to_iou = nn.Linear(width, joint)
+        self.to_contrast = nn.Linear(width, joint)
+
+    def forward(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
+        """(Q, joint) unit vectors of the IoU space and of the contrastive space."""
+        pooled = self.norm(mean_of_words(self.hidden(queries), queries.mask))
+        return unit(self.to_iou(pooled).float()), unit(self.to_contrast(pooled).float())
+
+    def hidden(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, D) what stands for each word."""
+        return features_of_words(self.bert, queries)
+
+
+def features_of_words(bert: nn.Module | None, queries: QueryBatch) -> Tensor:
+    """(Q, L, D): the features that came, or what a DistilBERT makes of ids.
+
+    Raises UsageError for ids where there is no DistilBERT, and for features where there is one.
+    """
+    if (queries.tokens.dim() == 2) != (bert is not None):
+        found = "ids" if queries.tokens.dim() == 2 else "features"
+        raise UsageError(
+            f"words are {found}; this system has {'no' if bert is None else 'a'} text encoder: "
+            'ids need [features] query = "tokenizer:NAME", features a file'
+        )
+    if bert is None:
+        return queries.tokens
+    ids = queries.tokens.masked_fill(~queries.mask, 0)
+    made: Tensor = bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
+    return made
+
+
+def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
+    """(Q, D): the mean over real words of (Q, L, D)."""
+    real = mask[..., None]
+    return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
+
+
+def new_bert(sizes: Mapping[str, int]) -> Any:
+    """A DistilBERT of those sizes with fresh weights. Raises UsageError where `transformers` is not there."""
+    try:
+        from transformers import DistilBertConfig, DistilBertModel
+    except ImportError:
+        raise UsageError(f"a text encoder inside the system: {_EXTRA}") from None
+    return DistilBertModel(DistilBertConfig(**{**SIZES, **sizes}))
+
+
+def read_pretrained(bert: Any, name: str) -> None:
+    """Put the weights of a DistilBERT, by the name of a hub's repository or of a folder, into one of ours.
+
+    Raises UsageError where there is none or its sizes are others, WhenaboutsError where it cannot be read.
+    """
+    from transformers import DistilBertModel
+
+    try:
+        found = DistilBertModel.from_pretrained(str(Path(name).expanduser()) if Path(name).is_dir() else name)
+    except (OSError, ValueError) as error:
+        raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
+    for size in SIZES:
+        if (theirs := getattr(found.config, size)) != (ours := getattr(bert.config, size)):
+            raise UsageError(
+                f"text encoder {name!r} has {size} = {theirs}; [model.text] says {ours}; write that"
+            )
+    bert.load_state_dict(found.state_dict())
+
+
+class Tokens:
+    """Sentences to ids, by the tokenizer of a folder (tokenizer.json or vocab.txt) or of a hub."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tokenizer = _open(name)
+
+    def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
+        """(Q, L) ids, [CLS] and [SEP] included, and their mask; of a long sentence the beginning, `most` ids.
+
+        UsageError for a sentence without words.
+        """
+        empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
+        if empty is not None:
+            raise UsageError(f"sentence {empty} is empty; expected words")
+        self._tokenizer.enable_truncation(most)
+        ids = [one.ids for one in self._tokenizer.encode_batch(list(sentences))]
+        longest = max(map(len, ids), default=1)
+        tokens = torch.tensor([one + [0] * (longest - len(one)) for one in ids], dtype=torch.int64)
+        lengths = torch.tensor([len(one) for one in ids], dtype=torch.int64)
+        return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
+
+    def lengths(self, sentences: Sequence[str]) -> list[int]:
+        """How many ids each sentence has, none cut off."""
+        self._tokenizer.no_truncation()
+        return [len(one.ids) for one in self._tokenizer.encode_batch(list(sentences))]
+
+
+@lru_cache(maxsize=4)
+def tokens_of(name: str) -> Tokens:
+    """The tokenizer of that name, opened once."""
+    return Tokens(name)
+
+
+def _open(name: str) -> Any:
+    from tokenizers import BertWordPieceTokenizer, Tokenizer
+
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return _from_hub(name)
+    whole, words = folder / "tokenizer.json", folder / "vocab.txt"
+    if whole.is_file():
+        tokenizer = Tokenizer.from_file(str(whole))
+        tokenizer.no_padding()
+        return tokenizer
+    if words.is_file():
+        return BertWordPieceTokenizer(str(words))._tokenizer
+    raise UsageError(f"{folder}: has no tokenizer.json and no vocab.txt; expected a tokenizer's folder")
+
+
+def _from_hub(name: str) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_pretrained(name)
+    except Exception as error:  # the library raises plain Exceptions
+        raise WhenaboutsError(
+            f"tokenizer {name!r}: no such folder here, and the hub does not give it: {_first_line(error)}"
+        ) from None
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,229 @@
+"""CET, the cross-encoder transformer of papers 001 (appendix C.2) and 002 (appendix B.2).
+
+Clips of a video and words of a query go through one transformer together, as passage and question do in
+systems that answer questions; two perceptrons read off each clip how likely the moment starts and ends there.
+Every pair of a query and a video is computed for itself: nothing but projected clips and words is kept, and
+there are no keys to search by.
+
+What the papers leave open, and how it is read here:
+
+- equation 10 (interpolated labels): see `_parts/border_labels.py`;
+- the transformer knows the order of clips and words, and which is which, by two learned tables of places
+  (equation 8 shows none);
+- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
+  transformer's own paper. LayerNorm stands before the parts, which learns faster at a rate of 1e-3: with it
+  after them (`norm`), two epochs on simulated features at width 128 came to two thirds of the recall;
+- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
+  see `frozen` and `rates` of an experiment's [training];
+- several streams lie side by side before equation 7;
+- the cross-entropy is a mean over the clips of a query's own video, then over queries: other videos have no
+  part in it;
+- a span scores the logarithm of p_start * p_end; the video itself has no score.
+
+Shapes as in `protocol`; S = clips and words of a pair, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts.models._parts.border_labels import border_loss, border_terms, interpolated_labels
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.projection import PositionEmbedding, initialise
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
+from whenabouts.models._parts.words import Words, strange_sizes
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model"]
+
+_ROWS = 1 << 15
+"""Clips and words that go through the transformer at once where pairs are scored: some 300 MB."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of CET; the defaults are the published ones where there are any."""
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4096})
+    """Stream -> width of its features."""
+    query_width: int = 768
+    """Width of words' features; not used where there is a `text_encoder`."""
+    text_encoder: str = ""
+    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
+    words come as features)."""
+    text: Mapping[str, int] = field(default_factory=dict)
+    """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
+    hidden: int = 512
+    """d of the paper."""
+    layers: int = 6
+    heads: int = 8
+    feedforward: int = 2048
+    norm: Norm = "before"
+    max_clips: int = 128
+    max_tokens: int = 40
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    label_power: float = 10.0
+    """k of the paper: how fast labels fall off beside the borders."""
+    as_released: bool = False
+    """No program was released; this takes equation 10 to the letter. See `_parts/border_labels.py`."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"cet: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        yield from strange_sizes(self.text)
+        if self.norm not in get_args(Norm):
+            yield f"norm = {self.norm!r}: known are {', '.join(get_args(Norm))}"
+        if self.label_power <= 0:
+            yield f"label_power = {self.label_power}: a number above 0 is expected"
+
+
+class Model(nn.Module):
+    """CET with fresh weights: a localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, dropout = config.hidden, config.input_dropout
+        self.clip_projection = nn.Linear(sum(config.streams.values()), width, bias=False)
+        self.words = Words(config.query_width, config.text if config.text_encoder else None)
+        self.token_projection = nn.Linear(self.words.width, width, bias=False)
+        self.clip_positions = PositionEmbedding(config.max_clips, width, dropout, "clips")
+        self.token_positions = PositionEmbedding(config.max_tokens, width, dropout, "tokens")
+        self.encoder = TransformerEncoder(
+            config.layers, width, config.heads, config.feedforward, config.dropout, config.norm
+        )
+        self.start = perceptron(width, 1)
+        self.end = perceptron(width, 1)
+        initialise(self, config.initializer_range)
+
+    def begin(self) -> None:
+        """Read the pretrained text encoder, where there is one, before a training's first step."""
+        self.words.begin(self.config.text_encoder)
+
+    @property
+    def video_weight(self) -> float:
+        """0: a video has no score of its own."""
+        return 0.0
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Parts `tokens` (Q, L, D): words of the transformer's width, and `mask` (Q, L)."""
+        packing = Packing.of(queries.mask)
+        rows = self.token_projection(packing.pack(self.words(queries)))
+        tokens = packing.unpack(self.token_positions(rows, packing))
+        return QueryEncoding({}, {"tokens": tokens, "mask": queries.mask})
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Part `clips` (V, T, D): clips of the transformer's width (equation 7)."""
+        packing = Packing.of(videos.mask)
+        features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
+        rows = self.clip_positions(self.clip_projection(features), packing)
+        return VideoEncoding(videos.mask, parts={"clips": packing.unpack(rows)})
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """log p_start and log p_end (equation 9) of P pairs: their sum is the logarithm of the product."""
+        size = max(1, _ROWS // (videos.mask.shape[1] + queries.parts["mask"].shape[1]))
+        every = torch.arange(len(queries), device=videos.mask.device)
+        logits = [
+            self.border_logits(queries.take(some), videos.take(some), torch.arange(len(some)).to(some))
+            for some in torch.split(every, size)
+        ]
+        start, end = functional.logsigmoid(torch.cat(logits, dim=1).float())
+        return SpanScores(start, end, videos.mask)
+
+    def border_logits(self, queries: QueryEncoding, videos: VideoEncoding, video_of: Tensor) -> Tensor:
+        """(2, Q, T) logits of start and end of each query in its video, row `video_of` (Q,) of `videos`.
+
+        Equations 8 and 9 before the sigmoid; 0 where there is no clip.
+        """
+        clips, tokens = videos.parts["clips"], queries.parts["tokens"]
+        joint = _Joint.of(videos.mask[video_of], queries.parts["mask"])
+        rows = torch.cat([clips.flatten(0, 1), tokens.flatten(0, 1)])
+        encoded = self.encoder(rows[joint.source(video_of, len(clips))], joint.packing)[joint.is_clip]
+        logits = torch.stack([self.start(encoded), self.end(encoded)])[..., 0]
+        found = logits.new_zeros((2, len(video_of) * clips.shape[1]))
+        return found.index_copy(1, joint.clip_places, logits).view(2, len(video_of), -1)
+
+    def loss(self, batch: Batch) -> Losses:
+        """The terms `start` and `end` of equation 12."""
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        logits = self.border_logits(queries, videos, batch.video_of)
+        config = self.config
+        labels = interpolated_labels(
+            batch.spans, logits.shape[2], config.label_power, to_the_letter=config.as_released
+        )
+        return border_terms(border_loss(logits, labels, videos.mask[batch.video_of]), batch.weight)
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """The clips and words of P pairs, one sequence a pair: its clips, then its words, then padding.
+
+    `owner`, `step` (N,) int64: pair and place of each packed row; `lengths` (P,) clips of each pair's video;
+    `clips`, `tokens` are T and L.
+    """
+
+    packing: Packing
+    owner: Tensor
+    step: Tensor
+    lengths: Tensor
+    clips: int
+    tokens: int
+
+    @classmethod
+    def of(cls, clip_mask: Tensor, token_mask: Tensor) -> _Joint:
+        """From the masks (P, T) and (P, L) of the pairs."""
+        lengths = clip_mask.sum(1)
+        both = lengths + token_mask.sum(1)
+        longest = clip_mask.shape[1] + token_mask.shape[1]
+        longest = longest if both.is_cuda else int(both.max())  # asking a GPU for a number makes it wait
+        packing = Packing.of(torch.arange(longest, device=both.device) < both[:, None])
+        owner = torch.arange(len(both), device=both.device)[:, None].expand(-1, longest)
+        return cls(
+            packing,
+            packing.pack(owner),
+            packing.positions(),
+            lengths,
+            clip_mask.shape[1],
+            token_mask.shape[1],
+        )
+
+    @property
+    def is_clip(self) -> Tensor:
+        """(N,) bool: which rows are clips."""
+        return self.step < self.lengths[self.owner]
+
+    @property
+    def clip_places(self) -> Tensor:
+        """(C,) int64: where the clips among the rows lie in (P, T) laid flat."""
+        return (self.owner * self.clips + self.step)[self.is_clip]
+
+    def source(self, video_of: Tensor, videos: int) -> Tensor:
+        """(N,) int64: where each row lies in the clips (V, T) laid flat, with the words (P, L) behind them.
+
+        `video_of` (P,) int64: each pair's row among the V videos.
+        """
+        clip = video_of[self.owner] * self.clips + self.step
+        word = videos * self.clips + self.owner * self.tokens + self.step - self.lengths[self.owner]
+        return torch.where(self.is_clip, clip, word)

@@ -1,0 +1,379 @@
+"""CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has found.
+
+Clips of the streams (what is seen, what is said) go through one transformer together, the words of the query
+through another. The query says how much each stream counts (NetVLAD, a softmax over the streams), clips and
+words look at each other, and from what comes of it start and end are read; the end sees the start's features.
+Every pair of a query and a video is computed for itself; clips are kept, and there are no keys to search by.
+
+Three measures (`measure`), and how the protocol has them:
+
+- "general": r * P(start) * P(end), with r what the retriever says of the video. A moment scores
+  log P(start) + log P(end) + `alpha` * s, with s the retriever's score: `alpha` is 1 where s is log r already
+  (a list such as HERO's, the logarithm of its scores taken), 20 where s is HERO's or XML's cosine.
+- "disjoint": logit of start + logit of end; the retriever chooses videos and no more. TVR-Ranking (paper 004)
+  took this one as its baseline.
+- "exclusive": as "general", with r the softmax over the candidates of a video score of its own. That softmax
+  takes the same number off every moment of a query, so the own score is added to `start` as it is, and the
+  retriever's does not count.
+
+A list of videos (VR) is the retriever's, whatever the measure; the released program ranks those of
+"disjoint" by their best span, which is the order in which videos come in our list of moments.
+
+Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; those that are
+known to answer it are left out here. Start and end are then softmaxes over the clips of the own video and of
+these ("shared normalisation"); without negatives, over the own video alone. The released list is HERO's for
+the training queries, 2,000 videos deep: of its first (rank of the query's own video + 1,000), the own one
+taken out, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
+are no lessons. "exclusive" needs negatives: it learns to tell them from the own video.
+
+What differs from the released program by default: nothing depends on padding. The program's pooling of words
+counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
+a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
+`as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
+restores all three; a chosen negative that is known to answer the query then counts as one. Weights of lessons
+(paper 004) multiply both losses of a query.
+
+Written from the paper and from what the program computes; its source has no licence and was not used.
+
+Shapes as in `protocol`; S streams, H the width inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
+from whenabouts.models._parts.borders import MASKED, log_probabilities
+from whenabouts.models._parts.context_query import ContextQueryAttention
+from whenabouts.models._parts.dropout import Dropout
+from whenabouts.models._parts.joint_streams import JointStreams
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.projection import InputProjection, initialise
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
+from whenabouts.models._parts.weighting import weighted_mean
+from whenabouts.models._parts.word_clusters import WordClusters
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model", "PairLogits", "released_names"]
+
+Measure = Literal["general", "disjoint", "exclusive"]
+
+_WORDS_TYPE = 1
+_CLIPS = 1 << 12
+"""Clips that are scored at once: some 400 MB at the released size."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of CONQUER; the defaults are the released ones for TVR."""
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or of two: what is seen, then what is said."""
+    query_width: int = 768
+    hidden: int = 768
+    heads: int = 12
+    feedforward: int | None = None
+    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
+    layers: int = 1
+    """Layers of each of the encoders."""
+    clusters: int = 32
+    """Centres of the pooling of words."""
+    span_hidden: int = 128
+    """Width between the two convolutions, and between the two layers of the video's own score."""
+    span_kernel: int = 5
+    max_clips: int = 100
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    measure: Measure = "general"
+    weigh_streams: bool = True
+    """The query says how much each stream counts; else the streams' mean is taken. Without effect where there
+    is one stream."""
+    alpha: float = 1.0
+    """How often the retriever's score counts in a moment's score, with "general"; see above."""
+    lambda_tl: float = 0.01
+    lambda_video: float = 0.05
+    """Weight of the videos' cross-entropy, with "exclusive"."""
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"conquer: {fault}")
+
+    @property
+    def weighs(self) -> bool:
+        """Whether there are weights of streams."""
+        return self.weigh_streams and len(self.streams) > 1
+
+    @property
+    def inner(self) -> int:
+        """The width inside the feed-forward parts."""
+        return 4 * self.hidden if self.feedforward is None else self.feedforward
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        for name in self.streams:
+            if not name.isidentifier():
+                yield f"stream {name!r}: a name of letters, digits and _ is expected"
+        if self.measure not in get_args(Measure):
+            yield f"measure = {self.measure!r}: known are {', '.join(get_args(Measure))}"
+        if self.alpha < 0:
+            yield f"alpha = {self.alpha}: 0 or more is expected"
+
+
+class PairLogits(NamedTuple):
+    """What P pairs get: `borders` (2, P, T) logits, -1e10 in the padding; `video` (P,) or None."""
+
+    borders: Tensor
+    video: Tensor | None
+
+
+class StreamWeights(nn.Module):
+    """How much each stream counts for a query."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.clusters = WordClusters(config.hidden, config.clusters)
+        self.dropout = Dropout(config.dropout)
+        self.linear = nn.Linear(config.hidden * config.clusters, len(config.streams), bias=False)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, S), of sum 1, from words (Q, L, H)."""
+        weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
+        return weights.softmax(-1)
+
+
+class BorderScore(nn.Module):
+    """Two convolutions over clips, ReLU between them: a logit for each clip."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        kernel = config.span_kernel
+        self.wide = nn.Conv1d(config.hidden, config.span_hidden, kernel, padding=kernel // 2, bias=False)
+        self.narrow = nn.Conv1d(config.span_hidden, 1, 1, bias=False)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(P, T) from packed rows (N, H); what is not packed counts as zero."""
+        logits: Tensor = self.narrow(self.wide(packing.unpack(rows).transpose(1, 2)).relu())
+        return logits[:, 0]
+
+
+class VideoScore(nn.Module):
+    """How well a whole video answers, from the features that borders are read from ("exclusive")."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.features = _projected(5 * config.hidden, config)
+        self.wide = nn.Linear(config.hidden, config.span_hidden, bias=False)
+        self.narrow = nn.Linear(config.span_hidden, 1, bias=False)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(P,) from packed rows (N, 5 H)."""
+        pooled = packing.unpack(self.features(rows, packing), fill=-torch.inf).amax(1)
+        logits: Tensor = self.narrow(self.wide(pooled).relu())
+        return logits[:, 0]
+
+
+class Model(nn.Module):
+    """CONQUER with fresh weights: a localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = _encoder(config)
+        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
+        self.stream_weights = StreamWeights(config) if config.weighs else None
+        self.attention = ContextQueryAttention(hidden, as_released=config.as_released)
+        self.context = _projected(4 * hidden, config)
+        self.start_features = _projected(5 * hidden, config)
+        self.end_features = _projected(2 * hidden, config)
+        self.start, self.end = BorderScore(config), BorderScore(config)
+        self.video_score = VideoScore(config) if config.measure == "exclusive" else None
+        initialise(self, config.initializer_range)
+
+    @property
+    def video_weight(self) -> float:
+        """Alpha with "general"; 0 where the retriever chooses videos and no more."""
+        return self.config.alpha if self.config.measure == "general" else 0.0
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
+        tokens, mask = self._padded(queries.tokens, queries.mask, self.config.max_tokens)
+        packing = Packing.of(mask, everything=self.config.as_released)
+        rows = self.query_projection(packing.pack(tokens))
+        rows = self.query_encoder(self.query_positions(rows, packing, _WORDS_TYPE), packing)
+        words = packing.unpack(rows)
+        parts = {"tokens": words, "mask": mask}
+        if self.stream_weights is not None:
+            counted = torch.ones_like(mask) if self.config.as_released else mask
+            parts["stream_weights"] = self.stream_weights(words, counted)
+        return QueryEncoding({}, parts)
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Parts `clips/<stream>` (V, T, H)."""
+        most = self.config.max_clips
+        streams = {name: self._padded(one, videos.mask, most)[0] for name, one in videos.streams.items()}
+        mask = self._padded(videos.mask[..., None], videos.mask, most)[1]
+        encoded = self.video_encoder(ClipBatch(streams, mask), everything=self.config.as_released).unbind(2)
+        return VideoEncoding(
+            mask, parts={f"clips/{name}": one for name, one in zip(self.config.streams, encoded, strict=True)}
+        )
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
+        every = torch.arange(len(queries), device=videos.mask.device)
+        size = max(1, _CLIPS // videos.mask.shape[1])
+        found = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
+        start, end = torch.cat([one.borders for one in found], dim=1).float()
+        if self.config.measure == "disjoint":
+            return SpanScores(start, end, videos.mask)
+        start, end = log_probabilities(start), log_probabilities(end)
+        own = [one.video for one in found if one.video is not None]
+        if own:
+            start = start + torch.cat(own).float()[:, None]
+        return SpanScores(start, end, videos.mask)
+
+    def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
+        """The logits of P pairs: row p of `queries` with row p of `videos`."""
+        packing = Packing.of(videos.mask, everything=self.config.as_released)
+        clips = self._fused(queries, videos)
+        aware = self.attention(clips, queries.parts["tokens"], videos.mask, queries.parts["mask"])
+        rows = packing.pack(aware)
+        context = self.context(rows, packing)
+        everything = torch.cat([rows, context], dim=1)
+        start = self.start_features(everything, packing)
+        end = self.end_features(torch.cat([context, start], dim=1), packing)
+        logits = torch.stack([self.start(start, packing), self.end(end, packing)])
+        video = None if self.video_score is None else self.video_score(everything, packing)
+        return PairLogits(logits.masked_fill(~videos.mask, MASKED), video)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Terms `spans` and, with "exclusive", `videos`.
+
+        Raises UsageError for "exclusive" without negatives.
+        """
+        config = self.config
+        if config.measure == "exclusive" and batch.negatives is None:
+            raise UsageError(
+                'conquer: measure = "exclusive" learns to tell a video from negatives, and this training '
+                "chooses none; take another measure, or have negatives chosen"
+            )
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        candidates = candidates_of(batch, known_too=config.as_released)
+        query, place = candidates.pairs()
+        found = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
+        spans = shared_entropies(found.borders, candidates, batch.spans).sum(0)
+        terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
+        if found.video is not None:
+            scores = found.video.float().new_full(candidates.rows.shape, MASKED)
+            scores[query, place] = found.video.float()
+            terms["videos"] = config.lambda_video * weighted_mean(-scores.log_softmax(1)[:, 0], batch.weight)
+        return terms
+
+    def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(P, T, H): the streams of each pair's video, weighed as its query says."""
+        clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
+        if self.stream_weights is None:
+            return clips.mean(0)
+        weights = queries.parts["stream_weights"].T[:, :, None, None]
+        return (clips * weights).sum(0)
+
+    def _padded(self, values: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Values (B, T, D) and mask (B, T) as they are; with `as_released` both padded with zeros."""
+        if not self.config.as_released:
+            return values, mask
+        more = max(0, length - mask.shape[1])
+        return pad(values.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))
+
+
+def _encoder(config: Config) -> BertEncoder:
+    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
+
+
+def _projected(features: int, config: Config) -> ProjectedEncoder:
+    return ProjectedEncoder(
+        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
+    )
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the released program; the first stream is the pictures."""
+    with torch.device("meta"):
+        ours = list(Model(config).state_dict())
+    return {name: _released(name, tuple(config.streams)) for name in ours}
+
+
+def _released(name: str, streams: tuple[str, ...]) -> str:
+    kinds = ("linear",) if len(streams) == 1 else ("img_linear", "text_linear")
+    projections = tuple(
+        (f"video_encoder.projections.{stream}.", f"encoder.videoEncoder.{kind}.")
+        for stream, kind in zip(streams, kinds, strict=True)
+    )
+    ours, theirs = next(one for one in (*projections, *_PLACES) if name.startswith(one[0]))
+    inside = name.removeprefix(ours)
+    for pattern, released in _INSIDE:
+        inside = re.sub(pattern, released, inside)
+    return theirs + inside
+
+
+_HEAD = "moment_localization_head."
+_PLACES = (
+    ("video_encoder.positions.", "encoder.videoEncoder.transformer.embeddings."),
+    ("video_encoder.encoder.", "encoder.videoEncoder.transformer.encoder."),
+    ("query_projection.", "encoder.queryEncoder.linear."),
+    ("query_positions.", "encoder.queryEncoder.transformer.embeddings."),
+    ("query_encoder.", "encoder.queryEncoder.transformer.encoder."),
+    ("stream_weights.clusters.assignment", "query_weight.text_pooling.clusters"),
+    ("stream_weights.clusters.centres", "query_weight.text_pooling.clusters2"),
+    ("stream_weights.clusters.norm.", "query_weight.text_pooling.LayerNorm."),
+    ("stream_weights.linear.", "query_weight.moe_fc_txt."),
+    ("attention.similarity.", "query_aware_feature_learning_layer.similarity_weight."),
+    ("context.", "contextual_QAL_feature_learning."),
+    ("start_features.", f"{_HEAD}begin_feature_modeling."),
+    ("end_features.", f"{_HEAD}end_feature_modeling."),
+    ("start.wide.", f"{_HEAD}begin_score_modeling.clip_score_predictor.0."),
+    ("start.narrow.", f"{_HEAD}begin_score_modeling.clip_score_predictor.2."),
+    ("end.wide.", f"{_HEAD}end_score_modeling.clip_score_predictor.0."),
+    ("end.narrow.", f"{_HEAD}end_score_modeling.clip_score_predictor.2."),
+    ("video_score.features.", "video_scoring_head.video_feature_modeling."),
+    ("video_score.wide.", "video_scoring_head.video_score_predictor.0."),
+    ("video_score.narrow.", "video_scoring_head.video_score_predictor.2."),
+)
+_INSIDE = (
+    (r"^projection\.", "trans_linear."),
+    (r"^places\.", "position_embeddings."),
+    (r"^types\.", "token_type_embeddings."),
+    (r"layers\.", "layer."),
+    (r"attention\.attention\.", "attention.self."),
+    (r"attention\.output\.", "attention.output.dense."),
+    (r"attention\.norm\.", "attention.output.LayerNorm."),
+    (r"wide\.", "intermediate.dense."),
+    (r"narrow\.", "output.dense."),
+    (r"(layer\.\d+\.)norm\.", r"\1output.LayerNorm."),
+    (r"\bnorm\.", "LayerNorm."),
+    (r"\blinear\.", "net.1."),
+)

@@ -1,0 +1,320 @@
+"""From scores of spans to the best spans of a video, and to seconds.
+
+A span is a first and a last clip, and scores start + end (+ map). The exact k best are found without ever
+building all first x last pairs: a row (one first clip) whose best last clip is not among the k best rows has
+no span among the k best, so k rows are opened and no other. The best last clip of each row is a running
+maximum. Equal scores are put in order by video, first and last clip, so the answer is one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from whenabouts.models.protocol import SpanScores
+from whenabouts.types import UsageError
+
+Ends = Literal["inclusive", "exclusive", "as-released"]
+Floats = NDArray[np.float64]
+
+# Seconds that differ by less are one instant (as in `whenabouts.clips`).
+_INSTANT = 1e-6
+# Numbers of a block of work: 64 MiB of float32.
+_BLOCK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Which spans of clips may be answered, and what seconds they are.
+
+    | ends | clips of first..last | last - first | seconds |
+    | --- | --- | --- | --- |
+    | inclusive | last - first + 1 | min - 1 to max - 1 | [first * clip, (last + 1) * clip) |
+    | exclusive | last - first | min to max | [first * clip, last * clip) |
+    | as-released | last - first + 1 | min to max - 1 | [first * clip, (last + 1) * clip) |
+
+    `min_clips` and `max_clips` (None: as long as the video) bound the length in clips; "exclusive" is for
+    models that learned the clip in which a moment ends as its end. Both are cut off at the video's end.
+    "as-released" is XML's program: its lengths are one clip off and reach past the video's end. The program
+    of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
+
+    `top_videos`: in how many videos a query's moments are sought. `spans_per_query`: how many moments are
+    answered. `nms`: a moment goes that shares more than this (IoU) with a better one of its query and video;
+    chosen among the `spans_before_nms` best.
+    """
+
+    min_clips: int = 1
+    max_clips: int | None = None
+    ends: Ends = "inclusive"
+    top_videos: int = 100
+    spans_per_query: int = 100
+    nms: float | None = None
+    spans_before_nms: int = 200
+
+    def __post_init__(self) -> None:
+        if self.ends not in get_args(Ends):
+            raise UsageError(f"decoding: ends is {self.ends!r}; known: {', '.join(get_args(Ends))}")
+        self._check_count("min_clips", 0 if self.ends == "as-released" else 1)
+        for name in ("top_videos", "spans_per_query", "spans_before_nms"):
+            self._check_count(name, 1)
+        if self.max_clips is not None:
+            self._check_count("max_clips", 1)
+            low, high = self.offsets
+            if high is not None and high < low and self.ends != "as-released":
+                raise UsageError(
+                    f"decoding: no span has {self.min_clips} to {self.max_clips} clips (ends {self.ends})"
+                )
+        if self.nms is not None and not 0.0 <= self.nms <= 1.0:
+            raise UsageError(f"decoding: nms is {self.nms!r}; it must lie between 0 and 1, or be none")
+
+    def _check_count(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UsageError(f"decoding: {name} is {value!r}; it must be a whole number, {least} or more")
+
+    @property
+    def offsets(self) -> tuple[int, int | None]:
+        """Least and greatest `last - first`, both inclusive; None where only the video bounds it."""
+        least = self.min_clips - (self.ends == "inclusive")
+        greatest = None if self.max_clips is None else self.max_clips - (self.ends != "exclusive")
+        return least, greatest
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `config.json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Decoding:
+        """Back from plain values. Raises UsageError for a key that is not known and values out of range."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(value) - set(known))
+        if unknown:
+            raise UsageError(f"decoding has no setting {unknown[0]!r}; it has {', '.join(known)}")
+        return cls(**value)
+
+
+@dataclass(frozen=True)
+class BestSpans:
+    """Up to k spans of R rows, best first: `first`, `last` (R, k) int64 clips and `score` (R, k).
+
+    Where a row has fewer than k, the score is minus infinity and the clips are 0. `place` (R, k) says in
+    which of the row's videos a span lies (always 0 in `best_spans`).
+    """
+
+    first: Tensor
+    last: Tensor
+    score: Tensor
+    place: Tensor
+
+
+def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu") -> Tensor:
+    """(T, T) bool: whether first..last may be answered in a video of that many clips."""
+    least, greatest = decoding.offsets
+    at = torch.arange(clips, device=device)
+    apart = at[None, :] - at[:, None]
+    allowed = apart >= least
+    return allowed if greatest is None else allowed & (apart <= greatest)
+
+
+def seconds_of(
+    first: ArrayLike,
+    last: ArrayLike,
+    clip_seconds: ArrayLike,
+    duration: ArrayLike | None = None,
+    decoding: Decoding | None = None,
+) -> tuple[Floats, Floats]:
+    """Start and end in seconds of spans; the arguments are broadcast.
+
+    `duration` in seconds, None or infinite where it is not known. `decoding.ends` says what the clips mean.
+    """
+    ends = decoding.ends if decoding is not None else "inclusive"
+    clip = np.asarray(clip_seconds, np.float64)
+    start = np.asarray(first, np.float64) * clip
+    end = (np.asarray(last, np.float64) + (ends != "exclusive")) * clip
+    if ends != "as-released" and duration is not None:
+        end = np.minimum(end, np.asarray(duration, np.float64))
+    return start, end
+
+
+def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding) -> NDArray[np.int64]:
+    """How many clips of each video a span may use, so that none is empty or cut twice to the same end.
+
+    Videos may have a clip more than their duration fills. Broadcast; a duration may be infinite. Released
+    programs do not know the duration, and "as-released" uses every clip.
+    """
+    clip, seconds = np.broadcast_arrays(
+        np.asarray(clip_seconds, np.float64), np.asarray(duration, np.float64)
+    )
+    every = np.full(clip.shape, np.iinfo(np.int64).max)
+    if decoding.ends == "as-released":
+        return every
+    known = np.isfinite(seconds)
+    filled = np.ceil((np.where(known, seconds, 0.0) - _INSTANT) / clip).clip(0)
+    return np.where(known, filled.astype(np.int64) + (decoding.ends == "exclusive"), every)
+
+
+def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
+    """The k best spans of each of P pairs, exactly; equal scores in order of first, then last clip.
+
+    A masked clip, a span of a length that `decoding` does not allow, or one that scores minus infinity or NaN
+    is never answered. Memory beyond the scores is bounded, whatever P and T are.
+    """
+    no_video = scores.start.new_zeros((len(scores), 1))
+    grouped = SpanScores(
+        scores.start[:, None],
+        scores.end[:, None],
+        scores.mask[:, None],
+        None if scores.spans is None else scores.spans[:, None],
+    )
+    return best_over_videos(grouped, no_video, decoding, k)
+
+
+def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """The k best spans of each of R queries over its N videos; equal scores by place, first, last.
+
+    `scores` has (R, N, T) and, where there is a map, (R, N, T, T) arrays; `video` (R, N) is added to each
+    span of that video. A video whose number is minus infinity has no span. See `best_spans`.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k!r}; ask for one span or more")
+    rows, videos, clips = scores.start.shape
+    width = _width(clips, decoding)
+    if not rows or width < 1 or not videos:
+        return _nothing(rows, k, scores.start)
+    a_row = videos * clips * (width if scores.spans is not None else 4) + min(k, videos * clips) * width
+    found = [
+        _best_of_block(_part(scores, low, high), video[low:high], decoding, k)
+        for low, high in _blocks(rows, a_row)
+    ]
+    return BestSpans(
+        *(torch.cat([getattr(one, name) for one in found]) for name in BestSpans.__annotations__)
+    )
+
+
+def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row of (R, N), largest first, equal ones by position; and their positions.
+
+    `torch.topk` leaves open which of several equal values it takes; here a row has one answer. NaN counts as
+    minus infinity. Returns (R, min(k, N)) twice.
+    """
+    if values.isnan().any():
+        values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    count = min(k, values.shape[1])
+    if count == values.shape[1]:
+        return _in_order(*torch.sort(values, dim=1, descending=True, stable=True))
+    top, at = torch.topk(values, count + 1, dim=1)
+    open_rows = ((top[:, count - 1] == top[:, count]) & (top[:, count] > -torch.inf)).nonzero()[:, 0]
+    best, at = _in_order(top[:, :count], at[:, :count])
+    if len(open_rows):  # several equal values at the border: the first of them
+        at[open_rows] = _first_of_equals(values[open_rows], best[open_rows, -1:], count)
+        best[open_rows], at[open_rows] = _in_order(values[open_rows].gather(1, at[open_rows]), at[open_rows])
+    return best, at
+
+
+def _first_of_equals(values: Tensor, border: Tensor, count: int) -> Tensor:
+    """Positions (R, count) of all values above the border and of the first ones equal to it."""
+    above, equal = values > border, values == border
+    wanted = count - above.sum(1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(1) <= wanted))
+    return taken.nonzero()[:, 1].view(len(values), count)
+
+
+def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Both by value descending, equal ones by position."""
+    at, order = at.sort(dim=1)
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, at.gather(1, order)
+
+
+def _blocks(rows: int, numbers_per_row: int) -> Iterator[tuple[int, int]]:
+    size = max(1, _BLOCK // max(1, numbers_per_row))
+    for low in range(0, rows, size):
+        yield low, min(low + size, rows)
+
+
+def _part(scores: SpanScores, low: int, high: int) -> SpanScores:
+    spans = None if scores.spans is None else scores.spans[low:high]
+    return SpanScores(scores.start[low:high], scores.end[low:high], scores.mask[low:high], spans)
+
+
+def _width(clips: int, decoding: Decoding) -> int:
+    """How many last clips a first clip may have at most."""
+    least, greatest = decoding.offsets
+    return (clips - 1 if greatest is None else min(greatest, clips - 1)) - least + 1
+
+
+def _nothing(rows: int, k: int, like: Tensor) -> BestSpans:
+    zeros = torch.zeros((rows, k), dtype=torch.int64, device=like.device)
+    return BestSpans(zeros, zeros, like.new_full((rows, k), -torch.inf), zeros)
+
+
+def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """`best_over_videos` of some rows: the best k first clips, then the best of all their spans."""
+    clips = scores.start.shape[-1]
+    least, width = decoding.offsets[0], _width(clips, decoding)
+    start = scores.start.masked_fill(~scores.mask, -torch.inf)
+    end = scores.end.masked_fill(~scores.mask, -torch.inf)
+    # What a first clip can reach, in a band: window w of clip i ends in clip i + least + w.
+    end = pad(end, (0, least + width - 1), value=-torch.inf)[..., least:]
+    if scores.spans is None:
+        reach = _running_maximum(end, width)[..., :clips]
+        best = (start + reach + video[..., None]).flatten(1)
+    else:
+        band = _band(scores.spans, least, width) + (start[..., None] + end.unfold(-1, width, 1))
+        best = (band.amax(-1) + video[..., None]).flatten(1)
+    _, opened = ranked(best, min(k, best.shape[1]))
+    opened = opened.sort(dim=1).values
+    place, first = opened // clips, opened % clips
+    if scores.spans is None:
+        steps = torch.arange(width, device=end.device)
+        at = (place * end.shape[-1] + first)[..., None] + steps
+        windows = end.flatten(1).gather(1, at.flatten(1)).view(at.shape)
+        windows = start.flatten(1).gather(1, opened)[..., None] + windows
+    else:
+        windows = band.flatten(1, 2).gather(1, opened[..., None].expand(-1, -1, width))
+    windows = windows + video.gather(1, place)[..., None]
+    return _opened_spans(windows, place, first, least, k)
+
+
+def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: int) -> BestSpans:
+    """The k best of the spans (R, M, W) of opened first clips (R, M)."""
+    width = windows.shape[-1]
+    score, at = ranked(windows.flatten(1), k)
+    row = at // width
+    found = score > -torch.inf
+    place = place.gather(1, row).where(found, 0)
+    first = first.gather(1, row)
+    last = (first + least + at % width).where(found, 0)
+    more = k - score.shape[1]
+    columns = (first.where(found, 0), last, score, place)
+    if more > 0:
+        columns = tuple(pad(c, (0, more), value=-torch.inf if c is score else 0) for c in columns)  # type: ignore[assignment]
+    return BestSpans(*columns)
+
+
+def _running_maximum(values: Tensor, width: int) -> Tensor:
+    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1); doubles its reach."""
+    reach = 1
+    while reach < width:
+        step = min(reach, width - reach)
+        values = torch.maximum(values[..., :-step], values[..., step:])
+        reach += step
+    return values
+
+
+def _band(spans: Tensor, least: int, width: int) -> Tensor:
+    """(R, N, T, T) maps as (R, N, T, W): window w of clip i is the span i..i + least + w; else -inf."""
+    clips = spans.shape[-1]
+    last = torch.arange(clips, device=spans.device)[:, None] + torch.arange(
+        least, least + width, device=spans.device
+    )
+    inside = last < clips
+    at = last.clamp(max=clips - 1).expand(*spans.shape[:-1], width)
+    return spans.gather(-1, at).masked_fill(~inside, -torch.inf)

@@ -1,0 +1,246 @@
+"""GMMFormer, a Gaussian-mixture transformer for partially relevant videos (Wang et al., AAAI 2024).
+
+The successor of MS-SL: instead of 528 proposals a video has 32 clips, each of which has seen its
+neighbourhood at several widths (Gaussian blocks, see `_parts/gaussian.py`), and one vector of all its frames.
+A video scores 0.7 times the cosine of the best clip and 0.3 times that of the whole: more than its keys, so
+candidates are found by the clips and ordered by `score_videos`. There are no spans. Streams and frames are
+read as by MS-SL.
+
+What differs from the released program by default:
+
+- a window lies around its own row and is as wide as the video. The program puts its middle at t / L, but rows
+  at k / (L - 1), and L is the padded length: other videos of a batch move the vectors of a short one;
+- a video's last frame counts (see MS-SL);
+- queries of a video that is known to answer them are no negatives.
+
+`as_released` restores these. As there, a hard negative of a video is its single hardest query, that of a
+query one of the `pool` hardest videos; contrast is over dot products, triplets are of cosines.
+
+Shapes as in `protocol`; F frames, C clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.branch import Branch, released_block, released_entry
+from whenabouts.models._parts.evenly import clips_of, frames_of
+from whenabouts.models._parts.gaussian import GaussianBlock, GaussianEncoder
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
+from whenabouts.models._parts.pooling import ModularPooling, Pooled
+from whenabouts.models._parts.projection import initialise, unit
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    best_key,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model", "released_names"]
+
+KEYS = "clips"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of GMMFormer; defaults are the released ones for TVR."""
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    blocks: int = 2
+    """Gaussian blocks of each branch."""
+    windows: tuple[float, ...] = (0.5, 1.0, 5.0)
+    """Their widths; besides these each block has one attention without a window."""
+    frames: int = 128
+    """Longer videos are averaged to so many frames."""
+    clips: int = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: int = 30
+    input_dropout: float = 0.2
+    dropout: float = 0.2
+    initializer_range: float = 0.02
+    clip_share: float = 0.7
+    """How much the best clip's cosine counts in a video's score."""
+    frame_share: float = 0.3
+    """How much that of all frames counts."""
+    margin: float = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: float = 0.05
+    weight_frame_contrast: float = 0.04
+    weight_diversity: float = 0.001
+    diversity_margin: float = 0.15
+    diversity_scale: float = 32.0
+    pool: int | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 30
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        object.__setattr__(self, "windows", tuple(self.windows))
+        for fault in self._faults():
+            raise UsageError(f"gmmformer: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        for name in _NOT_NEGATIVE:
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} = {value}: at least 0 is expected"
+        if not all(type(width) in (int, float) and 0 < width < float("inf") for width in self.windows):
+            yield f"windows = {self.windows}: numbers above 0 are expected"
+
+
+_NOT_NEGATIVE = (
+    "clip_share",
+    "frame_share",
+    "margin",
+    "weight_clip_contrast",
+    "weight_frame_contrast",
+    "weight_diversity",
+    "diversity_margin",
+    "diversity_scale",
+)
+
+
+@dataclass(frozen=True)
+class Videos:
+    """V videos through both branches: `clips` (V, C, D), and `whole` (V, D) of all frames."""
+
+    clips: Tensor
+    whole: Tensor
+
+
+class Model(nn.Module):
+    """GMMFormer with fresh weights: a retriever (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = sum(config.streams.values()), config.hidden
+        block = AttentionBlock(hidden, config.heads, config.dropout)
+        self.query = Branch(
+            (config.query_width, hidden), config.max_tokens, "tokens", config.input_dropout, block
+        )
+        self.clip = _branch(config, width, config.clips, "clips")
+        self.frame = _branch(config, width, config.frames, "frames")
+        self.pooling = ModularPooling(hidden, 1)
+        self.frame_pooling = ModularPooling(hidden, 1)
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys: clips as unit vectors (V, C, D), which the mask (V, C) is of; part `whole` (V, D), unit."""
+        seen = self._videos(videos)
+        there = torch.ones(seen.clips.shape[:2], dtype=torch.bool, device=seen.clips.device)
+        return VideoEncoding(there, {KEYS: unit(seen.clips)}, {KEYS: there}, {"whole": unit(seen.whole)})
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the best clip's cosine and that of all frames, each with its share."""
+        vectors = queries.search[KEYS]
+        best = best_key(vectors, videos.keys[KEYS], videos.key_masks[KEYS])
+        return self.config.clip_share * best + self.config.frame_share * (vectors @ videos.parts["whole"].T)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Contrast (weighted) and triplets of both branches, and what keeps queries of a video apart."""
+        sentences = self._sentences(batch.queries).vectors[:, 0]
+        return self._terms(batch, sentences.float(), self._videos(batch.videos))
+
+    def _terms(self, batch: Batch, sentences: Tensor, videos: Videos) -> Losses:
+        """The losses of sentences (Q, D) and V videos."""
+        config, own = self.config, batch.video_of
+        known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        hard = batch.epoch >= config.pool_from_epoch
+        hardness = Hardness(config.pool, 1) if hard else Hardness()
+        terms = {}
+        for name, rows in (("clip", videos.clips), ("frame", videos.whole[:, None])):
+            products, cosines = _scores(sentences, rows)
+            weight = getattr(config, f"weight_{name}_contrast")
+            terms[f"{name}_contrast"] = weight * contrast(products, own, known)
+            terms[f"{name}_triplets"] = triplets(cosines, own, known, config.margin, hardness)
+        diversity = query_diversity(sentences, own, config.diversity_margin, config.diversity_scale)
+        return {**terms, "diversity": config.weight_diversity * diversity}
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        packing = Packing.of(queries.mask)
+        return cast("Pooled", self.pooling(self.query(queries.tokens, packing), packing))
+
+    @by_rows
+    def _videos(self, videos: ClipBatch) -> Videos:
+        """Both branches, of V videos."""
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
+        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        return self._seen(clips, frames, mask)
+
+    def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
+        """Both branches, of clips (V, C, W) and frames (V, F, W) of which there are `mask` (V, F)."""
+        every = Packing.of(torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device))
+        packing = Packing.of(mask, everything=self.config.as_released)
+        whole: Pooled = self.frame_pooling(self.frame(frames, packing), packing)
+        return Videos(every.unpack(self.clip(clips, every)), whole.vectors[:, 0])
+
+
+def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
+    """A branch with Gaussian blocks."""
+    blocks = [
+        GaussianBlock(
+            config.hidden, config.heads, config.dropout, config.windows, as_released=config.as_released
+        )
+        for _ in range(config.blocks)
+    ]
+    return Branch((width, config.hidden), places, noun, config.input_dropout, GaussianEncoder(blocks))
+
+
+def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(Q, V) dot product, and cosine, of sentences (Q, D) with the best row of each video (V, N, D)."""
+    there = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+    return best_key(sentences, rows, there), best_key(unit(sentences.float()), unit(rows.float()), there)
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released program's, which has two blocks in each branch.
+
+    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
+    """
+    encoders = {"clip": ("clip_encoder", "clip_encoder_2"), "frame": ("frame_encoder_1", "frame_encoder_2")}
+    names = {
+        "query": {**released_entry("query"), **released_block("encoder", "query_encoder")},
+        **{part: released_entry(part) for part in encoders},
+    }
+    for part, theirs in encoders.items():
+        for number, encoder in enumerate(theirs):
+            for at in range(1 + len(config.windows)):
+                block = f"encoder.blocks.{number}.blocks.{at}"
+                names[part] |= released_block(block, f"{encoder}.attn{at}")
+    return {
+        **{f"{part}.{name}": theirs for part, them in names.items() for name, theirs in them.items()},
+        "pooling.linear.weight": "modular_vector_mapping.weight",
+        "frame_pooling.linear.weight": "modular_vector_mapping_2.weight",
+    }

@@ -1,0 +1,274 @@
+"""MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
+
+A query belongs to a video of which it describes a part. Two branches look at the video: its frames
+averaged to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the
+best proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of
+the key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip,
+and so on the query: that is more than keys can tell, so candidates are found by the proposals and ordered by
+`score_videos`. There are no spans.
+
+The paper reads pictures alone; where there are several streams, their features lie side by side. What a
+video is averaged to is made here, from all rows that are read: let [features] max_clips be larger than any
+video, so that nothing is averaged twice.
+
+What differs from the released program by default:
+
+- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds
+  another;
+- queries of the same video, or of a video that is known to answer, are no negatives. In the program's frame
+  branch all other queries are, those of the same video too, and the own pair stands twice in the
+  denominator.
+
+`as_released` restores these. The program passes an argument (`cross`) that its own functions refuse, and
+stops at a batch of one query or one video; neither was kept. As there, a hard negative of a video is its
+single hardest query, that of a query one of the `pool` hardest videos.
+
+Shapes as in `protocol`; F frames, C clips, K proposals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.branch import Branch, released_block, released_entry
+from whenabouts.models._parts.evenly import clips_of, frames_of
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.partial_relevance import (
+    Hardness,
+    contrast,
+    square_contrast,
+    square_triplets,
+    triplets,
+)
+from whenabouts.models._parts.pooling import ModularPooling, Pooled
+from whenabouts.models._parts.projection import initialise, unit
+from whenabouts.models._parts.proposals import means_of_stretches
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model", "released_names"]
+
+KEYS = "proposals"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of MS-SL; defaults are the released ones for TVR."""
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    frames: int = 128
+    """Longer videos are averaged to so many frames."""
+    clips: int = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    clip_share: float = 0.7
+    """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
+    frame_share: float = 0.3
+    """How much that of the attended frames counts (Charades-STA: 0.5)."""
+    margin: float = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: float = 0.02
+    weight_frame_contrast: float = 0.04
+    pool: int | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 20
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"ms_sl: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        for name in ("clip_share", "frame_share", "margin", "weight_clip_contrast", "weight_frame_contrast"):
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} = {value}: at least 0 is expected"
+
+
+@dataclass(frozen=True)
+class Videos:
+    """V videos through both branches: `clips` (V, C, D); frames (V, F, D) as the key clip sees them, `asked`,
+    and what it takes from them, `taken`; `mask` (V, F)."""
+
+    clips: Tensor
+    asked: Tensor
+    taken: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with what each
+    query's key clip takes from its own video (Q, Q)."""
+
+    clip_products: Tensor
+    clip_cosines: Tensor
+    frame_products: Tensor
+    frame_cosines: Tensor
+
+
+class Model(nn.Module):
+    """MS-SL with fresh weights: a retriever (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = sum(config.streams.values()), config.hidden
+        self.query = _branch(config, config.query_width, config.max_tokens, "tokens")
+        self.clip = _branch(config, width, config.clips, "clips")
+        self.frame = _branch(config, width, config.frames, "frames")
+        self.pooling = ModularPooling(hidden, 1)
+        self.asked = nn.Linear(hidden, hidden, bias=False)
+        self.taken = nn.Linear(hidden, hidden, bias=False)
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), `asked` and `taken`.
+
+        The mask (V, F) is that of the frames, which are fewer than the clips of a long video.
+        """
+        seen = self._videos(videos)
+        keys = means_of_stretches(seen.clips)
+        return VideoEncoding(
+            mask=seen.mask,
+            keys={KEYS: unit(keys)},
+            key_masks={KEYS: torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)},
+            parts={
+                "lengths": torch.linalg.vector_norm(keys, dim=-1),
+                "asked": seen.asked,
+                "taken": seen.taken,
+            },
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the key clip's cosine and that of the frames it attends to, each with its share."""
+        vectors, keys = queries.search[KEYS], videos.keys[KEYS]
+        best, at = (keys.flatten(0, 1) @ vectors.T).view(*keys.shape[:2], -1).max(1)
+        rows = torch.arange(len(keys), device=keys.device)[:, None]
+        chosen = keys[rows, at] * videos.parts["lengths"].gather(1, at)[..., None]
+        attended = key_clip_attention(chosen, videos.parts["asked"], videos.parts["taken"], videos.mask)
+        seen = (unit(attended) * vectors).sum(-1)
+        return (self.config.clip_share * best + self.config.frame_share * seen).T
+
+    def loss(self, batch: Batch) -> Losses:
+        """Contrast (weighted) and triplets of both branches; contrast is over dot products, not cosines."""
+        config, own = self.config, batch.video_of
+        sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
+        with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
+            scores = self._scores(sentences, videos, own)
+        known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
+        same = itself if config.as_released else known[:, own] | (own[:, None] == own)
+        hard = batch.epoch >= config.pool_from_epoch
+        pool = config.pool if hard else None
+        return {
+            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, known),
+            "clip_triplets": triplets(
+                scores.clip_cosines, own, known, config.margin, Hardness(pool, 1 if hard else None)
+            ),
+            "frame_contrast": config.weight_frame_contrast
+            * square_contrast(scores.frame_products, same, as_released=config.as_released),
+            "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
+        }
+
+    def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
+        """What the loss compares, of sentences (Q, D) with V videos; in full precision."""
+        vectors, clips = sentences.float(), videos.clips.float()
+        keys = means_of_stretches(clips)
+        # The product with a mean is the mean of the products: 32 products a video and query instead of 528.
+        products = means_of_stretches((clips.flatten(0, 1) @ vectors.T).view(*clips.shape[:2], -1))
+        lengths = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
+        best, at = (products / lengths.clamp(min=1e-12)).max(1)
+        chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
+        asked, taken = videos.asked[own].float(), videos.taken[own].float()
+        attended = key_clip_attention(chosen[:, None], asked, taken, videos.mask[own])[:, 0]
+        return _Scores(
+            products.amax(1).T,
+            best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),
+            vectors @ attended.T,
+            unit(vectors) @ unit(attended).T,
+        )
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        packing = Packing.of(queries.mask)
+        return cast("Pooled", self.pooling(self.query(queries.tokens, packing), packing))
+
+    @by_rows
+    def _videos(self, videos: ClipBatch) -> Videos:
+        """Both branches, of V videos."""
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
+        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        packing = Packing.of(mask)
+        rows = self.frame(frames, packing)
+        every = Packing.of(torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device))
+        return Videos(
+            every.unpack(self.clip(clips, every)),
+            packing.unpack(self.asked(rows)),
+            packing.unpack(self.taken(rows)),
+            mask,
+        )
+
+
+def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
+    """A branch with one attention block."""
+    block = AttentionBlock(config.hidden, config.heads, config.dropout)
+    return Branch((width, config.hidden), places, noun, config.input_dropout, block)
+
+
+def key_clip_attention(keys: Tensor, asked: Tensor, taken: Tensor, mask: Tensor) -> Tensor:
+    """(V, N, D): what N key clips (V, N, D) take from the real frames (V, F, D) of their video."""
+    scores = torch.bmm(keys, asked.transpose(1, 2)).masked_fill(~mask[:, None], -torch.inf)
+    return torch.bmm(scores.softmax(-1).to(taken.dtype), taken)
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released program's.
+
+    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
+    """
+    parts = {
+        part: {**released_entry(part), **released_block("encoder", f"{part}_encoder")}
+        for part in ("query", "clip", "frame")
+    }
+    return {
+        **{f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()},
+        "pooling.linear.weight": "modular_vector_mapping.weight",
+        "asked.weight": "mapping_linear.0.weight",
+        "taken.weight": "mapping_linear.1.weight",
+    }

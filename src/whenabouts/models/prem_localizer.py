@@ -1,0 +1,463 @@
+"""PREM's localizer (Hou et al., paper 003, section 3.4): first what matters in each stream, then all of it.
+
+The second of PREM's two stages; `prem_retriever` is the first. It has encoders of its own: one transformer
+for the words of the query, one for the clips of all streams of a video together. The words are pooled once
+for each stream, and the pooled vector opens a gate for each clip of that stream (equation 9: *focus*). What
+the gates let through is joined clip by clip (10: *fuse*). Two layers in which clips look at each other and at
+the words follow, and two networks of convolutions that say how well each clip does for a start and for an
+end.
+
+A moment scores S = S^R / t + l_st + l_ed (13). l_st and l_ed are the networks' outputs, logits: the softmax
+of training runs over several videos, and a logarithm of probabilities within one video would take from them
+what makes videos comparable. `video_weight` is 1 / t, for the cosine that PREM's retriever gives a video.
+
+Training (12): L = L^st + L^ed + `gamma` * L^c.
+
+- *Shared-Norm* (11): the start is a softmax over the clips of the own video and of the negatives of the query
+  (`Batch.negatives`: 4 of the retriever's first 100 on TVR, 2 on DiDeMo), and so is the end. Those known to
+  answer the query are no negatives. Without negatives the softmaxes are over the own video.
+- *Adversarial training*: a classifier learns to tell segments that answer from those that do not. Positive
+  are all segments of the own video whose IoU with the moment is more than 0.7, in clips, of any length;
+  negative are the five moments in each negative video that the localizer itself scores highest at that step
+  (without suppressing those that overlap, and within the lengths of `min_moment_clips` and
+  `max_moment_clips`). A segment's feature is the maximum over its clips of a transformer of the classifier's
+  own; three linear layers follow. Who plays against whom is not printed. Equation 12 adds L^c to what is
+  minimised: nothing is maximised, and no gradient is reversed, which would teach the encoders to hide what
+  answers, where the paper wants to "heighten the localizer's attention" to it. So it is read here: the
+  localizer proposes, by the choice of the negatives, which has no gradient; the classifier must refuse; and
+  what both look at (clips after fusion, gates, encoders) learns with the classifier to show the difference.
+  The networks of start and end get no gradient of L^c, the classifier none of L^st and L^ed. `adversary` =
+  "players" is the other reading, of two players: the classifier learns alone, from features that are cut off;
+  and the localizer, start and end included, learns to spread its probability over the query's segments (a
+  softmax of l_st + l_ed over positives and negatives) such that the classifier, which is fixed in that term,
+  approves. L^c is the mean over a query's segments of the binary cross-entropy, then over queries. A query
+  that has no negative has no such term: with positives alone the classifier would learn to say yes.
+
+What the paper leaves open, and how it is read here:
+
+- *Clips without words* have a vector of zeros, as printed, and go the way of all others: LayerNorm, linear
+  layer and places make of it "here nobody speaks", and the transformer puts what is said before and after
+  beside it. A video without any words is one pause. `pauses` = "nothing": what a clip has nothing of in a
+  stream passes no gate there.
+- *The classifier's transformer* ("another Transformer") has one layer and reads what start and end are read
+  from.
+- *Networks of start and end*: a convolution over `span_kernel` clips to `span_hidden` values, ReLU, a linear
+  layer.
+- *Architecture*: "vanilla transformer", LayerNorm after each part, ReLU inside. Before it features go through
+  LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer.
+  Dropout is not told; it is theirs.
+- *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
+
+There is no released program, and so no `as_released`.
+
+Shapes as in `protocol`; S streams, G gates (one a stream), H the width inside, N packed clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts.models._parts.border_networks import BorderNetworks
+from whenabouts.models._parts.joint_streams import JointStreams
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.pooling import ModularPooling
+from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
+from whenabouts.models._parts.transformer import TransformerEncoder, perceptron
+from whenabouts.models._parts.weighting import weighted_mean
+from whenabouts.models._parts.words_and_clips import WordsAndClips
+from whenabouts.models.decoding import Decoding, best_spans
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model", "PairLogits"]
+
+Order = Literal["focus-then-fuse", "fuse-then-focus"]
+Fusion = Literal["linear", "mean"]
+Adversary = Literal["together", "players"]
+Pauses = Literal["context", "nothing"]
+
+_CLIPS = 1 << 12
+"""Clips that are scored at once: some 150 MB at the published size."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of PREM's localizer; the defaults are the published ones for TVR.
+
+    Table 6: one of the two `streams`; `gates` off; `gamma` = 0 (no adversarial training); `shared_norm` off.
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or of two: what is seen, then what is said."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    feedforward: int = 1536
+    layers: int = 1
+    """Layers of the transformer of words and of that of clips."""
+    fusion_layers: int = 2
+    classifier_layers: int = 1
+    span_hidden: int = 128
+    span_kernel: int = 5
+    max_clips: int = 100
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    gates: bool = True
+    """Equation 9; else all clips pass as they are."""
+    order: Order = "focus-then-fuse"
+    """"fuse-then-focus": streams are joined first, and one gate follows, opened by all words alike."""
+    fusion: Fusion = "linear"
+    """Equation 10; or the mean of the streams."""
+    pauses: Pauses = "context"
+    temperature: float = 0.01
+    """t of equation 13: the retriever's score is divided by it."""
+    shared_norm: bool = True
+    """Start and end are told from the clips of the negatives too; else from the own video's alone."""
+    gamma: float = 0.8
+    """Weight of the adversarial loss; 0: there is none, and no classifier."""
+    adversary: Adversary = "together"
+    positive_iou: float = 0.7
+    """Segments of more overlap with the moment are the classifier's positives."""
+    negative_moments: int = 5
+    """How many of the best moments of each negative video are its negatives ..."""
+    min_moment_clips: int = 1
+    max_moment_clips: int | None = 24
+    """... and their lengths in clips (none: any)."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"prem_localizer: {fault}")
+
+    @property
+    def gated(self) -> int:
+        """G, how many gates there are."""
+        if not self.gates:
+            return 0
+        return len(self.streams) if self.order == "focus-then-fuse" else 1
+
+    @property
+    def proposed(self) -> Decoding:
+        """Which moments of negative videos the classifier sees."""
+        return Decoding(min_clips=self.min_moment_clips, max_clips=self.max_moment_clips)
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        for name in self.streams:
+            if not name.isidentifier():
+                yield f"stream {name!r}: a name of letters, digits and _ is expected"
+        for name in ("fusion_layers", "classifier_layers", "negative_moments", "min_moment_clips"):
+            if (size := getattr(self, name)) < 1:
+                yield f"{name} = {size}: at least 1 is expected"
+        most = self.max_moment_clips
+        if most is not None and most < self.min_moment_clips:
+            yield f"max_moment_clips = {most}: {self.min_moment_clips} or more is expected"
+        for name, kind in (
+            ("order", Order),
+            ("fusion", Fusion),
+            ("adversary", Adversary),
+            ("pauses", Pauses),
+        ):
+            if (value := getattr(self, name)) not in get_args(kind):
+                yield f"{name} = {value!r}: known are {', '.join(get_args(kind))}"
+        if self.temperature <= 0:
+            yield f"temperature = {self.temperature}: a number above 0 is expected"
+        if self.gamma < 0:
+            yield f"gamma = {self.gamma}: 0 or more is expected"
+        if not 0 <= self.positive_iou < 1:
+            yield f"positive_iou = {self.positive_iou}: a share from 0 to below 1 is expected"
+
+
+class PairLogits(NamedTuple):
+    """What P pairs get: `borders` (2, P, T), -1e10 in the padding; from the `clips` (N, H) packed so."""
+
+    borders: Tensor
+    clips: Tensor
+    packing: Packing
+
+
+class Focus(nn.Module):
+    """What of the clips matters to a query: modality-specific gates, and the streams made one.
+
+    In the order of equations 9 and 10, or the other way round.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, count = config.hidden, len(config.streams)
+        self.gates = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(config.gated))
+        self.linear = nn.Linear(count * hidden, hidden) if config.fusion == "linear" else None
+        self.first = config.order == "focus-then-fuse"
+
+    def forward(self, streams: list[Tensor], pooled: Tensor | None, owner: Tensor) -> Tensor:
+        """(N, H) fused clips from the S streams' (N, H) each.
+
+        `pooled` (P, G, H) are the queries' vectors, None without gates; `owner` (N,) is each clip's pair.
+        """
+        if self.first:
+            streams = self.gated(streams, pooled, owner)
+        fused = self._fused(streams)
+        return fused if self.first else self.gated([fused], pooled, owner)[0]
+
+    def gated(self, clips: list[Tensor], pooled: Tensor | None, owner: Tensor) -> list[Tensor]:
+        """What the gates let through (equation 9), (N, H) each: norm((W d) * q) * d."""
+        if pooled is None:
+            return clips
+        queries = pooled.unbind(1)
+        return [
+            unit(gate(one) * query.index_select(0, owner)) * one
+            for gate, query, one in zip(self.gates, queries, clips, strict=True)
+        ]
+
+    def parts(self, streams: list[Tensor]) -> list[Tensor]:
+        """What each stream adds to the fused clips, (N, H) each."""
+        if self.linear is None:
+            return [one / len(streams) for one in streams]
+        weights = self.linear.weight.chunk(len(streams), dim=1)
+        return [one @ weight.T for one, weight in zip(streams, weights, strict=True)]
+
+    def _fused(self, streams: list[Tensor]) -> Tensor:
+        if self.linear is None:
+            return torch.stack(streams).mean(0)
+        fused: Tensor = self.linear(torch.cat(streams, dim=1))
+        return fused
+
+
+class Classifier(nn.Module):
+    """Whether a segment answers its query."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.encoder = _transformer(config, config.classifier_layers)
+        self.layers = perceptron(config.hidden, 1)
+
+    def forward(self, rows: Tensor, packing: Packing, pairs: Tensor, segments: Tensor) -> Tensor:
+        """(M,) logits of the segments (M, 2) of the pairs (M,), from all pairs' packed clips (N, H)."""
+        clips = packing.unpack(self.encoder(rows, packing), fill=-torch.inf)
+        logits: Tensor = self.layers(segment_maxima(clips, pairs, segments))
+        return logits[:, 0].float()
+
+
+class Model(nn.Module):
+    """PREM's localizer with fresh weights: a localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = _transformer(config, config.layers)
+        self.pooling = ModularPooling(hidden, config.gated) if config.gates else None
+        self.video_encoder = JointStreams(
+            config.streams, hidden, config.max_clips, dropout, _transformer(config, config.layers)
+        )
+        self.focus = Focus(config)
+        self.fusion = WordsAndClips(
+            config.fusion_layers, hidden, config.heads, config.feedforward, config.dropout
+        )
+        self.borders = BorderNetworks(hidden, config.span_hidden, config.span_kernel)
+        self.classifier = Classifier(config) if config.gamma else None
+        initialise(self, config.initializer_range)
+
+    @property
+    def video_weight(self) -> float:
+        """1 / t of equation 13."""
+        return 1.0 / self.config.temperature
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Parts `words` (Q, L, H), `mask` (Q, L); with gates `pooled` (Q, G, H), `word_weights` (Q, L, G)."""
+        packing = Packing.of(queries.mask)
+        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
+        rows = self.query_encoder(rows, packing)
+        parts = {"words": packing.unpack(rows), "mask": queries.mask}
+        if self.pooling is not None:
+            pooled, weights = self.pooling(rows, packing)
+            parts |= {"pooled": pooled, "word_weights": weights}
+        return QueryEncoding({}, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in what opens the gates of that stream.
+
+        Without gates no word is preferred: all count the same.
+        """
+        mask, weights = queries.parts["mask"], queries.parts.get("word_weights")
+        if weights is None:
+            weights = (mask / mask.sum(1, keepdim=True).clamp(min=1))[..., None]
+        return {
+            name: weights[..., min(at, weights.shape[2] - 1)] for at, name in enumerate(self.config.streams)
+        }
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Parts `clips/<stream>` (V, T, H): all that does not depend on a query."""
+        encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
+        if self.config.pauses == "nothing":
+            encoded = {
+                name: one * (videos.streams[name] != 0).any(2, keepdim=True) for name, one in encoded.items()
+            }
+        return VideoEncoding(videos.mask, parts={f"clips/{name}": one for name, one in encoded.items()})
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Logits of start and end of P pairs, a few pairs at a time."""
+        every = torch.arange(len(queries), device=videos.mask.device)
+        size = max(1, _CLIPS // videos.mask.shape[1])
+        found = [
+            self.pair_logits(queries.take(some), videos.take(some)).borders
+            for some in torch.split(every, size)
+        ]
+        start, end = torch.cat(found, dim=1).float()
+        return SpanScores(start, end, videos.mask)
+
+    def pair_logits(
+        self, queries: QueryEncoding, videos: VideoEncoding, heard: Tensor | None = None
+    ) -> PairLogits:
+        """The logits of P pairs: row p of `queries` with row p of `videos`.
+
+        `heard` (P, L, F, 2 H) is what the fusion hears of the words, where it is known already.
+        """
+        packing = Packing.of(videos.mask)
+        told = self.fusion.heard(queries.parts["words"]) if heard is None else heard
+        fused = self.focus(self._streams(videos, packing), queries.parts.get("pooled"), _owners(packing))
+        clips = self.fusion(fused, packing, told, queries.parts["mask"])
+        return PairLogits(self.borders(clips, packing), clips, packing)
+
+    def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
+        """(P, T) by stream: its share of what is fused in each clip; they add up to 1, 0 in the padding.
+
+        Shares of the lengths of what each stream adds to the fused clip, gates included if they come first.
+        """
+        packing = Packing.of(videos.mask)
+        streams = self._streams(videos, packing)
+        if self.focus.first:
+            streams = self.focus.gated(streams, queries.parts.get("pooled"), _owners(packing))
+        lengths = torch.stack([one.norm(dim=1) for one in self.focus.parts(streams)])
+        shares = lengths / lengths.sum(0).clamp(min=torch.finfo(lengths.dtype).tiny)
+        return {name: packing.unpack(one) for name, one in zip(self.config.streams, shares, strict=True)}
+
+    def loss(self, batch: Batch) -> Losses:
+        """Terms `start` and `end` (11) and, where a classifier has negatives, `adversarial` (12).
+
+        With "players" that term is the classifier's, and `proposals` is the localizer's.
+        """
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        candidates = self._candidates(batch)
+        query, place = candidates.pairs()
+        found = self.pair_logits(
+            queries.take(query),
+            videos.take(candidates.rows[query, place]),
+            self.fusion.heard(queries.parts["words"]).index_select(0, query),
+        )
+        entropies = shared_entropies(
+            found.borders, candidates, batch.spans, own_only=not self.config.shared_norm
+        )
+        terms = dict(zip(("start", "end"), weighted_mean(entropies, batch.weight), strict=True))
+        if self.classifier is not None and batch.negatives is not None:
+            terms |= self._adversarial(self.classifier, found, candidates, batch)
+        return terms
+
+    def _streams(self, videos: VideoEncoding, packing: Packing) -> list[Tensor]:
+        """The clips of each stream, packed (N, H)."""
+        return [packing.pack(videos.parts[f"clips/{name}"]) for name in self.config.streams]
+
+    def _candidates(self, batch: Batch) -> Candidates:
+        """All candidates; the own videos alone where nothing asks for more."""
+        found = candidates_of(batch)
+        if self.config.shared_norm or self.classifier is not None:
+            return found
+        return Candidates(found.rows[:, :1], found.exists[:, :1])
+
+    def _adversarial(
+        self, classifier: Classifier, found: PairLogits, candidates: Candidates, batch: Batch
+    ) -> dict[str, Tensor]:
+        """The terms that a classifier of segments brings."""
+        config = self.config
+        query, place = candidates.pairs()
+        pairs, segments = _segments(found, place, batch.spans, config)
+        answers, of_query = (place == 0)[pairs], query[pairs]
+        usable = _counted(of_query[~answers], len(batch)) > 0
+        players = config.adversary == "players"
+        seen = found.clips.detach() if players else found.clips
+        logits = classifier(seen, found.packing, pairs, segments)
+        entropy = functional.binary_cross_entropy_with_logits(
+            logits, answers.to(logits.dtype), reduction="none"
+        )
+        each = torch.zeros_like(usable, dtype=logits.dtype).index_add(0, of_query, entropy)
+        means = torch.where(usable, each / _counted(of_query, len(batch)), 0.0)
+        terms = {"adversarial": config.gamma * weighted_mean(means, batch.weight)}
+        if players:
+            approved = _approval(found.borders, pairs, segments, of_query, logits.detach(), len(batch))
+            terms["proposals"] = config.gamma * weighted_mean(
+                torch.where(usable, approved, 0.0), batch.weight
+            )
+        return terms
+
+
+def _segments(found: PairLogits, place: Tensor, spans: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    """Pairs (M,) and first and last clips (M, 2) of the classifier's positives, then of its negatives."""
+    mask = found.packing.mask
+    own, others = (place == 0).nonzero()[:, 0], (place > 0).nonzero()[:, 0]
+    query, positives = overlapping_segments(spans, mask[own], config.positive_iou)
+    start, end = found.borders.detach().float()[:, others]
+    best = best_spans(SpanScores(start, end, mask[others]), config.proposed, config.negative_moments)
+    video, rank = (best.score > -torch.inf).nonzero().unbind(1)
+    negatives = torch.stack([best.first[video, rank], best.last[video, rank]], 1)
+    return torch.cat([own[query], others[video]]), torch.cat([positives, negatives])
+
+
+def _approval(
+    borders: Tensor, pairs: Tensor, segments: Tensor, of_query: Tensor, logits: Tensor, queries: int
+) -> Tensor:
+    """(Q,) how much the classifier (its `logits` (M,)) disapproves of what the localizer proposes.
+
+    The mean of -log sigmoid(logit) over a query's segments, each with its probability: a softmax of the
+    localizer's scores over them.
+    """
+    start, end = borders.float()
+    scores = start[pairs, segments[:, 0]] + end[pairs, segments[:, 1]]
+    none = scores.new_full((queries,), -torch.inf)
+    highest = none.scatter_reduce(0, of_query, scores.detach(), "amax")
+    weights = (scores - highest[of_query]).exp()
+    zeros = torch.zeros_like(none)
+    refused = zeros.index_add(0, of_query, weights * functional.softplus(-logits))
+    return refused / zeros.index_add(0, of_query, weights)
+
+
+def _counted(rows: Tensor, count: int) -> Tensor:
+    """(count,) how often each number is among `rows` (M,)."""
+    return torch.bincount(rows, minlength=count)
+
+
+def _owners(packing: Packing) -> Tensor:
+    """(N,) int64: the sequence that each packed row belongs to."""
+    if packing.index is not None:
+        return torch.div(packing.index, packing.steps, rounding_mode="floor")
+    every = torch.arange(len(packing.mask), device=packing.mask.device)
+    return every.repeat_interleave(packing.steps)
+
+
+def _transformer(config: Config, layers: int) -> TransformerEncoder:
+    return TransformerEncoder(
+        layers, config.hidden, config.heads, config.feedforward, config.dropout, "after"
+    )

@@ -1,0 +1,269 @@
+"""PREM's retriever (Hou et al., paper 003, section 3.3): videos of which a part answers, in some stream.
+
+The first of PREM's two stages; `prem_localizer` is the second. The words of a query go through one
+transformer layer and are pooled once for each stream (equation 5), so that words on what is seen count for
+the pictures and words on what is said for the subtitles. The clips of all streams of a video go through one
+transformer layer together. A video scores the mean over its streams of the best clip's cosine (6).
+
+Training draws a query to what answers it, and not to the whole of its video: the best clip of each stream
+*inside* the moment is the strong positive, the best one *outside* it the weak positive, and the best ones
+of the other videos of the batch are the negatives of both (7). The loss is L++ + `lambda_weak` * L+ (8)
+and, for the query among the other queries of the batch, L^q with the strong positive.
+
+What the paper leaves open, and how it is read here:
+
+- *Clips without words.* The paper gives them a vector of zeros as feature, and takes the maximum of (6)
+  over all clips of a video. So here: a pause is a key of its stream like every other clip, by what the
+  transformer makes of its neighbours and its picture. Every positive and every negative is then a mean over
+  the same streams. (To leave pauses out was tried and was a fault: where nothing is said in a moment, its
+  strong positive is what is seen, its negatives what is seen and said; the loss falls by pushing the words of
+  all videos away from such queries, which tells no videos apart. docs/results.md has what that cost.)
+- *Nothing at all.* A clip that is zero in every stream is no key: a system that reads subtitles alone is not
+  to find pauses. A video without keys scores -1, the lowest cosine there is. A query without a key inside its
+  moment, or outside it (a moment as long as its video), has no such positive and loses nothing by that term.
+  (With temporal endpoint features no clip is zero; then all are keys.)
+- *Equation 6* is a cosine: search vectors and keys are unit vectors, and a nearest-neighbour index serves
+  them.
+- *The negatives of (7)* are all videos of the batch that are not known to answer the query (`positives`),
+  those chosen as hard negatives (`negatives`) among them: they are rows of the batch like all others.
+- *L^q* is not printed. It is (7) with the roles exchanged: the strong positive of a query and its video
+  against the scores (6) of that video for the other queries of the batch that it is not known to answer.
+- *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
+- *Ablations.* `strong` off is the last row of table 2: the positive is the best clip of the whole video.
+  "Mean" and "max" of table 3 make one vector, which is compared with every stream.
+- *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go
+  through LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected
+  layer. Dropout is not told; it is theirs.
+
+There is no released program, and so no `as_released`.
+
+Shapes as in `protocol`; S streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.contrast import clip_labels
+from whenabouts.models._parts.joint_streams import JointStreams
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
+from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.transformer import TransformerEncoder
+from whenabouts.models._parts.weighting import weighted_mean
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    best_key,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model"]
+
+Pooling = Literal["modality-specific", "mean", "max"]
+
+NOTHING = -1.0
+"""What a video scores that has nothing in any stream: the lowest cosine."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of PREM's retriever; the defaults are the published ones for TVR.
+
+    Table 2: one of the two `streams`; `lambda_weak` = 0 (no weak positives); this and `strong` off (neither).
+    Table 3: `pooling`.
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or of two: what is seen, then what is said."""
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 4
+    feedforward: int = 1536
+    layers: int = 1
+    """Layers of each of the two transformers."""
+    max_clips: int = 100
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    pooling: Pooling = "modality-specific"
+    temperature: float = 0.01
+    """t of equation 7."""
+    strong: bool = True
+    """The positive is the best of the moment; else the best of the whole video."""
+    lambda_weak: float = 0.5
+    """Lambda of equation 8: how much the best outside the moment counts."""
+    weight_negative_videos: float = 1.0
+    """How much L^v counts, of equation 8: a query among videos."""
+    weight_negative_queries: float = 1.0
+    """How much L^q counts: a video among queries. 0: one direction alone is learned."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"prem_retriever: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        for name in self.streams:
+            if not name.isidentifier():
+                yield f"stream {name!r}: a name of letters, digits and _ is expected"
+        if self.pooling not in get_args(Pooling):
+            yield f"pooling = {self.pooling!r}: known are {', '.join(get_args(Pooling))}"
+        if self.temperature <= 0:
+            yield f"temperature = {self.temperature}: a number above 0 is expected"
+        for name in ("lambda_weak", "weight_negative_videos", "weight_negative_queries"):
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} = {value}: 0 or more is expected"
+        if not self.weight_negative_videos and not self.weight_negative_queries:
+            yield "weight_negative_videos and weight_negative_queries are 0: nothing would be learned"
+
+
+class Model(nn.Module):
+    """PREM's retriever with fresh weights (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = _transformer(config)
+        self.pooling = _pooling(config)
+        self.video_encoder = JointStreams(
+            config.streams, hidden, config.max_clips, dropout, _transformer(config)
+        )
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector for each stream (5); parts `words/<stream>` (Q, L): what each word counts."""
+        packing = Packing.of(queries.mask)
+        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
+        vectors, weights = self.pooling(self.query_encoder(rows, packing), packing)
+        names = list(self.config.streams)
+        return QueryEncoding(
+            {name: unit(vectors[:, at]) for at, name in enumerate(names)},
+            {f"words/{name}": weights[..., at] for at, name in enumerate(names)},
+        )
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector (figure 5); 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys by stream: clips as unit vectors (V, T, D). What is zero in every stream is no key."""
+        encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
+        there = videos.mask & torch.stack([videos.streams[name].any(2) for name in encoded]).any(0)
+        return VideoEncoding(
+            videos.mask,
+            keys={name: unit(one) for name, one in encoded.items()},
+            key_masks=dict.fromkeys(encoded, there),
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): equation 6, the mean over the streams of the best cosines."""
+        best = [
+            best_key(queries.search[name], keys, videos.key_masks[name]) for name, keys in videos.keys.items()
+        ]
+        return _or_nothing(torch.stack(best).mean(0))
+
+    def loss(self, batch: Batch) -> Losses:
+        """Terms `negative_videos` (L++) and `weak` (L+) of equation 8, and `negative_queries` (L^q).
+
+        Weights are applied; a term whose weight is 0 is left out.
+        """
+        config, own = self.config, batch.video_of
+        cosines = self._cosines(batch)
+        scores = _or_nothing(cosines.amax(2).mean(0)).T
+        strong, weak = self._positives(batch, cosines)
+        terms: dict[str, Tensor] = {}
+        if sides := config.weight_negative_videos:
+            against = _Against(scores, ~batch.positives, config.temperature)
+            terms["negative_videos"] = sides * weighted_mean(against.lost(strong), batch.weight)
+            if config.lambda_weak:
+                terms["weak"] = sides * config.lambda_weak * weighted_mean(against.lost(weak), batch.weight)
+        if sides := config.weight_negative_queries:
+            against = _Against(scores[:, own].T, ~batch.positives[:, own].T, config.temperature)
+            terms["negative_queries"] = sides * weighted_mean(against.lost(strong), batch.weight)
+        return terms
+
+    def _cosines(self, batch: Batch) -> Tensor:
+        """(S, V, T, Q) in full precision, -inf where a clip is no key: divided by t, a third digit counts."""
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        shape = (*batch.videos.mask.shape, len(batch))
+        with torch.autocast(batch.spans.device.type, enabled=False):
+            products = [
+                (keys.float().flatten(0, 1) @ queries.search[name].float().T).view(shape)
+                for name, keys in videos.keys.items()
+            ]
+        masks = torch.stack([videos.key_masks[name] for name in videos.keys])
+        return torch.stack(products).masked_fill(~masks[..., None], -torch.inf)
+
+    def _positives(self, batch: Batch, cosines: Tensor) -> tuple[_Positive, _Positive]:
+        """The strong and the weak positive of each query: the best of its moment, and of what is outside."""
+        every = torch.arange(len(batch), device=cosines.device)
+        mine = cosines[:, batch.video_of, :, every].transpose(0, 1)
+        inside = clip_labels(batch.spans, mine.shape[2])
+        strong = mine.masked_fill(~inside, -torch.inf) if self.config.strong else mine
+        sides = strong, mine.masked_fill(inside, -torch.inf)
+        best, outside = (_Positive.of(side.amax(2).mean(0)) for side in sides)
+        return best, outside
+
+
+class _Positive(NamedTuple):
+    """What is to score high for each query: its `score` (Q,), and whether there `exists` one (Q,)."""
+
+    score: Tensor
+    exists: Tensor
+
+    @classmethod
+    def of(cls, best: Tensor) -> _Positive:
+        """From the best of each query, -inf where it has none."""
+        exists = best > -torch.inf
+        return cls(torch.where(exists, best, 0.0), exists)
+
+
+class _Against(NamedTuple):
+    """Negatives of each query: their `scores` (Q, C), which of them are `allowed`, and t of equation 7."""
+
+    scores: Tensor
+    allowed: Tensor
+    temperature: float
+
+    def lost(self, positive: _Positive) -> Tensor:
+        """(Q,): equation 7; 0 where there is no positive."""
+        negatives = self.scores.masked_fill(~self.allowed, -torch.inf)
+        logits = torch.cat([positive.score[:, None], negatives], 1) / self.temperature
+        return torch.where(positive.exists, -logits.log_softmax(1)[:, 0], 0.0)
+
+
+def _or_nothing(scores: Tensor) -> Tensor:
+    """What videos score, that of a video without keys (-inf) included."""
+    return torch.where(scores > -torch.inf, scores, NOTHING)
+
+
+def _transformer(config: Config) -> TransformerEncoder:
+    return TransformerEncoder(
+        config.layers, config.hidden, config.heads, config.feedforward, config.dropout, "after"
+    )
+
+
+def _pooling(config: Config) -> nn.Module:
+    count = len(config.streams)
+    if config.pooling == "modality-specific":
+        return ModularPooling(config.hidden, count)
+    return MeanPooling(count) if config.pooling == "mean" else MaxPooling(count)

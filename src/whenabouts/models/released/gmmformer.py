@@ -1,0 +1,14 @@
+"""Checkpoints of GMMFormer's program; its windows (0.5, 1, 5 and none) stand in its code."""
+
+from __future__ import annotations
+
+from whenabouts.models.released.partial_relevance import settings_of
+from whenabouts.models.released.settings import Released, Settings
+
+TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
+UNUSED: frozenset[str] = frozenset()
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the program's options tell them."""
+    return settings_of(released, "GMMFormer")

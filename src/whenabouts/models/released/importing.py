@@ -1,0 +1,168 @@
+"""From a released checkpoint to a trained system of ours: every parameter accounted for by name and shape."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import tempfile
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whenabouts.formats.opened import FormatError, read_json
+from whenabouts.models import config_of, new_model
+from whenabouts.models.released import program_names
+from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint
+from whenabouts.models.released.settings import Asked, Released
+from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError, WhenaboutsError
+
+OPTIONS = "opt.json"
+"""The program's options, which it writes beside its checkpoint."""
+_MOST_NAMED = 6
+# A model that was trained on several GPUs has this before each name.
+_PARALLEL = "module."
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A trained system, and what of it was guessed (for people)."""
+
+    trained: Trained
+    guessed: tuple[str, ...]
+
+    def write(self, folder: Path) -> None:
+        """Make the folder of the trained system, whole or not at all.
+
+        Raises UsageError where there is something already, WhenaboutsError where it cannot be written.
+        """
+        check_free(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".importing-") as aside:
+                self.trained.save_pretrained(Path(aside) / "made").replace(folder)
+        except OSError as error:
+            raise WhenaboutsError(f"{folder}: cannot be written: {error.strerror or error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `import-checkpoint --json` prints it."""
+        trained = self.trained
+        return {
+            "system": trained.system,
+            "parameters": sum(one.numel() for one in trained.model.state_dict().values()),
+            "streams": dict(trained.inputs.widths),
+            "hidden": trained.model.config.hidden,
+            "heads": getattr(trained.model.config, "heads", None),
+            "clip_seconds": trained.inputs.clip_seconds,
+            "tef": trained.inputs.tef,
+            "epoch": trained.about.get("epoch"),
+            "guessed": list(self.guessed),
+        }
+
+
+def check_free(folder: Path) -> None:
+    """Raise UsageError where a folder to make is there already and not empty, or is no folder."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+    inside = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not inside.is_dir():
+        raise UsageError(f"{folder}: {inside} is no folder; name a folder in one")
+
+
+def import_checkpoint(
+    program: str, path: Path, asked: Asked | None = None, options: Path | None = None
+) -> Imported:
+    """The trained system of a released program's checkpoint file, which computes what the program does.
+
+    `options` is the program's opt.json (default: the one beside the file, where there is one). Raises
+    UsageError for a program that is not known, FormatError for a file that is no checkpoint of it: each
+    parameter that is missing, left over or of another shape is named.
+    """
+    if program not in program_names():
+        raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
+    importer: Any = importlib.import_module(f"whenabouts.models.released.{program}")
+    checkpoint = _without_prefix(read_checkpoint(path))
+    released = Released(checkpoint, _read_options(path, options), asked or Asked())
+    told = importer.settings(released)
+    try:
+        config = config_of(program, told.config)
+        with torch.random.fork_rng(devices=[]):
+            model = new_model(program, config)
+    except (TypeError, ValueError, RuntimeError, UsageError) as error:
+        raise FormatError(path, f"its settings make no model: {error}") from None
+    names = importlib.import_module(f"whenabouts.models.{program}").released_names(config)
+    checkpoint = _shortened(checkpoint, told.used_rows)
+    model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), importer.UNUSED))
+    about = {
+        "title": importer.TITLE,
+        "imported from": path.name,
+        "SHA-256 of that file": _digest(path),
+        "not told by the file": "; ".join(released.guessed) or "nothing",
+        **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
+    }
+    trained = Trained(program, model.eval(), told.inputs, told.decoding, told.labels, about)
+    return Imported(trained, tuple(released.guessed))
+
+
+def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:
+    """The program's options; none where there is no such file beside the checkpoint and none is named."""
+    place = named or path.with_name(OPTIONS)
+    if named is None and not place.is_file():
+        return {}
+    options = read_json(place)
+    if not isinstance(options, dict):
+        raise FormatError(place, "holds no options", accepted="a JSON object, as the programs write it")
+    return options
+
+
+def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
+    names = list(checkpoint.tensors)
+    if not all(name.startswith(_PARALLEL) for name in names):
+        return checkpoint
+    tensors = {name.removeprefix(_PARALLEL): one for name, one in checkpoint.tensors.items()}
+    return Checkpoint(checkpoint.path, tensors, checkpoint.settings, checkpoint.epoch)
+
+
+def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
+    """With no more than so many rows of some parameters."""
+    short = {name: checkpoint.tensors[name][:count] for name, count in rows.items()}
+    return replace(checkpoint, tensors={**checkpoint.tensors, **short})
+
+
+def _renamed(
+    checkpoint: Checkpoint, names: Mapping[str, str], wanted: Mapping[str, Tensor], unused: Set[str]
+) -> dict[str, Tensor]:
+    """The tensors under our names. Raises FormatError that names each that does not fit."""
+    tensors = checkpoint.tensors
+    released = [names[name] for name in wanted]
+    missing = [name for name in released if name not in tensors]
+    surplus = sorted(set(tensors) - set(released) - unused)
+    misshaped = [
+        f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(wanted[ours].shape)}"
+        for ours, theirs in zip(wanted, released, strict=True)
+        if theirs in tensors and tensors[theirs].shape != wanted[ours].shape
+    ]
+    faults = (("lacks", missing), ("has left over", surplus), ("misshaped:", misshaped))
+    found = "; ".join(f"{what} {_listed(which)}" for what, which in faults if which)
+    if found:
+        raise FormatError(
+            checkpoint.path, f"does not fit: {found}", accepted="a checkpoint of the named program"
+        )
+    for name in released:
+        if not torch.isfinite(tensors[name]).all():
+            raise FormatError(checkpoint.path, f"parameter {name!r} has values that are not finite")
+    return {ours: tensors[theirs] for ours, theirs in zip(wanted, released, strict=True)}
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,26 @@
+"""Checkpoints of the ReLoCLNet program, and of the TVR-Ranking program, which is made of it."""
+
+from __future__ import annotations
+
+from whenabouts.models.released.settings import Released, Settings
+
+TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
+UNUSED = frozenset[str]()
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the program's options tell them."""
+    released.refuse_others("conv_stride", 1)
+    own = {
+        "span_kernel": released.size("merged_st_predictor.weight", 2),
+        "alpha": released.told("q2c_alpha", 30.0),
+        "pool_from_epoch": released.told("hard_negative_start_epoch", 20),
+        "weight_spans": released.told("lw_st_ed", 0.01),
+        "weight_frame_contrast": released.told("lw_fcl", 0.03),
+        "weight_video_contrast": released.told("lw_vcl", 0.03),
+    }
+    return Settings(
+        {**released.shared(heads=8), **own},
+        released.inputs("pool-as-released"),
+        released.decoding("exclusive"),
+    )

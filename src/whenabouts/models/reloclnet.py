@@ -1,0 +1,396 @@
+"""ReLoCLNet: videos and moments by late fusion, sharpened by two contrasts, also in the ranked setting.
+
+Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); the ranked setting is
+paper 004, appendix C.1. Queries become one vector a stream; clips of each stream see the other stream, then
+their own twice more. The last encoding finds videos (cosine of the best clip) and moments (dot product,
+convolved to logits of start and end). Two contrasts work on the encoding before it: a moment's clips against
+the video's others (frame contrast), a video against the batch (video contrast).
+
+`as_released` is the arithmetic of the released programs. What differs by default:
+
+- padding never reaches a score: not through cross-attention, not through the convolution;
+- one stream is enough (videos without subtitles);
+- known positives (`Batch.positives`) are never negatives, and count as positives in the video contrast;
+  released: the diagonal alone, its own pair counted twice, a video again for each of its queries;
+- `Batch.weight` weights every term of a query, as paper 004 says; released: all but the two ranking terms.
+
+Shapes as in `protocol`; M streams, N real clips of all videos of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
+from whenabouts.models._parts.borders import BorderConvolution, at_truth, begin_at_edges, log_probabilities
+from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.pooling import ModularPooling, Pooled
+from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
+from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    max_over_keys,
+    scaled_clips,
+)
+from whenabouts.types import UsageError
+
+Both = tuple[Tensor, Tensor]
+"""A value for the side of other videos, one for that of other queries."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of ReLoCLNet; the defaults are the published ones.
+
+    `streams`: stream -> width of its features (temporal endpoint features included), one or two; the first is
+    the released video, the second the subtitles. `max_clips`, `max_tokens`: places of the position
+    tables. Negatives come from the `first_pool` highest of a batch (None: from all), from epoch
+    `pool_from_epoch` on (counted from 0) from the `pool` highest. `alpha`: weight of the video's cosine in a
+    moment's score. `known_positives`: whether `Batch.positives` are spared, or each query's own video alone
+    is positive (without effect as released: the diagonal).
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    query_width: int = 768
+    hidden: int = 384
+    heads: int = 8
+    max_clips: int = 128
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    span_kernel: int = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    initializer_range: float = 0.02
+    ranking: Kind = "hinge"
+    margin: float = 0.1
+    first_pool: int | None = None
+    pool: int | None = 20
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    weight_spans: float = 0.01
+    weight_frame_contrast: float = 0.03
+    weight_video_contrast: float = 0.03
+    alpha: float = 30.0
+    known_positives: bool = True
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"reloclnet: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        if self.ranking not in get_args(Kind):
+            yield f"ranking = {self.ranking!r}: known are {', '.join(get_args(Kind))}"
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Encoded clips of a batch of videos, one (N, D) a stream: before the last encoder, and after it."""
+
+    packing: Packing
+    middle: Sequence[Tensor]
+    final: Sequence[Tensor]
+
+
+class Model(nn.Module):
+    """ReLoCLNet; a retriever and a localizer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.query_input = InputProjection(config.query_width, width, config.input_dropout)
+        self.query_places = PositionEmbedding(config.max_tokens, width, config.input_dropout, "tokens")
+        self.query_encoders = nn.ModuleList(AttentionBlock(width, heads, dropout) for _ in range(2))
+        self.pooling = ModularPooling(width, len(config.streams))
+        self.clip_places = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
+        self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
+        self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        initialise(self, config.initializer_range)
+        if config.span_start == "edges" and not config.as_released:
+            begin_at_edges(self)
+
+    @property
+    def video_weight(self) -> float:
+        """How often the video's cosine counts in the logarithm of a moment's score."""
+        return self.config.alpha
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
+        pooled = self._pooled(queries)
+        names = list(self.config.streams)
+        vectors = dict(zip(names, pooled.vectors.unbind(1), strict=True))
+        spans = dict(zip(names, self._for_spans(pooled), strict=True))
+        weights = dict(zip(names, pooled.weights.unbind(2), strict=True))
+        return QueryEncoding(
+            {name: unit(one) for name, one in vectors.items()},
+            {f"span/{name}": spans[name] for name in names}
+            | {f"words/{name}": weights[name] for name in names},
+        )
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
+
+        Together they are the vectors that moments are found with, kept once; part `length/<stream>`.
+        """
+        clips = self._clips(videos)
+        final = {
+            name: clips.packing.unpack(one)
+            for name, one in zip(self.config.streams, clips.final, strict=True)
+        }
+        return VideoEncoding(
+            videos.mask,
+            {name: unit(one) for name, one in final.items()},
+            dict.fromkeys(final, videos.mask),
+            {
+                f"length/{name}": torch.linalg.vector_norm(one, dim=-1, keepdim=True)
+                for name, one in final.items()
+            },
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the cosine of the best clip, averaged over the streams."""
+        return max_over_keys(queries, videos)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Log-probabilities that a moment starts and ends at each clip."""
+        start, end = log_probabilities(self.border_logits(queries, videos))
+        return SpanScores(start, end, videos.mask)
+
+    def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(2, P, T) logits of start and end, -1e10 where a clip is masked."""
+        names = list(self.config.streams)
+        logits: Tensor = self.borders(
+            [queries.parts[f"span/{name}"] for name in names],
+            [scaled_clips(videos.keys[name], videos.parts[f"length/{name}"]) for name in names],
+            videos.mask,
+        )
+        return logits
+
+    def loss(self, batch: Batch) -> Losses:
+        """The five terms, weights applied: frame and video contrast, spans, and the two rankings.
+
+        Each is a mean over the queries; nothing is divided by the sum of `batch.weight`.
+        """
+        config = self.config
+        pooled, clips = self._pooled(batch.queries), self._clips(batch.videos)
+        vectors = pooled.vectors.unbind(1)
+        cosines = _mean(
+            [
+                best_clip(unit(one), unit(rows), clips.packing)
+                for one, rows in zip(vectors, clips.final, strict=True)
+            ]
+        )
+        negative_videos, negative_queries = self.ranking_terms(cosines.float(), batch)
+        terms = {
+            "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
+            "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
+            "spans": config.weight_spans * self._span_term(self._for_spans(pooled), clips, batch),
+            "negative_videos": config.weight_negative_videos * negative_videos,
+            "negative_queries": config.weight_negative_queries * negative_queries,
+        }
+        unweighted = {"negative_videos", "negative_queries"} if config.as_released else set()
+        return {
+            name: (term if batch.weight is None or name in unweighted else term * batch.weight).mean()
+            for name, term in terms.items()
+        }
+
+    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
+        """(Q,) twice: a query's video against another video, and against the video with another query.
+
+        `cosines` (Q, V); `ranks` name the negatives by their place among the candidates, highest first (0).
+        """
+        scores, video_of, positives = self._compared(cosines, batch)
+        columns, related = scores[:, video_of].T, positives[:, video_of].T
+        own = scores.gather(1, video_of[:, None])[:, 0]
+        config = self.config
+        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+        video_ranks, query_ranks = ranks if ranks is not None else (None, None)
+        other_video = draw_negatives(scores, ~positives, pool, video_ranks)
+        other_query = draw_negatives(columns, ~related, pool, query_ranks)
+        return (
+            against_negatives(own, other_video, margin=config.margin, kind=config.ranking),
+            against_negatives(own, other_query, margin=config.margin, kind=config.ranking),
+        )
+
+    def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, each query's column in them, and which pairs are no negatives.
+
+        As released there is a column for each query, even where two have the same video.
+        """
+        queries = torch.arange(len(batch), device=scores.device)
+        if self.config.as_released:
+            itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
+            return scores[:, batch.video_of], queries, itself
+        own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
+        return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
+
+    def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), averaged over the streams."""
+        mask = batch.videos.mask[batch.video_of]
+        labels = clip_labels(batch.spans, mask.shape[1])
+        return _mean(
+            [
+                frame_contrast(
+                    torch.einsum("qd,qtd->qt", one, clips.packing.unpack(rows)[batch.video_of]), labels, mask
+                )
+                for one, rows in zip(vectors, clips.middle, strict=True)
+            ]
+        )
+
+    def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), of scores averaged over the streams."""
+        scores = _mean(
+            [best_clip(one, rows, clips.packing) for one, rows in zip(vectors, clips.middle, strict=True)]
+        )
+        compared, video_of, positives = self._compared(scores.float(), batch)
+        return video_contrast(compared, video_of, None if self.config.as_released else positives)
+
+    def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,): the negative log-probability of the true start and end."""
+        own = [clips.packing.unpack(rows)[batch.video_of] for rows in clips.final]
+        logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
+        return -at_truth(log_probabilities(logits), batch.spans)
+
+    @by_rows
+    def _pooled(self, queries: QueryBatch) -> Pooled:
+        """A vector for each stream, and how much each word counts in it."""
+        packing = Packing.of(queries.mask)
+        rows = self.query_places(self.query_input(packing.pack(queries.tokens)), packing)
+        for encoder in self.query_encoders:
+            rows = encoder(rows, packing)
+        pooled: Pooled = self.pooling(rows, packing)
+        return pooled
+
+    def _for_spans(self, pooled: Pooled) -> list[Tensor]:
+        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
+        return [
+            stream.query(one) for stream, one in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
+        ]
+
+    @property
+    def _encoders(self) -> list[_Stream]:
+        return cast("list[_Stream]", list(self.streams))
+
+    @by_rows
+    def _clips(self, videos: ClipBatch) -> _Clips:
+        """Each video once, however many queries it has."""
+        packing = Packing.of(videos.mask, everything=self.config.as_released)
+        first = [
+            stream.first(self.clip_places(stream.input(packing.pack(videos.streams[name])), packing), packing)
+            for name, stream in zip(self.config.streams, self._encoders, strict=True)
+        ]
+        middle = [
+            stream.middle(rows, others, packing)
+            for stream, rows, others in zip(self._encoders, first, first[::-1], strict=True)
+        ]
+        final = [stream.last(rows, packing) for stream, rows in zip(self._encoders, middle, strict=True)]
+        return _Clips(packing, middle, final)
+
+
+class _Stream(nn.Module):
+    """The encoders of one stream of a video; alone, it looks at no other."""
+
+    def __init__(self, config: Config, features: int) -> None:
+        super().__init__()
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.input = InputProjection(features, width, config.input_dropout)
+        self.first = AttentionBlock(width, heads, dropout)
+        self.cross = (
+            CrossAttentionBlock(width, heads, dropout, as_released=config.as_released)
+            if len(config.streams) > 1
+            else None
+        )
+        self.second = AttentionBlock(width, heads, dropout)
+        self.last = AttentionBlock(width, heads, dropout)
+        self.query = nn.Linear(width, width)
+
+    def middle(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
+        """(N, D): what the contrasts work on."""
+        seen = rows if self.cross is None else self.cross(rows, others, packing)
+        encoded: Tensor = self.second(seen, packing)
+        return encoded
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released programs' name. Both have the same shapes."""
+    parts = {
+        "query_input": _renamed_input("query_input_proj"),
+        "query_places": _renamed_places("query_pos_embed"),
+        "query_encoders.0": _renamed_block("query_encoder"),
+        "query_encoders.1": _renamed_block("query_encoder1"),
+        "pooling": {"linear.weight": "modular_vector_mapping.weight"},
+        "clip_places": _renamed_places("ctx_pos_embed"),
+        "borders": {"start.weight": "merged_st_predictor.weight", "end.weight": "merged_ed_predictor.weight"},
+    }
+    for place, stream in enumerate(("video", "sub")[: len(config.streams)]):
+        own = f"streams.{place}"
+        parts[f"{own}.input"] = _renamed_input(f"{stream}_input_proj")
+        for number, block in enumerate(("first", "second", "last"), start=1):
+            parts[f"{own}.{block}"] = _renamed_block(f"{stream}_encoder{number}")
+        parts[f"{own}.query"] = _both("", f"{stream}_query_linear")
+        if len(config.streams) > 1:
+            parts[f"{own}.cross.attention"] = _renamed_attention(f"{stream}_cross_att")
+            parts[f"{own}.cross.norm"] = _both("", f"{stream}_cross_layernorm")
+    return {f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()}
+
+
+def _both(ours: str, theirs: str) -> dict[str, str]:
+    """Weight and bias of a layer."""
+    return {f"{ours}{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
+
+
+def _renamed_input(theirs: str) -> dict[str, str]:
+    return {**_both("norm.", f"{theirs}.LayerNorm"), **_both("linear.", f"{theirs}.net.1")}
+
+
+def _renamed_places(theirs: str) -> dict[str, str]:
+    return {"table.weight": f"{theirs}.position_embeddings.weight", **_both("norm.", f"{theirs}.LayerNorm")}
+
+
+def _renamed_attention(theirs: str) -> dict[str, str]:
+    layers = [_both(f"{layer}.", f"{theirs}.{layer}") for layer in ("query", "key", "value")]
+    return {ours: name for layer in layers for ours, name in layer.items()}
+
+
+def _renamed_block(theirs: str) -> dict[str, str]:
+    attention = _renamed_attention(f"{theirs}.self")
+    return {
+        **{f"attention.{ours}": name for ours, name in attention.items()},
+        **_both("output.", f"{theirs}.output.dense"),
+        **_both("norm.", f"{theirs}.output.LayerNorm"),
+    }
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """The mean over the streams."""
+    return torch.stack(list(tensors)).mean(0)

@@ -1,0 +1,361 @@
+"""A trained system with everything it needs to be used: weights, inputs, decoding; as a folder or on a hub.
+
+A folder holds `model.safetensors` (the weights), `config.json` (which system, its settings, how features are
+made ready, how spans become moments) and `README.md` (the model card); and, where its answers were
+calibrated, `calibration.json` (`ranking.confidence`), which goes wherever the system goes. Nothing in it is
+ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FORMAT = 1
+"""The version of `config.json` that this program writes and reads."""
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+CALIBRATION = "calibration.json"
+
+FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
+"""What the folder of a trained system may have."""
+
+Labels = Literal["inclusive", "as-released"]
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained system.
+
+    `system` is its name among `models`, `model` the module (a `MomentModel`); `labels` says what an end
+    label stood for when it was trained: the last clip of the moment ("inclusive"), or the released
+    programs' boundary after it, cut off at the last clip ("as-released"). `about` is what the training says
+    of itself, for the model card: plain values. `calibration` is the content of the `calibration.json` that
+    lay beside it, None where there was none; `ranking.confidence.confidence_of` reads it.
+    """
+
+    system: str
+    model: Any
+    inputs: Inputs
+    decoding: Decoding
+    labels: Labels = "inclusive"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    calibration: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> Self:
+        """The trained system of a folder, or of a hub's repository ("owner/name"), in evaluation mode.
+
+        Raises UsageError where there is no such folder or repository, FormatError for a folder whose files
+        are missing, cut off, foreign, of another version, or do not fit each other.
+        """
+        folder = _folder_of(name, revision)
+        config = _read_config(folder / CONFIG)
+        system, settings = config["system"], config["model"]
+        path, weights = folder / CONFIG, folder / WEIGHTS
+        with torch.random.fork_rng(devices=[]):
+            with _buildable(path):
+                made = config_of(system, {name: _frozen(value) for name, value in settings.items()})
+                inputs, decoding = Inputs.from_json(config["inputs"]), Decoding.from_json(config["decoding"])
+                wanted = _shapes_asked(system, made)
+            lacking = [one.name for one in fields(made) if one.name not in settings]
+            _refuse_misfit(wanted, weights, path, lacking)
+            with _buildable(path):
+                model = new_model(system, made)
+        model.load_state_dict(_weights_in(weights))
+        beside = folder / CALIBRATION
+        calibration = beside.read_bytes() if beside.is_file() else None
+        about = config.get("about", {})
+        return cls(system, model.eval(), inputs, decoding, config["labels"], about, calibration)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """The folder, with the three files written; each is whole or the one that was there before.
+
+        A calibration is written, too, unless weights or settings have changed since it was made.
+        """
+        from whenabouts.models.model_card import model_card
+
+        place = Path(folder)
+        files = {
+            WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
+            CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
+            CARD: model_card(self).encode(),
+            **self._own_calibration(),
+        }
+        for name, content in files.items():
+            with written(place / name) as stream:
+                stream.write(content)
+        return place
+
+    def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Address of the commit that put its files into a hub's repository ("owner/name").
+
+        The repository is made where there is none; who may write is told by the hub's own log-in
+        (`hf auth login`). Raises UsageError for a name that is none, WhenaboutsError where the hub refuses.
+        """
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if not _HUB_ID.fullmatch(repository):
+            raise UsageError(f"{repository!r}: a hub's repository is named owner/name")
+        hub = huggingface_hub.HfApi()
+        with tempfile.TemporaryDirectory(prefix="whenabouts-push-") as aside:
+            self.save_pretrained(aside)
+            try:
+                hub.create_repo(repository, private=private, exist_ok=True)
+                told = hub.upload_folder(
+                    repo_id=repository,
+                    folder_path=aside,
+                    revision=revision,
+                    delete_patterns=[CALIBRATION],  # one that lies there and is not of these weights
+                    commit_message=f"{self.system} trained with whenabouts",
+                )
+            except (HfHubHTTPError, OSError) as error:
+                raise WhenaboutsError(
+                    f"{repository}: the hub did not take it: {_first_line(error)}"
+                ) from error
+        return str(told)
+
+    @property
+    def fingerprint(self) -> str:
+        """What changes when a weight, a setting or the way features are made ready changes (16 digits).
+
+        Settings that have their default do not count: a setting that a later version adds changes nothing
+        for the systems there are.
+        """
+        told = {**self._config(), "model": _unusual(self.model.config)}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        for name, tensor in sorted(self._weights().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        return digest.hexdigest()[:16]
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            name: tensor.detach().to("cpu").contiguous() for name, tensor in self.model.state_dict().items()
+        }
+
+    def _own_calibration(self) -> dict[str, bytes]:
+        """The file of the calibration by its name; nothing where there is none of these very weights."""
+        if self.calibration is None:
+            return {}
+        try:
+            told = json.loads(self.calibration)
+        except ValueError:
+            return {}
+        own = isinstance(told, dict) and told.get("fingerprint") == self.fingerprint
+        return {CALIBRATION: self.calibration} if own else {}
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "system": self.system,
+            "model": asdict(self.model.config),
+            "inputs": self.inputs.to_json(),
+            "decoding": self.decoding.to_json(),
+            "labels": self.labels,
+        }
+
+    def _described(self) -> dict[str, Any]:
+        import whenabouts
+
+        return {**self._config(), "about": dict(self.about), "whenabouts": whenabouts.__version__}
+
+
+def _unusual(config: Any) -> dict[str, Any]:
+    """The settings that do not have their default."""
+    usual = {
+        one.name: one.default_factory() if one.default_factory is not MISSING else one.default
+        for one in fields(config)
+    }
+    return {name: value for name, value in asdict(config).items() if value != usual[name]}
+
+
+def _folder_of(name: str | Path, revision: str | None) -> Path:
+    place = Path(name).expanduser()
+    if place.is_dir():
+        return place
+    if place.is_file():
+        raise UsageError(
+            f"{name}: is a file; a trained system is a folder that `whenabouts train` made (lists of videos "
+            "are taken by `whenabouts run --retriever FILE` alone)"
+        )
+    if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
+        raise UsageError(
+            f"{name}: no such folder; a trained system is a folder that `whenabouts train` made, "
+            "or owner/name on a hub"
+        )
+    return _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES]))
+    except LocalEntryNotFoundError as error:
+        raise UsageError(
+            f"{name}: no such file or folder here, and the hub cannot be reached to look for it there"
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UsageError(f"{name}: no such folder here, and from the hub: {_first_line(error)}") from error
+
+
+def _inside(folder: Path) -> str:
+    """What a folder without a system of its own has: those of stages that are done, if any."""
+    names = sorted(one.parent.name for one in folder.glob(f"*/{CONFIG}"))
+    if not names:
+        return ""
+    return (
+        f", but folders that have ({', '.join(names)}): name one of these; stages are a system when all are "
+        "trained (`whenabouts train --resume`)"
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FormatError(
+            path.parent, f"no trained system: it has no {CONFIG}{_inside(path.parent)}", accepted=_ACCEPTED
+        )
+    config = read_json(path)
+    if not isinstance(config, dict) or not {"system", "inputs", "decoding"} & config.keys():
+        raise FormatError(path, "the settings of another program", accepted=_ACCEPTED)
+    for key in _KEYS:
+        if key not in config:
+            raise FormatError(
+                path, "is missing", field=key, accepted=f"the keys {', '.join(_KEYS)}; {_REMEDY}"
+            )
+    if config["format"] != FORMAT:
+        raise FormatError(
+            path,
+            "is of a form that this version of whenabouts does not read:",
+            field="format",
+            value=config["format"],
+            accepted=str(FORMAT),
+        )
+    for key, kind, called in _KINDS:
+        if not isinstance(config[key], kind):
+            raise FormatError(
+                path,
+                "not as whenabouts writes it",
+                field=key,
+                value=config[key],
+                accepted=f"{called}; {_REMEDY}",
+            )
+    if config["labels"] not in ("inclusive", "as-released"):
+        raise FormatError(
+            path,
+            "unknown convention",
+            field="labels",
+            value=config["labels"],
+            accepted="inclusive or as-released",
+        )
+    return config
+
+
+_KINDS: tuple[tuple[str, type, str], ...] = (
+    ("system", str, "a name"),
+    ("model", dict, "an object"),
+    ("inputs", dict, "an object"),
+    ("decoding", dict, "an object"),
+)
+_KEYS = ("format", *(key for key, *_ in _KINDS), "labels")
+_REMEDY = "take the file as `whenabouts train` wrote it"
+_ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes it"
+
+
+def _shapes_asked(system: str, config: Any) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a system with some settings; no memory is taken for them."""
+    with torch.device("meta"):
+        model = new_model(system, config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _refuse_misfit(
+    wanted: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
+) -> None:
+    """FormatError naming the first weight of a file that does not fit, told by the file's beginning.
+
+    `lacking` are settings that the config does not name, so that their default was asked for.
+    """
+    found = _shapes_in(path)
+    also = f" (it lacks the settings {', '.join(lacking)})" if lacking else ""
+    for name in sorted({*wanted, *found}):
+        if name not in found:
+            raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for{also}")
+        if name not in wanted:
+            raise FormatError(
+                path, f"has a weight {name!r} that the system of {config.name} does not have{also}"
+            )
+        if found[name] != wanted[name]:
+            raise FormatError(
+                path,
+                f"weight {name!r} does not fit {config.name}{also}",
+                value=found[name],
+                accepted=f"shape {wanted[name]}",
+            )
+
+
+@contextmanager
+def _buildable(config: Path) -> Iterator[None]:
+    """FormatError where what a config describes cannot be made."""
+    try:
+        yield
+    except (UsageError, TypeError, ValueError, KeyError) as error:
+        raise FormatError(config, f"this program cannot build the system it describes: {error}") from error
+
+
+def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a file, of which no more than the beginning is read."""
+    with _opened(path), safetensors.safe_open(path, "pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def _weights_in(path: Path) -> dict[str, Tensor]:
+    with _opened(path):
+        found: dict[str, Tensor] = load_file(path)
+        return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    """FormatError where the weights of a path are missing, cut off, or none."""
+    if not path.is_file():
+        raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
+    try:
+        yield
+    except (safetensors.SafetensorError, OSError) as error:
+        raise FormatError(
+            path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED
+        ) from error
+
+
+def _frozen(value: Any) -> Any:
+    """A value of a JSON file as a frozen dataclass keeps it."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

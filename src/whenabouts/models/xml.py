@@ -1,0 +1,467 @@
+"""XML (Lei et al., TVR) and its extension by potentially relevant pairs (Maeoki et al., paper 000).
+
+A query becomes one vector for each stream, a video clips' vectors of each stream. A video's score is the mean
+over streams of the largest cosine of the query's vector with a clip after the first encoder; start and end
+come from a convolution over the dot products with the clips after the last encoder.
+
+What differs from the released program by default: nothing depends on padding (the similarity of padded clips
+is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
+or query that is known to be positive is never drawn as a negative. `as_released` restores the program:
+padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting (paper 004)
+the similarity of query and caption multiplies the span loss alone (the paper: the loss). Left out: recurrent
+encoders and the stacked convolutions of the released options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
+from whenabouts.models._parts.borders import (
+    BorderConvolution,
+    BorderLinear,
+    at_truth,
+    begin_at_edges,
+    log_probabilities,
+)
+from whenabouts.models._parts.convolution import ConvolutionBlock
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
+from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
+from whenabouts.models._parts.relevant_pairs import (
+    Levels,
+    Pairs,
+    Rule,
+    localization_loss,
+    moment_ranking_loss,
+    moment_relevance,
+    pairs_of,
+    positive_likelihood,
+    relevant_likelihood,
+    video_ranking_loss,
+)
+from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    max_over_keys,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Config", "Model", "released_names"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of XML; defaults are the released ones, with all terms of paper 000 switched off.
+
+    The rows of the paper's tables: "+PR" sets `lambda_rel_neg_vr`, `lambda_pos_rel_vr` and `lambda_nll_2` to
+    1; "+SL" sets `lambda_vcmr` to 1; "+SL+PR" sets these and `lambda_rel_neg_vcmr`, `lambda_pos_rel_vcmr`;
+    "C = 1" adds `confidence_is_one`; the ablations of tables 7 and 8 leave out some. Relevant pairs of a
+    batch are heeded where one of the lambdas that need them is not 0.
+    """
+
+    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    """Name and width of one or two streams, temporal endpoint features included."""
+    query_width: int = 768
+    hidden: int = 256
+    heads: int = 4
+    max_clips: int = 100
+    max_tokens: int = 30
+    input_dropout: float = 0.1
+    dropout: float = 0.1
+    encoder: Literal["transformer", "cnn"] = "transformer"
+    encoder_kernel: int = 5
+    merge: bool = True
+    """One predictor of borders for both streams; without effect where there is one stream."""
+    cross_attention: bool = True
+    """Each stream attends to the other; without effect where there is one stream."""
+    modular: bool = True
+    """A query has a vector for each stream; else one, the largest value of each dimension."""
+    span_predictor: Literal["conv", "linear"] = "conv"
+    span_kernel: int = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    initializer_range: float = 0.02
+    ranking: Literal["hinge", "lse"] = "hinge"
+    margin: float = 0.1
+    first_pool: int | None = None
+    """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
+    pool: int | None = 20
+    """The same from epoch `pool_from_epoch` on: "hard negatives"."""
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    alpha: float = 20.0
+    """How often the video's cosine counts in a moment's score."""
+    lambda_tl: float = 0.01
+    spans_from_epoch: int = 0
+    lambda_rel_neg_vr: float = 0.0
+    lambda_pos_rel_vr: float = 0.0
+    lambda_nll_2: float = 0.0
+    lambda_vcmr: float = 0.0
+    moment_scores: Literal["log", "logits"] = "log"
+    """What equation 14 adds for a border: the logarithm of its raised logit, as printed, or the logit."""
+    lambda_rel_neg_vcmr: float = 0.0
+    lambda_pos_rel_vcmr: float = 0.0
+    confidence_is_one: bool = False
+    relevant_as_negatives: bool = False
+    """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        for fault in self._faults():
+            raise UsageError(f"xml: {fault}")
+
+    @property
+    def uses_pairs(self) -> bool:
+        """Whether potentially relevant pairs have a part in the loss."""
+        of_moments = self.lambda_vcmr and (self.lambda_rel_neg_vcmr or self.lambda_pos_rel_vcmr)
+        return bool(self.lambda_rel_neg_vr or self.lambda_pos_rel_vr or self.lambda_nll_2 or of_moments)
+
+    def _faults(self) -> Iterator[str]:
+        yield from faults(self)
+        if len(self.streams) not in (1, 2):
+            yield f"streams = {dict(self.streams)}: one stream or two are expected"
+        for name in self.streams:
+            if not name.isidentifier():
+                yield f"stream {name!r}: a name of letters, digits and _ is expected"
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                yield f"{name} = {getattr(self, name)!r}: known are {', '.join(known)}"
+
+
+_CHOICES = {
+    "encoder": ("transformer", "cnn"),
+    "span_predictor": ("conv", "linear"),
+    "span_start": ("edges", "random"),
+    "ranking": ("hinge", "lse"),
+    "moment_scores": ("log", "logits"),
+}
+
+
+Borders = BorderConvolution | BorderLinear
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Packed clips (N, D) of V videos by stream: `keys` are unit vectors, borders come from `last`."""
+
+    packing: Packing
+    keys: Mapping[str, Tensor]
+    last: Mapping[str, Tensor]
+
+
+class Stream(nn.Module):
+    """What one stream has of its own: projection, encoders, and the query's map into its space."""
+
+    def __init__(self, width: int, config: Config, *, crossed: bool) -> None:
+        super().__init__()
+        hidden = config.hidden
+        self.projection = InputProjection(width, hidden, config.input_dropout)
+        self.encoders = nn.ModuleList(_encoder(config) for _ in range(2 if crossed else 3))
+        self.cross = (
+            CrossAttentionBlock(hidden, config.heads, config.dropout, as_released=config.as_released)
+            if crossed
+            else None
+        )
+        self.query = nn.Linear(hidden, hidden)
+
+
+class Model(nn.Module):
+    """XML with fresh weights: retriever and localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, two = config.hidden, len(config.streams) == 2
+        self.query_projection = InputProjection(config.query_width, hidden, config.input_dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, config.input_dropout, "tokens")
+        self.query_encoder = _encoder(config)
+        self.clip_positions = PositionEmbedding(config.max_clips, hidden, config.input_dropout, "clips")
+        crossed = two and config.cross_attention
+        self.streams = nn.ModuleDict(
+            {name: Stream(width, config, crossed=crossed) for name, width in config.streams.items()}
+        )
+        pooling = ModularPooling(hidden, len(config.streams)) if config.modular else None
+        self.pooling = pooling or MaxPooling(len(config.streams))
+        self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
+        initialise(self, config.initializer_range)
+        if config.span_start == "edges" and not config.as_released:
+            begin_at_edges(self)
+
+    @property
+    def video_weight(self) -> float:
+        """Alpha of equation 3."""
+        return self.config.alpha
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
+        packing = Packing.of(queries.mask, everything=self.config.as_released)
+        rows = self.query_projection(packing.pack(queries.tokens))
+        rows = self.query_encoder(self.query_positions(rows, packing), packing)
+        vectors, weights = self.pooling(rows, packing)
+        search, parts = {}, {}
+        for number, (name, stream) in enumerate(self._streams().items()):
+            search[name] = unit(vectors[:, number])
+            parts[f"span/{name}"] = stream.query(vectors[:, number])
+            parts[f"words/{name}"] = weights[:, :, number]
+        return QueryEncoding(search, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
+        clips = self._clips(videos)
+        return VideoEncoding(
+            mask=videos.mask,
+            keys={name: clips.packing.unpack(rows) for name, rows in clips.keys.items()},
+            key_masks=dict.fromkeys(clips.keys, videos.mask),
+            parts={f"clips/{name}": clips.packing.unpack(rows) for name, rows in clips.last.items()},
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): equation 1, the mean over streams of the best clip's cosine."""
+        return max_over_keys(queries, videos)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Log-probabilities of start and end for P pairs: their sum is the logarithm of equation 2."""
+        logits = [
+            self.borders[group](
+                [queries.parts[f"span/{name}"] for name in names],
+                [videos.parts[f"clips/{name}"] for name in names],
+                videos.mask,
+            )
+            for group, names in _groups(self.config).items()
+        ]
+        start, end = log_probabilities(torch.stack(logits).mean(0))
+        return SpanScores(start, end, videos.mask)
+
+    def loss(self, batch: Batch) -> Losses:
+        """The terms of equation 9 (paper 000); those whose weight is 0 are left out."""
+        queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
+        pairs = self._pairs(batch)
+        scores = [best_clip(queries.search[name], rows, clips.packing) for name, rows in clips.keys.items()]
+        video_scores = torch.stack(scores).mean(0).float()
+        terms = dict(self._video_terms(batch, video_scores, pairs))
+        if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
+            terms |= self._span_terms(batch, queries, clips, pairs)
+        if self.config.lambda_vcmr:
+            terms |= self._moment_terms(batch, queries, clips, (video_scores, pairs))
+        return terms
+
+    def _streams(self) -> Mapping[str, Stream]:
+        """The streams' own layers by name."""
+        return cast("Mapping[str, Stream]", dict(self.streams.items()))
+
+    @by_rows
+    def _clips(self, videos: ClipBatch) -> _Clips:
+        """All streams of V videos, encoded."""
+        packing = Packing.of(videos.mask, everything=self.config.as_released)
+        first = {name: self._first(name, videos, packing) for name in self.streams}
+        last = {}
+        for name, stream in self._streams().items():
+            rows = first[name]
+            if stream.cross is not None:
+                (other,) = (one for one in first if one != name)
+                rows = stream.cross(rows, first[other], packing)
+            for encoder in stream.encoders[1:]:
+                rows = encoder(rows, packing)
+            last[name] = rows
+        return _Clips(packing, {name: unit(rows) for name, rows in first.items()}, last)
+
+    def _first(self, name: str, videos: ClipBatch, packing: Packing) -> Tensor:
+        """A stream's packed clips after its first encoder."""
+        stream = self._streams()[name]
+        rows = stream.projection(packing.pack(videos.streams[name]))
+        encoded: Tensor = stream.encoders[0](self.clip_positions(rows, packing), packing)
+        return encoded
+
+    def _pairs(self, batch: Batch) -> Pairs:
+        """The potentially relevant pairs of a batch; none where no term asks for them."""
+        if batch.confidence is None or not self.config.uses_pairs:
+            return pairs_of(torch.zeros(0, 0, device=batch.spans.device))
+        return pairs_of(batch.confidence, confidence_is_one=self.config.confidence_is_one)
+
+    def _video_terms(self, batch: Batch, scores: Tensor, pairs: Pairs) -> Losses:
+        """Equation 13; `scores` (Q, V)."""
+        config, own = self.config, batch.video_of
+        square = scores[:, own]
+        candidates, allowed = (square, _others(batch)) if config.as_released else (scores, ~batch.positives)
+        places = (pairs.query, pairs.moment if config.as_released else own[pairs.moment])
+        apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
+        levels = self._levels(batch, (candidates, allowed, places), (square, apart))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
+        sides = (config.weight_negative_videos, config.weight_negative_queries)
+        return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
+
+    def _moment_terms(
+        self, batch: Batch, queries: QueryEncoding, clips: _Clips, known: tuple[Tensor, Pairs]
+    ) -> Losses:
+        """Equation 15 times lambda_vcmr; `known` are the video scores (Q, V) and the pairs."""
+        config, (video_scores, pairs) = self.config, known
+        places = (batch.video_of, batch.spans)
+        logits = [
+            predictor.at(spans, last, clips.packing, places)
+            for predictor, spans, last in self._predictors(queries, clips)
+        ]
+        relevance = moment_relevance(
+            torch.stack(logits).mean(0),
+            video_scores[:, batch.video_of],
+            config.alpha,
+            as_printed=config.moment_scores == "log",
+        )
+        allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
+        places = (pairs.query, pairs.moment)
+        levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
+        return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
+
+    def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
+        """Equation 18 times lambda_tl."""
+        config, own, packing = self.config, batch.video_of, clips.packing
+        groups = list(self._predictors(queries, clips))
+        logits = [
+            predictor(spans, [packing.unpack(rows)[own] for rows in last], packing.mask[own])
+            for predictor, spans, last in groups
+        ]
+        truth = at_truth(log_probabilities(torch.stack(logits).mean(0)), batch.spans)
+        relevant = None
+        if config.lambda_nll_2:
+            chosen = (pairs.query, own[pairs.moment])
+            some = [predictor.some(spans, last, packing, chosen) for predictor, spans, last in groups]
+            likely = at_truth(log_probabilities(torch.stack(some).mean(0)), batch.spans[pairs.moment])
+            relevant = relevant_likelihood(likely, pairs.confidence)
+        positives = positive_likelihood(truth, batch.weight)
+        return localization_loss(positives, relevant, config.lambda_nll_2, config.lambda_tl)
+
+    def _predictors(
+        self, queries: QueryEncoding, clips: _Clips
+    ) -> Iterator[tuple[Borders, list[Tensor], list[Tensor]]]:
+        """Each predictor of borders with the queries' vectors and the packed clips of its streams."""
+        for group, names in _groups(self.config).items():
+            yield (
+                cast("Borders", self.borders[group]),
+                [queries.parts[f"span/{name}"] for name in names],
+                [clips.last[name] for name in names],
+            )
+
+    def _levels(
+        self,
+        batch: Batch,
+        candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
+        known: tuple[Tensor, Pairs],
+    ) -> Levels:
+        """What ranking compares: negatives drawn among candidates (Q, C) and from the columns of R (Q, Q).
+
+        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not; `known`
+        are R and the relevant pairs.
+        """
+        config, (scores, every, places), (square, pairs) = self.config, candidates, known
+        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+
+        def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
+            among = allowed if scores is square else allowed[:, batch.video_of]
+            return draw_negatives(scores, allowed, pool), draw_negatives(square.T, among.T, pool)
+
+        of_queries, of_moments = drawn(every.index_put(places, torch.zeros_like(every[0, 0])))
+        return Levels(
+            positive=square.diagonal(),
+            relevant=square[pairs.query, pairs.moment],
+            pairs=pairs,
+            of_queries=of_queries,
+            of_moments=of_moments,
+            of_all=drawn(every) if config.relevant_as_negatives and len(places[0]) else None,
+        )
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return None if self.config.as_released else batch.weight
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the released program, for a model with these settings.
+
+    Streams keep their names: the released ones are `video` and `sub`.
+    """
+    with torch.device("meta"):
+        ours = list(Model(config).state_dict())
+    names = dict(zip(ours, ours, strict=True))
+    for pattern, released in (*_RELEASED, _norm_in_encoder(config)):
+        names = {name: re.sub(pattern, released, now) for name, now in names.items()}
+    return names
+
+
+_RELEASED = (
+    (r"^streams\.(\w+)\.encoders\.0\.", r"\1_encoder1."),
+    (r"^streams\.(\w+)\.encoders\.1\.", r"\1_encoder2."),
+    (r"^streams\.(\w+)\.encoders\.2\.", r"\1_encoder3."),
+    (r"^streams\.(\w+)\.cross\.attention\.", r"\1_cross_att."),
+    (r"^streams\.(\w+)\.cross\.norm\.", r"\1_cross_layernorm."),
+    (r"^streams\.(\w+)\.query\.", r"\1_query_linear."),
+    (r"^(?:streams\.)?(\w+)[._]projection\.norm\.", r"\1_input_proj.LayerNorm."),
+    (r"^(?:streams\.)?(\w+)[._]projection\.linear\.", r"\1_input_proj.net.1."),
+    (r"_encoder(\d?)\.attention\.", r"_encoder\1.self."),
+    (r"_encoder(\d?)\.output\.", r"_encoder\1.output.dense."),
+    (r"_encoder(\d?)\.(depthwise|pointwise)\.", r"_encoder\1.conv.\2_conv."),
+    (r"^clip_positions\.", "ctx_pos_embed."),
+    (r"^query_positions\.", "query_pos_embed."),
+    (r"_pos_embed\.table\.", "_pos_embed.position_embeddings."),
+    (r"_pos_embed\.norm\.", "_pos_embed.LayerNorm."),
+    (r"^pooling\.linear\.", "modular_vector_mapping."),
+    (r"^borders\.(\w+)\.start\.", r"\1_st_predictor."),
+    (r"^borders\.(\w+)\.end\.", r"\1_ed_predictor."),
+    (r"^borders\.(\w+)\.start_of_query\.", r"\1_st_predictor.0."),
+    (r"^borders\.(\w+)\.start_of_clip\.", r"\1_st_predictor.1."),
+    (r"^borders\.(\w+)\.end_of_query\.", r"\1_ed_predictor.0."),
+    (r"^borders\.(\w+)\.end_of_clip\.", r"\1_ed_predictor.1."),
+)
+
+
+def _norm_in_encoder(config: Config) -> tuple[str, str]:
+    """The encoder's LayerNorm lies elsewhere in the two kinds of encoder."""
+    place = "output.LayerNorm" if config.encoder == "transformer" else "layer_norm"
+    return r"_encoder(\d?)\.norm\.", rf"_encoder\1.{place}."
+
+
+def _encoder(config: Config) -> nn.Module:
+    if config.encoder == "cnn":
+        return ConvolutionBlock(config.hidden, config.encoder_kernel, config.dropout)
+    return AttentionBlock(config.hidden, config.heads, config.dropout)
+
+
+def _borders(config: Config) -> Borders:
+    if config.span_predictor == "linear":
+        return BorderLinear(config.hidden)
+    return BorderConvolution(config.span_kernel, as_released=config.as_released)
+
+
+def _groups(config: Config) -> Mapping[str, list[str]]:
+    """Predictors of borders by name, with the streams each serves."""
+    names = list(config.streams)
+    return {"merged": names} if config.merge and len(names) == 2 else {name: [name] for name in names}
+
+
+def _others(batch: Batch) -> Tensor:
+    """(Q, Q) true off the diagonal: what the released program takes for negatives."""
+    return ~torch.eye(len(batch), dtype=torch.bool, device=batch.spans.device)

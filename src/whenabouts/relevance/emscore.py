@@ -1,0 +1,276 @@
+"""EMScore: how well a sentence describes a video, from vectors of its words and of the video's frames.
+
+Shi et al., "EMScore: Evaluating Video Captioning via Coarse-Grained and Fine-Grained Embedding Matching"
+(CVPR 2022), as MVMR uses it (paper 001, section 4.1). With unit vectors t_i of words and f_j of frames of one
+space:
+
+- coarse: cosine of the whole sentence and the mean of the frames;
+- fine, precision: the mean over words, weighted by idf, of the most similar frame;
+- fine, recall: the mean over frames of the most similar word; idf never enters it;
+- fine, F: 2PR / (P + R);
+- full: the mean of coarse and fine, for P, R and F each. `full_f` is what MVMR calls s_tv.
+
+Frames may be pooled to at most some number of stretches of equal length. We bring what is pooled to unit
+length again, so that all similarities are cosines; `as_released` leaves it as it is and pools short videos
+too (each of its rows then comes several times), as the construction program of MVMR does. In that program
+words that pad a short sentence in a batch count with similarity 0, a floor for recall that depends on the
+sentence's batch mates; that is not reproduced (it changes nothing where similarities are positive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders.protocol import unit_length
+from whenabouts.types import UsageError
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+_SENTENCES_AT_ONCE = 256
+"""Sentences held against one video at a time: some 4,000 words by 128 frames are 2 MB."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Vectors of the words of S sentences.
+
+    Sentence i has the words starts[i]:starts[i + 1], start and end tokens included; `starts` (S + 1,), `ids`
+    (N,) the vocabulary's numbers, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences.
+    `made_by` is the fingerprint of the encoder, `times` (S,) how often each sentence is said.
+    """
+
+    starts: Indices
+    ids: Indices
+    vectors: Floats
+    whole: Floats
+    made_by: str
+    times: Indices
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.whole.shape[1])
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Vectors of the frames of V videos: video i has rows starts[i]:starts[i + 1] of `vectors` (N, D).
+
+    `whole` (V, D) is the mean of a video's frames at unit length; `made_by` the fingerprint of the encoder,
+    "" where the file does not tell.
+    """
+
+    starts: Indices
+    vectors: Floats
+    whole: Floats
+    made_by: str = ""
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @classmethod
+    def of(
+        cls, videos: Iterable[NDArray[Any]], most: int, made_by: str = "", *, as_released: bool = False
+    ) -> Self:
+        """Frames of (T, D) rows each, pooled to at most `most` (with `as_released` to exactly so many)."""
+        if most < 1:
+            raise UsageError(f"frames {most}: a video needs at least 1")
+        pooled = [_prepared(rows, most, as_released) for rows in videos]
+        if not pooled:
+            raise UsageError("there are no videos to take frames of")
+        sums = np.stack([rows.sum(axis=0, dtype=np.float64) for rows in pooled])
+        starts, vectors = _joined(pooled)
+        return cls(starts, vectors, unit_length(sums), made_by)
+
+
+def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
+    """(where each begins, all rows); the list is empty afterwards, so that nothing is held twice."""
+    starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    rows = np.empty((int(starts[-1]), parts[0].shape[1]), np.float32)
+    for number in reversed(range(len(parts))):
+        rows[starts[number] : starts[number + 1]] = parts.pop()
+    return starts, rows
+
+
+def _prepared(rows: NDArray[Any], most: int, as_released: bool) -> Floats:
+    wide = np.asarray(rows, np.float32)
+    if as_released:
+        return pooled_evenly(wide, most)
+    wide = unit_length(wide)
+    return wide if len(wide) <= most else unit_length(pooled_evenly(wide, most))
+
+
+def pooled_evenly(rows: Floats, count: int) -> Floats:
+    """(count, D): stretch i is the mean of rows floor(i T / count) to ceil((i + 1) T / count), at least one.
+
+    Adaptive average pooling, of which neighbouring stretches share a row where T is no multiple of `count`.
+    """
+    place = np.arange(count)
+    first = place * len(rows) // count
+    last = -(-(place + 1) * len(rows) // count)
+    sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0, dtype=np.float64)])
+    return np.asarray((sums[last] - sums[first]) / (last - first)[:, None], np.float32)
+
+
+def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) -> Floats:
+    """(N,) the weight of each word: log((S + 1) / (c + 1)), c sentences of S holding it.
+
+    Start and end are in every sentence and weigh 0. With `mean_for_end` the end token weighs as much as the
+    mean of all words seen (start and end with 0 among them, and padding with 0 where there was any):
+    EMScore's own choice where it counts over its references; MVMR does not use it.
+    """
+    sentence = np.repeat(np.arange(len(words)), np.diff(words.starts))
+    vocabulary, number = np.unique(words.ids, return_inverse=True)
+    pairs = np.unique(sentence * len(vocabulary) + number)
+    held = np.bincount(
+        pairs % len(vocabulary), words.times[pairs // len(vocabulary)].astype(np.float64), len(vocabulary)
+    )
+    weights = np.log((words.times.sum() + 1) / (held + 1))
+    found = weights[number]
+    if mean_for_end:
+        padded = len(set(np.diff(words.starts).tolist())) > 1
+        found[words.starts[1:] - 1] = weights.sum() / (len(weights) + padded)
+    return np.asarray(found, np.float32)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """(n,) each: what the module's docstring names, of n pairs of a sentence and a video."""
+
+    coarse: Floats
+    fine_p: Floats
+    fine_r: Floats
+
+    @property
+    def fine_f(self) -> Floats:
+        """Harmonic mean of precision and recall; 0 where both are 0."""
+        total = self.fine_p + self.fine_r
+        safe = np.where(total == 0, np.float32(1), total)
+        return np.asarray(2 * self.fine_p * self.fine_r / safe, np.float32)
+
+    @property
+    def full_p(self) -> Floats:
+        """Mean of coarse and precision."""
+        return np.asarray((self.fine_p + self.coarse) / 2, np.float32)
+
+    @property
+    def full_r(self) -> Floats:
+        """Mean of coarse and recall."""
+        return np.asarray((self.fine_r + self.coarse) / 2, np.float32)
+
+    @property
+    def full_f(self) -> Floats:
+        """Mean of coarse and F: s_tv."""
+        return np.asarray((self.fine_f + self.coarse) / 2, np.float32)
+
+
+@dataclass(frozen=True)
+class EMScore:
+    """Scores of sentences and videos, both by number.
+
+    `sentence_of` (Q,) is the sentence in `words` of each query: equal texts are kept once. `weights` (N,) are
+    those of `inverse_document_frequencies`.
+    """
+
+    words: Words
+    frames: Frames
+    weights: Floats
+    sentence_of: Indices
+
+    @classmethod
+    def of(cls, words: Words, frames: Frames, sentence_of: Indices | None = None) -> Self:
+        """Raises UsageError where words and frames are not of one space."""
+        _require_one_space(words, frames)
+        named = np.arange(len(words)) if sentence_of is None else np.asarray(sentence_of, np.int64)
+        return cls(words, frames, inverse_document_frequencies(words), named)
+
+    def score(self, queries: Indices, videos: Indices, *, idf: bool = True) -> Scores:
+        """Scores of pairs (queries[i], videos[i]); without `idf` all words weigh the same.
+
+        What else is asked for moves no score. A sentence whose words all weigh 0 is taken without weights.
+        """
+        sentences, videos = self.sentence_of[np.asarray(queries)], np.asarray(videos)
+        weights = self.weights if idf else np.ones_like(self.weights)
+        coarse, fine_p, fine_r = (np.empty(len(sentences), np.float32) for _ in fields(Scores))
+        for rows in _by_video(videos):
+            frames = self._frames_of(int(videos[rows[0]]))
+            fine_p[rows], fine_r[rows] = _fine(self.words, sentences[rows], frames, weights)
+            coarse[rows] = self.words.whole[sentences[rows]] @ self.frames.whole[videos[rows[0]]]
+        return Scores(coarse, fine_p, fine_r)
+
+    def _frames_of(self, video: int) -> Floats:
+        return self.frames.vectors[self.frames.starts[video] : self.frames.starts[video + 1]]
+
+
+def _by_video(videos: Indices) -> Iterator[Indices]:
+    """Pairs of one video each, in portions; a product with one video's frames needs no padding."""
+    order = np.argsort(videos, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(videos[order])) + 1) if len(order) else []:
+        for begin in range(0, len(part), _SENTENCES_AT_ONCE):
+            yield part[begin : begin + _SENTENCES_AT_ONCE]
+
+
+def _fine(words: Words, sentences: Indices, frames: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """(precision, recall) of n sentences on one video."""
+    first, last = words.starts[sentences], words.starts[sentences + 1]
+    lengths = last - first
+    begins = np.cumsum(lengths) - lengths
+    rows = np.arange(int(lengths.sum())) + np.repeat(first - begins, lengths)
+    similar = words.vectors[rows] @ frames.T
+    recall = np.maximum.reduceat(similar, begins, axis=0).mean(axis=1)
+    best, weight = similar.max(axis=1), weights[rows]
+    totals = np.add.reduceat(weight, begins)
+    weight = np.where(np.repeat(totals, lengths) > 0, weight, np.float32(1))
+    precision = np.add.reduceat(best * weight, begins) / np.add.reduceat(weight, begins)
+    return np.asarray(precision, np.float32), np.asarray(recall, np.float32)
+
+
+def _require_one_space(words: Words, frames: Frames) -> None:
+    width = int(frames.vectors.shape[1])
+    if width != words.width:
+        raise UsageError(
+            f"frames are {width} wide and words {words.width} ({words.made_by}): they are of two models; "
+            "give the model that the frames were made with, or frames of this one"
+        )
+    if frames.made_by and words.made_by and frames.made_by != words.made_by:
+        raise UsageError(
+            f"frames were made by {frames.made_by!r} and words by {words.made_by!r}: EMScore needs one model "
+            "for both; name the one that the frames were made with, or make the frames again"
+        )
+
+
+def words_of(
+    texts: Sequence[str],
+    encode: Callable[[Sequence[str]], Iterable[tuple[Indices, Floats]]],
+    made_by: str,
+    times: Indices | None = None,
+    whole: Floats | None = None,
+) -> Words:
+    """Words of texts, from a function that gives (ids, (L, D) vectors) of each; vectors become unit.
+
+    `whole` None takes the last word's vector, the end token, as CLIP does. Raises UsageError for vectors that
+    are not finite.
+    """
+    ids: list[Indices] = []
+    vectors: list[Floats] = []
+    ends: list[Floats] = []
+    for text, (numbers, rows) in zip(texts, encode(texts), strict=True):
+        if not np.isfinite(rows).all():
+            raise UsageError(f"{made_by}: gave no finite vectors for {text[:60]!r}")
+        unit = unit_length(rows)
+        ids.append(np.asarray(numbers, np.int64))
+        vectors.append(unit)
+        ends.append(unit[-1])
+    starts, joined = _joined(vectors)
+    said = np.ones(len(ids), np.int64) if times is None else np.asarray(times, np.int64)
+    held = np.stack(ends) if whole is None else whole
+    return Words(starts, np.concatenate(ids), joined, held, made_by, said)

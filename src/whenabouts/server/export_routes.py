@@ -1,0 +1,78 @@
+"""The route that takes moments away, as a list for an editor or a player."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from whenabouts import export
+from whenabouts.corpus import Corpus
+from whenabouts.export.clip import Clip
+from whenabouts.export.gather import clip_of_moment, clips_of_result
+from whenabouts.export.options import DEFAULT_TITLE, Options
+from whenabouts.server.errors import ServerError, problems
+from whenabouts.server.files import checked_path
+from whenabouts.server.schemas import MOST_MOMENTS, Asked, ExportParameters
+from whenabouts.server.search_routes import moment_of
+from whenabouts.server.service import Service, known_record, service_of
+
+router = APIRouter(prefix="/api")
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
+}
+
+
+@router.get(
+    "/export",
+    responses=problems(404, 409, 410) | _DOWNLOAD,
+    response_class=Response,
+    summary="Moments as a list for editors and players",
+)
+async def export_list(request: Request, asked: Annotated[ExportParameters, Query()]) -> Response:
+    """Those that a query finds, or those named; what `whenabouts export` writes, as a download."""
+    service = service_of(request)
+    if (asked.query is None) == (asked.moments is None):
+        raise ServerError(400, "invalid", "give either a query or moments", field="query")
+    if asked.format not in export.format_names():
+        known = ", ".join(export.format_names())
+        raise ServerError(
+            400, "unknown_format", f"{asked.format!r} is no format; there are {known}", field="format"
+        )
+    clips, data = await service.ask(service.searches, request, partial(_list, service, asked))
+    format = export.format_of(asked.format)
+    name = f"whenabouts-{len(clips)}-moment{'s' if len(clips) != 1 else ''}{format.SUFFIXES[0]}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
+
+
+def _list(service: Service, asked: ExportParameters, corpus: Corpus) -> tuple[Sequence[Clip], bytes]:
+    clips = _named(corpus, asked.moments) if asked.moments else _found(service, corpus, asked)
+    if not clips:
+        raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
+    data, _ = export.render(clips, asked.format, Options(title=asked.query or DEFAULT_TITLE))
+    return clips, data
+
+
+def _found(service: Service, corpus: Corpus, asked: ExportParameters) -> Sequence[Clip]:
+    question = asked.model_dump(include=set(Asked.model_fields))
+    result = service.search(corpus, Asked(**question))
+    # As the command: the closest moments of "no match" are no answer.
+    return [] if result.answer == "no_match" else clips_of_result(result)
+
+
+def _named(corpus: Corpus, names: str) -> Sequence[Clip]:
+    moments = [moment_of(name.strip(), "moments") for name in names.split(",")]
+    if len(moments) > MOST_MOMENTS:
+        raise ServerError(
+            400, "too_many_moments", f"{len(moments)} moments; at most {MOST_MOMENTS}", field="moments"
+        )
+    clips = []
+    for rank, moment in enumerate(moments, 1):
+        record = known_record(corpus, moment.video_id)
+        if record.kind == "media":
+            checked_path(record)
+        clips.append(clip_of_moment(record, moment.start, moment.end, rank))
+    return clips

@@ -1,0 +1,45 @@
+"""What the server counts, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Counters of one server; a registry of their own, so that two servers in one process keep apart."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "whenabouts_requests",
+            "answers by route and status",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "whenabouts_request_seconds",
+            "time to the end of the answer",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.in_flight = Gauge("whenabouts_requests_in_flight", "requests being answered", registry=registry)
+        self.cache = Counter(
+            "whenabouts_cache", "files asked of the cache", ("kind", "outcome"), registry=registry
+        )
+        self.cache_bytes = Gauge("whenabouts_cache_bytes", "bytes of files in the cache", registry=registry)
+        self.waiting = Gauge(
+            "whenabouts_jobs", "jobs that run or stand in line", ("kind",), registry=registry
+        )
+        self.refused = Gauge(
+            "whenabouts_jobs_refused", "jobs answered with 429", ("kind",), registry=registry
+        )
+        self.videos = Gauge("whenabouts_videos", "videos in the corpus", registry=registry)
+
+    def text(self) -> bytes:
+        """All of it."""
+        return bytes(generate_latest(self._registry))

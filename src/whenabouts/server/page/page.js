@@ -1,0 +1,544 @@
+// The page: what is asked stands in its address, and everything shown follows from that.
+
+import { ask } from "./server.js";
+import { Player } from "./player.js";
+import { keyOf, momentCard, videoCard, waiting } from "./results.js";
+import { counted, length, make, sentence, thresholds } from "./words.js";
+
+const byId = (id) => document.getElementById(id);
+// Most results of a search, results a page, and the closest shown where there is no match.
+const MOST = 100;
+const PAGE = 12;
+const CLOSEST = 3;
+const FILTERS = ["within", "stream", "model", "min", "after", "before"];
+
+/** What is asked and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
+let state = { q: "", v: "", s: null, e: null, vs: null };
+/** The answer on the page: its first page's fields, with `data` of all pages read so far. */
+let shown = null;
+let asking = new AbortController();
+let waitsUntilAnswer = null;
+
+const player = new Player({
+  changed: (start, end) => go({ s: start, e: end }, { replace: true, quiet: true }),
+  linkTo: (moment) => addressOf({ ...state, v: moment.video_id, s: moment.start, e: moment.end }),
+  onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
+  say,
+  results: () => (shown?.isSearch ? shown.data : []),
+  question: () => ({ ...parametersOf(state), k: shown.data.length }),
+});
+
+// The address ----------------------------------------------
+
+function readAddress() {
+  const asked = new URLSearchParams(location.search);
+  const seconds = (name) => {
+    const value = Number.parseFloat(asked.get(name) ?? "");
+    return Number.isFinite(value) && value >= 0 ? value : null;
+  };
+  const read = { q: asked.get("q") ?? "", v: asked.get("v") ?? "", s: seconds("s"), e: seconds("e") };
+  for (const name of FILTERS) read[name] = asked.get(name) ?? "";
+  if (!(Number(read.min) > 0)) read.min = "";
+  const vs = asked.getAll("vs");
+  read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
+  if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
+  return read;
+}
+
+function addressOf(wanted) {
+  const asked = new URLSearchParams();
+  for (const name of ["q", ...FILTERS, "v"]) if (wanted[name]) asked.set(name, wanted[name]);
+  if (wanted.v && wanted.s !== null) {
+    asked.set("s", wanted.s.toFixed(3));
+    asked.set("e", wanted.e.toFixed(3));
+  }
+  for (const name of wanted.vs ?? []) asked.append("vs", name);
+  const tail = asked.toString();
+  return location.pathname + (tail ? `?${tail}` : "");
+}
+
+/** Go to another state; `quiet` only writes the address. */
+function go(changes, { replace = false, quiet = false } = {}) {
+  const next = { ...state, ...changes };
+  const place = addressOf(next);
+  if (place !== location.pathname + location.search) history[replace ? "replaceState" : "pushState"](null, "", place);
+  if (quiet) state = next;
+  else void follow(next);
+}
+
+/** Show a state: search if another question is asked, open or close the player. */
+async function follow(next, { focus = true } = {}) {
+  const another = shown === null || questionOf(next) !== shown.question;
+  const wasOpen = player.isOpen ? state : null;
+  const compared = state.vs;
+  state = next;
+  fillForm();
+  document.title = next.q ? `${next.q} – whenabouts` : "whenabouts";
+  document.body.classList.toggle("watching", Boolean(next.v));
+  if (!next.v) {
+    player.close();
+    if (wasOpen && focus && !another) (comparison?.linkOf(wasOpen) ?? linkOf(wasOpen.v, wasOpen.s) ?? byId("results")).focus();
+  }
+  if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
+  // The answer is not waited for: a link to a moment opens its video at once.
+  // Nor is it asked for while a comparison stands in its place.
+  const answered = another && (!next.vs || next.v) ? search() : Promise.resolve();
+  if (next.v) {
+    const found = resultOf(next);
+    void player.open({ id: next.v, start: next.s, end: next.e, found, query: next.q, model: next.model, title: found?.title });
+    if (focus) byId("title").focus({ preventScroll: true });
+    if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
+  }
+  markOpen();
+  await answered;
+}
+
+/** Two systems side by side: a script of its own, fetched when it is first opened. */
+let [comparison, fetching] = [null, null];
+async function compare(focus) {
+  const hooks = { go, linkTo: (to) => addressOf({ ...state, ...to }), parametersOf, systems, say };
+  try {
+    fetching ??= import("./compare.js").then((script) => script.opened(hooks));
+    comparison = await fetching;
+  } catch {
+    showFault(new Error("The comparison could not be loaded. Is `whenabouts serve` still running?"), () => location.reload());
+    return;
+  }
+  document.body.classList.toggle("comparing", Boolean(state.vs));
+  comparison.show(state, focus);
+  if (focus && !state.vs) byId(byId("compare").hidden ? "results" : "compare").focus();
+}
+
+const questionOf = (of) => JSON.stringify(["q", ...FILTERS].map((name) => of[name] ?? ""));
+
+/** The result that the open moment came from: the same video, most of the time shared. */
+function resultOf(of) {
+  if (!shown?.isSearch || of.s === null) return null;
+  let [best, most] = [null, 0];
+  for (const found of shown.data) {
+    if (found.video_id !== of.v) continue;
+    const shared = Math.min(found.end, of.e) - Math.max(found.start, of.s);
+    const share = shared / (found.end - found.start + of.e - of.s - shared);
+    if (share > most) [best, most] = [found, share];
+  }
+  return best;
+}
+
+// Searching ------------------------------------------------
+
+function parametersOf(of) {
+  return {
+    query: of.q, within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before,
+    min_confidence: of.min ? String(Number(of.min) / 100) : "",
+  };
+}
+
+async function search() {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const mine = state;
+  shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim()), data: [] };
+  showWaiting();
+  try {
+    await (shown.isSearch ? searchMoments(mine, signal) : listVideos(signal));
+  } catch (error) {
+    if (error.name !== "AbortError") showFault(error);
+  } finally {
+    if (!signal.aborted) byId("results").removeAttribute("aria-busy");
+  }
+}
+
+async function searchMoments(mine, signal) {
+  const told = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
+  if (signal.aborted) return;
+  const measured = mine.model ? null : told.calibration ?? (await statsOnce()).calibration;
+  if (signal.aborted) return;
+  showRates(measured);
+  Object.assign(shown, told, { data: told.data ?? [], question: shown.question });
+  showAnswer();
+  void offerComparison();
+  if (state.v) bindOpen();
+}
+
+/** Numbers of this corpus; none where the server does not tell them. */
+let stats;
+const statsOnce = () => (stats ??= ask("stats").catch(() => { stats = null; return {}; }));
+
+/** The systems that can be asked; "" is the streams' own search. */
+const systems = async () => ["", ...((await statsOnce()).models ?? [])];
+
+async function offerComparison() {
+  const all = await systems();
+  byId("compare").hidden = !shown.isSearch || all.length < 2;
+}
+
+/** Compare the system that is chosen with another one, two trained ones where there are so many. */
+async function openComparison() {
+  const models = (await systems()).slice(1);
+  const first = state.model || (models.length > 1 ? models[0] : "");
+  go({ vs: [first, models.find((name) => name !== first) ?? ""] });
+}
+
+/** How often the three answers are wrong here, and where one ends and the next begins. */
+function showRates(told) {
+  if (told) Object.assign(thresholds, { match: told.match_at ?? thresholds.match, noMatch: told.no_match_below ?? thresholds.noMatch });
+  const share = (rate) => `${Math.round(100 * rate.rate)}\u00a0% (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)}\u00a0%)`;
+  const [alarms, misses] = [told?.false_alarm_rate, told?.miss_rate];
+  const parts = [];
+  if (alarms?.of) parts.push(`of unrelated questions, ${share(alarms)} are called a match`);
+  if (misses?.of) parts.push(`of questions that are answered here, ${share(misses)} are called “not in here”`);
+  byId("rates").hidden = parts.length === 0;
+  byId("rates").textContent = `How often that is wrong: ${parts.join("; ")}.`;
+}
+
+/** A moment that was opened before the answer came: now it is known which result it is. */
+function bindOpen() {
+  const found = resultOf(state);
+  markOpen();
+  if (found) player.bind(found);
+}
+
+async function listVideos(signal, pageToken = "") {
+  const told = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
+  if (signal.aborted) return;
+  const videos = told.data;
+  shown.data.push(...videos);
+  shown.page_info = told.page_info;
+  const total = told.page_info?.total_results ?? shown.data.length;
+  if (!shown.data.length) {
+    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page.");
+  } else {
+    head(`Ask ${counted(total, "video")}`, "Say in a few words what is said or seen; or open a video.");
+  }
+  const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
+  byId("cards").replaceChildren(...cards);
+  byId("more").hidden = !shown.page_info?.next_page_token;
+}
+
+async function more() {
+  const token = shown?.page_info?.next_page_token;
+  if (!token) return;
+  const { signal } = asking;
+  const first = shown.data.length;
+  byId("more").disabled = true;
+  try {
+    if (shown.isSearch) {
+      const told = await ask("search", { ...parametersOf(state), k: MOST, page_limit: PAGE, page_token: token }, { signal, onWait: sayBusy });
+      shown.data.push(...(told.data ?? []));
+      shown.page_info = told.page_info;
+      showCards();
+      say(`${counted(shown.data.length - first, "more result")}.`);
+    } else {
+      await listVideos(signal, token);
+    }
+    markOpen();
+    (links()[first] ?? links().at(-1))?.focus();
+  } catch (error) {
+    if (error.name !== "AbortError") showFault(error, more);
+  } finally {
+    byId("more").disabled = false;
+  }
+}
+
+// Showing --------------------------------------------------
+
+function head(answer, beneath = "") {
+  byId("answer").textContent = answer;
+  byId("beneath").textContent = beneath;
+  byId("fault").hidden = true;
+  if (!state.vs) say([answer, beneath].filter(Boolean).join(" "));
+}
+
+function showWaiting() {
+  byId("results").setAttribute("aria-busy", "true");
+  byId("results").dataset.answer = "";
+  byId("fault").hidden = byId("rates").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
+  byId("answer").textContent = shown.isSearch ? "Searching…" : "";
+  byId("beneath").textContent = "";
+  if (!shown.isSearch) byId("compare").hidden = true;
+  // Grey cards only where the answer takes long enough to be waited for.
+  clearTimeout(waitsUntilAnswer);
+  const mine = shown;
+  byId("cards").replaceChildren();
+  waitsUntilAnswer = setTimeout(() => {
+    if (mine === shown && byId("results").hasAttribute("aria-busy")) byId("cards").replaceChildren(...waiting(4));
+  }, 150);
+}
+
+function showAnswer() {
+  const { answer, doubt, data } = shown;
+  byId("results").dataset.answer = answer;
+  const pool = shown.search_pool ?? {};
+  const searched = Number.isFinite(pool.total_count)
+    ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
+  if (pool.total_count === 0) {
+    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then ask again.");
+  } else if (answer === "match") {
+    const sure = data.filter((found) => found.confidence === null || found.confidence >= thresholds.match).length;
+    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "Found", searched && `Looked through ${searched}.`);
+  } else if (answer === "unsure") {
+    head("Not sure", `${sentence(doubt || "unrelated questions find about as much")} These come closest${searched && ` in ${searched}`}.`);
+  } else {
+    const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
+    head("Not in here", data.length
+      ? `Nothing in ${where} fits better than an unrelated question would. The closest, for what they are worth:`
+      : `Nothing was found in ${where}.`);
+  }
+  const notes = (shown.notes ?? []).filter((note) => note !== doubt);
+  byId("notes").hidden = notes.length === 0;
+  byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+  showCards();
+}
+
+const filtered = (of) => FILTERS.some((name) => of[name]);
+
+/** What stands out is shown; what chance finds as easily is behind one more click. */
+function showCards() {
+  const { answer, data } = shown;
+  const isTail = (found, row) => {
+    if (answer === "no_match") return row >= CLOSEST;
+    return answer === "match" && found.confidence !== null && found.confidence < thresholds.noMatch;
+  };
+  const cardOf = (found, row) => momentCard(found, {
+    answer, query: state.q, dim: answer === "no_match" || isTail(found, row),
+    href: addressOf({ ...state, vs: null, v: found.video_id, s: found.start, e: found.end }),
+  });
+  const cards = data.map(cardOf);
+  const tail = data.map(isTail);
+  byId("cards").replaceChildren(...cards.filter((_, row) => !tail[row]));
+  byId("tail-cards").replaceChildren(...cards.filter((_, row) => tail[row]));
+  const behind = tail.filter(Boolean).length;
+  byId("tail").hidden = behind === 0;
+  const total = shown.page_info.total_results - (data.length - behind);
+  byId("tail-said").textContent = `${total} more that unrelated questions find as easily`;
+  showMore();
+}
+
+/** What comes after a closed tail belongs into it. */
+function showMore() {
+  const closed = !byId("tail").hidden && !byId("tail").open;
+  byId("more").hidden = closed || !shown.page_info?.next_page_token;
+  markOpen();
+}
+
+function showFault(fault, again = search) {
+  byId("results").dataset.answer = "fault";
+  if (again === search) {
+    byId("cards").replaceChildren();
+    byId("answer").textContent = fault.status === 0 ? "No answer" : fault.status === 429 ? "Too busy" : "That did not work";
+    byId("beneath").textContent = "";
+  }
+  byId("fault-text").textContent = fault.message;
+  byId("fault").hidden = false;
+  byId("fault-again").onclick = () => void again();
+}
+
+let countdown = 0;
+function sayBusy(seconds) {
+  const until = Date.now() + seconds * 1000;
+  clearInterval(countdown);
+  const tell = () => {
+    const left = Math.ceil((until - Date.now()) / 1000);
+    if (left <= 0 || !byId("results").hasAttribute("aria-busy")) clearInterval(countdown);
+    else byId("beneath").textContent = `The server is busy. Asking again in ${left} s.`;
+  };
+  tell();
+  say(`The server is busy. Asking again in ${seconds} seconds.`);
+  countdown = setInterval(tell, 250);
+}
+
+function say(text) {
+  byId("live").textContent = text;
+}
+
+function fillForm() {
+  byId("query").value = state.q;
+  for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
+  for (const name of ["stream", "model"]) {
+    if (!state[name] || byId(name).value === state[name]) continue;
+    byId(name).append(make("option", { value: state[name] }, state[name]));
+    byId(name).value = state[name];
+  }
+  showMin();
+  const on = FILTERS.filter((name) => state[name]).length;
+  byId("filters-on").textContent = on ? String(on) : "";
+}
+
+function showMin() {
+  const least = Number(byId("min").value);
+  byId("min-shown").textContent = least ? `${least} %` : "any";
+}
+
+// Results: which is open, and going from one to the next ----------
+
+const links = () => [...document.querySelectorAll("#results .card-link")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
+const isWatchingNarrow = () => document.body.classList.contains("watching") && byId("results").offsetParent === null;
+
+function linkOf(id, start) {
+  const all = [...document.querySelectorAll("#results .card-link")];
+  const wanted = resultOf({ v: id, s: start, e: state.e ?? (start ?? 0) + 1 });
+  return all.find((link) => link.dataset.key === (wanted ? keyOf(wanted) : id)) ?? all.find((link) => link.dataset.key.startsWith(`${id}@${(start ?? 0).toFixed(3)}`));
+}
+
+function openKey() {
+  if (!state.v) return null;
+  const found = resultOf(state);
+  return found ? keyOf(found) : state.v;
+}
+
+function markOpen() {
+  const key = openKey();
+  for (const link of document.querySelectorAll("#results .card-link")) {
+    if (link.dataset.key === key) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  const all = links();
+  const at = all.findIndex((link) => link.dataset.key === key);
+  byId("previous").disabled = at === 0 || all.length === 0;
+  byId("next").disabled = all.length === 0 || at === all.length - 1;
+}
+
+/** The next or previous result: opened where the player is open, else only reached. */
+function step(by) {
+  const all = links();
+  if (!all.length) return;
+  const now = player.isOpen
+    ? all.findIndex((link) => link.dataset.key === openKey())
+    : all.indexOf(document.activeElement?.closest?.(".card-link"));
+  const to = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, now + by));
+  const link = all[to];
+  if (player.isOpen && to !== now) openLink(link, { replace: false });
+  if (link.offsetParent !== null) link.focus();
+  link.scrollIntoView({ block: "nearest" });
+}
+
+function openLink(link, options) {
+  const asked = new URL(link.href).searchParams;
+  const seconds = (name) => (asked.has(name) ? Number(asked.get(name)) : null);
+  go({ v: asked.get("v"), s: seconds("s"), e: seconds("e"), model: asked.get("model") ?? "" }, options);
+}
+
+// Wiring ---------------------------------------------------
+
+function submit(event) {
+  event?.preventDefault();
+  const changes = { q: byId("query").value.trim(), v: "", s: null, e: null };
+  for (const name of FILTERS) changes[name] = byId(name).value.trim();
+  if (changes.min === "0") changes.min = "";
+  if (!changes.q) changes.vs = null;
+  const same = questionOf({ ...state, ...changes }) === shown?.question;
+  go(changes);
+  if (same && byId("results").dataset.answer === "fault") void search();
+}
+
+function clickLink(event) {
+  const link = event.target.closest?.("a.card-link, .lost a");
+  if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  openLink(link);
+}
+
+function closeTop() {
+  const menu = document.querySelector("details.menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  } else if (!byId("why-said").hidden && player.isOpen) {
+    byId("why-said").hidden = true;
+    byId("why").focus();
+  } else if (player.isOpen) {
+    go({ v: "", s: null, e: null });
+  } else if (state.vs) {
+    go({ vs: null });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+const KEYS = {
+  "/": () => { byId("query").focus(); byId("query").select(); },
+  "?": () => byId("keys").showModal(),
+  j: () => step(1),
+  k: () => step(-1),
+  Escape: closeTop,
+};
+const PLAYER_KEYS = {
+  " ": () => player.toggle(),
+  l: () => player.toggleLoop(),
+  "[": () => player.setBorder("start", player.at),
+  "]": () => player.setBorder("end", player.at),
+  ",": () => player.frame(-1),
+  ".": () => player.frame(1),
+  c: () => void player.copyLink(),
+  x: () => void player.cut(),
+  w: () => void player.why(),
+  e: () => { byId("export").open = true; byId("export").querySelector("summary").focus(); },
+};
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || byId("keys").open) return;
+  const at = event.target;
+  const types = at.matches?.("input:not([type=range], [type=radio]), select, textarea");
+  if (event.key === "Escape" && at === byId("query")) return;
+  if (event.key === "ArrowDown" && at === byId("query") && links().length) {
+    event.preventDefault();
+    links()[0].focus();
+    return;
+  }
+  if (types && event.key !== "Escape") return;
+  if (event.key === " " && at.matches?.("button, summary, input")) return;
+  const inList = at === document.body || byId("results").contains(at);
+  const arrows = inList ? { ArrowDown: KEYS.j, ArrowUp: KEYS.k } : {};
+  const act = KEYS[event.key] ?? arrows[event.key] ?? (player.isOpen ? PLAYER_KEYS[event.key] : undefined);
+  if (!act || act() === false) return;
+  event.preventDefault();
+}
+
+async function fillFilters() {
+  // Conveniences: without them the fields can still be typed into.
+  try {
+    const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce()]);
+    byId("videos").replaceChildren(...videos.data.map((video) =>
+      make("option", { value: video.video_id }, video.title || video.video_id)));
+    const choices = { stream: Object.keys(stats.streams), model: stats.models };
+    for (const [id, names] of Object.entries(choices)) {
+      byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, name)));
+    }
+    byId("models").hidden = !stats.models.length;
+  } catch { /* said where it matters */ }
+}
+
+function listen() {
+  byId("ask").addEventListener("submit", submit);
+  byId("filters").addEventListener("toggle", () => byId("filters").open && !byId("videos").options.length && void fillFilters());
+  byId("filters-clear").addEventListener("click", () => {
+    for (const name of FILTERS) byId(name).value = name === "min" ? "0" : "";
+    submit();
+  });
+  for (const name of FILTERS) byId(name).addEventListener("change", () => submit());
+  byId("min").addEventListener("input", showMin);
+  byId("more").addEventListener("click", () => void more());
+  byId("tail").addEventListener("toggle", showMore);
+  byId("compare").addEventListener("click", () => void openComparison());
+  byId("close").addEventListener("click", () => go({ v: "", s: null, e: null }));
+  byId("previous").addEventListener("click", () => step(-1));
+  byId("next").addEventListener("click", () => step(1));
+  byId("keys-open").addEventListener("click", () => byId("keys").showModal());
+  document.addEventListener("click", clickLink);
+  document.addEventListener("click", (event) => {
+    const menu = document.querySelector("details.menu[open]");
+    if (menu && !menu.contains(event.target)) menu.open = false;
+  });
+  document.addEventListener("keydown", key);
+  window.addEventListener("popstate", () => void follow(readAddress()));
+  const network = () => { byId("offline").hidden = navigator.onLine !== false; };
+  window.addEventListener("online", network);
+  window.addEventListener("offline", network);
+  network();
+}
+
+listen();
+if (!readAddress().q && !readAddress().v) byId("query").focus({ preventScroll: true });
+void follow(readAddress(), { focus: false });

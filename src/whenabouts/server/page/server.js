@@ -1,0 +1,104 @@
+// Questions to the server this page came from, and what can go wrong with them.
+
+/** A refusal or a failure, in the server's words where it said something. */
+export class Fault extends Error {
+  constructor(status, message, { code = "", field = null, retryAfter = null } = {}) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.field = field;
+    this.retryAfter = retryAfter;
+  }
+}
+
+const BUSY_TRIES = 5;
+
+/** The address of a route, relative to the page, with everything from data escaped. */
+export function address(path, parameters = {}) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== "" && value !== null && value !== undefined) asked.append(name, value);
+  }
+  const tail = asked.toString();
+  return `api/${path}${tail ? "?" + tail : ""}`;
+}
+
+export const ofVideo = (id, part = "") => `videos/${encodeURIComponent(id)}${part}`;
+export const clipOf = (id, start, end) =>
+  address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
+
+/**
+ * The JSON of a route. A busy server (429, 503) is asked again when it says so; `onWait(seconds)` is told.
+ * Throws Fault; an AbortError goes through as it is.
+ */
+export async function ask(path, parameters = {}, { signal, onWait } = {}) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await (await fetched(address(path, parameters), signal)).json();
+    } catch (fault) {
+      const waits = fault instanceof Fault && fault.retryAfter !== null && attempt < BUSY_TRIES;
+      if (!waits) throw fault;
+      onWait?.(fault.retryAfter);
+      await pause(fault.retryAfter, signal);
+    }
+  }
+}
+
+/** A response that is well; Fault otherwise. */
+export async function fetched(url, signal) {
+  let response;
+  try {
+    response = await fetch(url, { signal, headers: { Accept: "application/json, */*" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Fault(0, navigator.onLine === false
+      ? "This browser is offline."
+      : "The server does not answer. Is `whenabouts serve` still running?");
+  }
+  if (response.ok) return response;
+  throw await faultOf(response);
+}
+
+async function faultOf(response) {
+  const told = await response.json().catch(() => null);
+  const error = told?.error ?? {};
+  const message = typeof error.message === "string" ? error.message : `The server answered ${response.status} ${response.statusText}.`;
+  const busy = response.status === 429 || response.status === 503;
+  const seconds = Number(response.headers.get("Retry-After"));
+  const retryAfter = busy && response.headers.has("Retry-After") ? Math.min(60, Math.max(1, seconds || 1)) : null;
+  return new Fault(response.status, message, { code: String(error.code ?? ""), field: error.field ?? null, retryAfter });
+}
+
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(new DOMException("left", "AbortError"));
+    }, { once: true });
+  });
+}
+
+/** Fetch a file and hand it to the browser to keep; returns its name. */
+export async function download(url, otherwise) {
+  const response = await fetched(url);
+  const said = response.headers.get("Content-Disposition") ?? "";
+  const name = fileName(said) ?? otherwise;
+  const object = URL.createObjectURL(await response.blob());
+  const link = document.createElement("a");
+  link.href = object;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(object), 60_000);
+  return name;
+}
+
+function fileName(disposition) {
+  const long = /filename\*=UTF-8''([^;]+)/i.exec(disposition);
+  if (long) {
+    try {
+      return decodeURIComponent(long[1]);
+    } catch { /* the plain name follows */ }
+  }
+  return /filename="([^"]+)"/i.exec(disposition)?.[1] ?? /filename=([^;\s]+)/i.exec(disposition)?.[1] ?? null;
+}

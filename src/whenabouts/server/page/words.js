@@ -1,0 +1,137 @@
+// Times, confidence and found words as people read them; and the only way this page makes elements.
+
+// What whenabouts calls a match, and what it calls none (`chance.py`); a server may send its own.
+export const thresholds = { match: 0.95, noMatch: 0.75 };
+
+/** An element. Text from data goes in as text nodes only: nothing here parses HTML. */
+export function make(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function draw(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name, value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** 62.25 -> "1:02.3"; with three digits "1:02.250". */
+export function clock(seconds, digits = 1) {
+  if (!Number.isFinite(seconds)) return "?";
+  const scale = 10 ** digits;
+  const units = Math.round(Math.max(0, seconds) * scale);
+  const whole = Math.floor(units / scale);
+  const tail = digits ? "." + String(units % scale).padStart(digits, "0") : "";
+  const two = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor(whole / 60) % 60;
+  return (hours ? `${hours}:${two(minutes)}` : `${minutes}`) + `:${two(whole % 60)}${tail}`;
+}
+
+export const span = (start, end) => `${clock(start)} – ${clock(end)}`;
+
+/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; null for what is no time. */
+export function readClock(text) {
+  const match = /^\s*(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d*)?)\s*s?\s*$/.exec(text);
+  if (!match) return null;
+  const [, hours, minutes, rest] = match;
+  const seconds = Number(rest.replace(",", "."));
+  if (minutes !== undefined && (seconds >= 60 || (hours !== undefined && Number(minutes) >= 60))) return null;
+  return Number(hours ?? 0) * 3600 + Number(minutes ?? 0) * 60 + seconds;
+}
+
+/** 5400 -> "1 h 30 min". */
+export function length(seconds) {
+  if (!Number.isFinite(seconds)) return "";
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** A date as YYYY-MM-DD in UTC, or "". */
+export function day(text) {
+  const date = new Date(text);
+  return Number.isNaN(date.getTime()) ? "" : date.toISOString().slice(0, 10);
+}
+
+export const counted = (number, one, many = one + "s") => `${number} ${number === 1 ? one : many}`;
+
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
+/** Never rounded up: what is no match must not look like one. */
+export function percent(confidence) {
+  if (confidence === null || confidence === undefined) return "?";
+  return confidence > 0.99 ? ">99 %" : `${Math.floor(100 * confidence)} %`;
+}
+
+/** One result's answer. A card is never surer than the answer as a whole; the best is as sure as it. */
+export function wordOf(confidence, answer, rank) {
+  if (answer === "no_match") return "no_match";
+  let word = "no_match";
+  if (confidence === null || confidence === undefined || confidence >= thresholds.noMatch) word = "unsure";
+  if (confidence >= thresholds.match) word = "match";
+  if (answer === "unsure" && (word === "match" || rank === 1)) return "unsure";
+  return word;
+}
+
+const SAID = { match: "match", unsure: "unsure", no_match: "no match" };
+const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9 3L3 9" };
+
+/** A word and a sign, so that no colour is needed to read it. */
+export function badge(word, confidence) {
+  const known = confidence !== null && confidence !== undefined;
+  const title = known
+    ? `${percent(confidence)} of unrelated questions score lower than this here`
+    : "this corpus is too small to say how sure an answer is";
+  const sign = draw("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" },
+    draw("path", { d: SIGNS[word] }));
+  return make("span", { class: `badge ${word}`, title }, sign, `${SAID[word]}${known ? " · " + percent(confidence) : ""}`);
+}
+
+// Too short and too common to be worth a mark.
+const SMALL = new Set("a an and are as at be by for from how in is it its of on or s t that the this to was what who with".split(" "));
+const WORD = /[\p{L}\p{N}]+/gu;
+const DENSE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+function stem(word) {
+  if (word.length < 4 || !/^[a-z]+$/.test(word)) return word;
+  const short = word.replace(/(?:ings?|ed|ies|es|s|y|e)$/, "");
+  return short.length >= 3 ? short : word;
+}
+
+/** A function that turns a text into nodes with the question's words marked. */
+export function marker(query) {
+  const words = (query.toLowerCase().match(WORD) ?? []).filter((word) => !SMALL.has(word));
+  const stems = new Set(words.map(stem));
+  const dense = words.filter((word) => DENSE.test(word));
+  return (text) => {
+    const nodes = [];
+    let from = 0;
+    const put = (start, end) => {
+      if (start > from) nodes.push(text.slice(from, start));
+      nodes.push(make("mark", {}, text.slice(start, end)));
+      from = end;
+    };
+    for (const match of text.matchAll(WORD)) {
+      const lower = match[0].toLowerCase();
+      if (stems.has(stem(lower))) {
+        put(match.index, match.index + match[0].length);
+        continue;
+      }
+      for (const word of dense) {
+        const inside = lower.indexOf(word);
+        if (inside >= 0 && match.index + inside >= from) put(match.index + inside, match.index + inside + word.length);
+      }
+    }
+    if (from < text.length) nodes.push(text.slice(from));
+    return nodes;
+  };
+}

@@ -1,0 +1,114 @@
+"""What a server is told when it starts: where it listens, who may ask, and how much it does at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from whenabouts.types import UsageError
+
+DEFAULT_PORT = 8765
+DEFAULT_CACHE_BYTES = 2 << 30
+SHORTEST_TOKEN = 16
+TOKEN_VARIABLE = "WHENABOUTS_TOKEN"
+
+# Names of the machine itself; a page of another name that resolves here is DNS rebinding.
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is done at once; what comes on top is told to come again (429).
+
+    `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
+    stand in line; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
+    clips may be begun in a minute, `wait_seconds` how long anything stands in line at most.
+    """
+
+    searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
+    searches_waiting: int = 100
+    reads: int = 2
+    reads_waiting: int = 100
+    thumbnails: int = 2
+    thumbnails_waiting: int = 200
+    clips: int = 1
+    clips_waiting: int = 8
+    clips_a_minute: int = 30
+    files: int = 64
+    wait_seconds: float = 30.0
+    body_bytes: int = 64 << 10
+    head_seconds: float = 15.0
+    stall_seconds: float = 30.0
+    graceful_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Address, token, the folder for what is made on demand, and the trained systems that may be asked for.
+
+    `models` is name -> folder or hub's name: clients name what is served here, and nothing else is opened.
+    Raises UsageError for an address other than this machine's own without a token, and for a token that
+    could be guessed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    token: str = field(default="", repr=False)
+    cache: Path = field(default_factory=lambda: default_cache())
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"port {self.port}: give a number from 0 (any that is free) to 65535")
+        if self.cache_bytes < 1 << 20:
+            raise UsageError(f"a cache of {self.cache_bytes} bytes is too small; give 1 MB or more")
+        if self.token and (len(self.token) < SHORTEST_TOKEN or not _is_plain(self.token)):
+            raise UsageError(
+                f"the token must be at least {SHORTEST_TOKEN} letters, digits, '-', '_' or '.'; "
+                "`openssl rand -hex 16` makes one"
+            )
+        if not self.token and not self.is_loopback:
+            raise UsageError(
+                f"{self.host} can be reached from other machines: give --token or set {TOKEN_VARIABLE} "
+                "(`openssl rand -hex 16` makes one), or stay with 127.0.0.1"
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+def default_cache() -> Path:
+    """The folder for thumbnails and clips, as the XDG base directories say."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    return base / "whenabouts" / "serve"
+
+
+def named_models(places: Sequence[str]) -> dict[str, str]:
+    """Trained systems by the name that clients use: the folder's own. UsageError where two have one name."""
+    named: dict[str, str] = {}
+    for place in places:
+        name = Path(place).name or place
+        if name in named:
+            raise UsageError(
+                f"--model {place}: {named[name]} has the name {name!r} as well; rename one of them"
+            )
+        named[name] = place
+    return named
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and all(letter.isalnum() or letter in "-_." for letter in token)

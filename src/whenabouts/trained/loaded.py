@@ -1,0 +1,101 @@
+"""A trained system opened for search: its folder or name, what chooses videos for it, how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from whenabouts.models import staged
+from whenabouts.models.trained import CONFIG, WEIGHTS, Trained
+from whenabouts.ranking.confidence import FILE as CALIBRATION
+from whenabouts.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
+from whenabouts.ranking.localize import can_localize
+from whenabouts.ranking.retrieve import can_retrieve
+from whenabouts.types import UsageError
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained system, opened: `name` is what people call it, `place` where it lies.
+
+    `opened` is the folder that was named, and `stamp` changes when its files are replaced; None for one that
+    was made in Python or came from a hub. `confidence` says how sure its answers are, where that was measured
+    (`whenabouts calibrate --checkpoint`). `retriever` is what chooses the videos in its place.
+    """
+
+    trained: Trained
+    name: str
+    place: str
+    stamp: tuple[int, ...] | None
+    confidence: TrainedConfidence | None = None
+    retriever: LoadedModel | None = None
+    opened: Path | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its files are those that were read."""
+        own = self.opened is None or self.stamp == stamp_of(self.opened)
+        return own and (self.retriever is None or self.retriever.is_current)
+
+
+def load_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> LoadedModel:
+    """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
+
+    A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
+    of other answers then, and not read. Raises UsageError and FormatError, also for the calibration of
+    another checkpoint beside it.
+    """
+    own, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
+    if retriever is not None and not isinstance(retriever, Trained):
+        retriever = staged.retriever_of(retriever)
+    chooser = own if retriever is None else retriever
+    loaded = _opened(localizer)
+    if not isinstance(model, Trained) and staged.is_staged(model):
+        folder = Path(model).expanduser()
+        loaded = replace(loaded, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
+    if chooser is not None:
+        loaded = replace(loaded, retriever=_chooser(chooser, loaded))
+    if isinstance(model, Trained) or retriever is not None:
+        return loaded
+    if loaded.opened is None:  # from a hub
+        calibration, fingerprint = loaded.trained.calibration, loaded.trained.fingerprint
+        return replace(loaded, confidence=confidence_of(loaded.place, calibration, fingerprint))
+    first = None if loaded.retriever is None else loaded.retriever.trained.fingerprint
+    fingerprint = staged.fingerprint_of(loaded.trained.fingerprint, first)
+    return replace(loaded, confidence=load_confidence(loaded.opened, fingerprint))
+
+
+def _chooser(place: str | Path | Trained, localizer: LoadedModel) -> LoadedModel:
+    """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
+    chooser = _opened(place)
+    if not can_retrieve(chooser.trained.model):
+        raise UsageError(f"{chooser.name} ({chooser.trained.system}) chooses no videos; name a retriever")
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.name} ({localizer.trained.system}) finds no moments in the videos that "
+            f"{chooser.name} chooses; name a localizer, or leave out the retriever"
+        )
+    return chooser
+
+
+def _opened(model: str | Path | Trained) -> LoadedModel:
+    """One system, without what is known of its answers."""
+    if isinstance(model, Trained):
+        return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return LoadedModel(Trained.from_pretrained(model), folder.name or str(model), str(model), None)
+    stamp = stamp_of(folder)
+    trained = Trained.from_pretrained(folder)
+    return LoadedModel(trained, folder.name or str(model), str(folder.resolve()), stamp, opened=folder)
+
+
+def stamp_of(folder: Path) -> tuple[int, ...]:
+    """Sizes and times of a system's files: what changes when they are replaced."""
+    places = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION, staged.SYSTEM)]
+    if staged.is_staged(folder):
+        stages = staged.read_stages(folder)
+        places += [stages.localizer / name for name in (WEIGHTS, CONFIG)]
+        places += [stages.retriever / name for name in (WEIGHTS, CONFIG) if stages.retriever is not None]
+    there = [path.stat() for path in places if path.is_file()]
+    return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))

@@ -1,0 +1,196 @@
+"""Lists that negatives are drawn from: a run file, or what a trained retriever ranks of the training split.
+
+A trained retriever reads its own feature files, as its experiment names them, from the same folder; the
+sentences and videos are those that are about to be learned from. Where the videos have many clips their
+encodings lie in a temporary folder meanwhile; of the lists `retrieved` keeps the candidates alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from whenabouts import formats
+from whenabouts.formats.columns import RunBlock, RunSource, Task
+from whenabouts.models.staged import SYSTEM, stages_of
+from whenabouts.models.trained import CONFIG, Trained
+from whenabouts.ranking.corpus import CorpusEncoding
+from whenabouts.ranking.rank import Ranker
+from whenabouts.ranking.retrieve import can_retrieve
+from whenabouts.ranking.split import SplitRun, encode_split
+from whenabouts.training.material import DataSettings, Lessons, Material
+from whenabouts.training.retrieved import STAGE, RetrievedNegatives
+from whenabouts.training.run_folder import EXPERIMENT
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.training.experiment import Experiment
+
+_CLIPS_IN_MEMORY = 1 << 18
+"""Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
+
+
+def choose_retrieved(
+    experiment: Experiment,
+    material: Material,
+    run: str | Path,
+    device: torch.device | str,
+    tell: Callable[[str], None],
+) -> None:
+    """Have the lessons of a training take negatives from the lists that its experiment names, if it asks.
+
+    `run` is the folder of the training; `tell` hears a sentence before the lists are read or made, which may
+    take a while. Lessons whose own video is not listed far enough up are left out. Raises UsageError where
+    lists are asked for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
+    """
+    settings, lessons = experiment.data.retrieved, material.split("train")
+    check_lists(experiment, material.folder)
+    if not settings.asks:
+        return
+    place = folder_of(settings.lists, run, experiment.training.seed)
+    tell(f"{'negatives':12}{settings.described} that {place} lists")
+    with opened_lists(place, experiment.data, material, settings.reach, device) as source:
+        chosen = RetrievedNegatives(source, lessons, settings, experiment.training.seed)
+    lessons.note(chosen.counts)
+    if settings.own_within is not None:
+        why = f"lessons are left out: their own video is not among the first {settings.own_within} of a list"
+        lessons.leave_out(~chosen.within, why)
+        if not len(lessons):
+            raise UsageError(
+                f"{place}: has the own video of no query of {lessons.name} among its first "
+                f"{settings.own_within}, so that there is no lesson to train on; raise "
+                "data.retrieved.own_within"
+            )
+    if settings.videos:
+        lessons.choose_negatives(chosen)
+
+
+def check_lists(experiment: Experiment, features: str | Path) -> None:
+    """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
+    data, settings = experiment.data, experiment.data.retrieved
+    if settings.asks and not settings.lists:
+        raise UsageError(
+            f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
+            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
+            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
+        )
+    if settings.asks and not settings.lists.startswith(STAGE):
+        _found(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+
+
+def folder_of(named: str, run: str | Path, seed: int) -> str:
+    """A place that [data] names, as a path: "{seed}" and "stage:NAME" replaced.
+
+    The folder of a stage lies beside `run`, the folder of this training. Raises UsageError where it does not.
+    """
+    named = named.replace("{seed}", str(seed))
+    if not named.startswith(STAGE):
+        return named
+    place = Path(run).parent / named.removeprefix(STAGE)
+    if not (place / CONFIG).is_file():
+        raise UsageError(
+            f"{named!r} is the folder {place}, and holds no trained system; train the stages together (an "
+            "experiment with `stages`), or name the folder of a trained one: --set data.retrieved.lists=RUN "
+            "(data.first_stage=RUN)"
+        )
+    return str(place)
+
+
+@contextmanager
+def opened_lists(
+    place: str,
+    data: DataSettings,
+    material: Material,
+    depth: int | None,
+    device: torch.device | str = "cpu",
+) -> Iterator[RunSource]:
+    """Ranked videos for the queries of the training split: those of a file, or made by a trained retriever.
+
+    `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
+    runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
+    does not choose videos, and one without the experiment that names its feature files; and what
+    `Material.open` finds wrong with these.
+    """
+    found = _found(place, data, material.folder)
+    if not (found / CONFIG).is_file() and not (found / SYSTEM).is_file():
+        yield formats.open_run(found)
+        return
+    retriever, localizer = stages_of(found)
+    with _ranked(Path(retriever or localizer), data, material.folder, depth, device) as source:
+        yield source
+
+
+def _found(place: str, data: DataSettings, features: Path) -> Path:
+    """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
+    sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
+    found = next((one for one in sought if one.exists()), None)
+    if found is None:
+        raise UsageError(
+            f"[data.retrieved] lists is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            "accepted: a run file, or the folder of a trained retriever"
+        )
+    return found
+
+
+@contextmanager
+def _ranked(
+    place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str
+) -> Iterator[RunSource]:
+    """The videos of the training split, as a trained system ranks them for its queries."""
+    from whenabouts.training.experiment import load_experiment
+
+    trained = Trained.from_pretrained(place)
+    if not can_retrieve(trained.model):
+        raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")
+    if not (place / EXPERIMENT).is_file():
+        raise UsageError(
+            f"{place}: has no {EXPERIMENT}, which names its feature files; rank the training split with "
+            "`whenabouts run --split train --task vr` and name that file"
+        )
+    theirs = load_experiment(place / EXPERIMENT)
+    split = DataSettings(
+        train=data.train, dataset=data.dataset, folder=data.folder, labels=theirs.data.labels, positives="own"
+    )
+    trained.model.to(device)
+    with (
+        Material.open(split, theirs.features, features, inputs=trained.inputs, splits=("train",)) as material,
+        _encoded(trained, material.split("train")) as corpus,
+    ):
+        lessons = material.split("train")
+        most = len(corpus) if depth is None else min(depth, len(corpus))
+        decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
+        run = SplitRun(Ranker(trained, corpus, decoding=decoding), lessons, ("VR",))
+        yield _Named(str(place), run)
+
+
+@contextmanager
+def _encoded(trained: Trained, lessons: Lessons) -> Iterator[CorpusEncoding]:
+    """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
+    if int(lessons.clips.sum()) <= _CLIPS_IN_MEMORY:
+        yield encode_split(trained, lessons)
+        return
+    with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
+        yield encode_split(trained, lessons, folder=Path(aside) / "corpus")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A run under a name of its own."""
+
+    name: str
+    run: SplitRun[Ranker]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lists it holds."""
+        return self.run.tasks
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        return self.run.blocks(task)

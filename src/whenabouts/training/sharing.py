@@ -1,0 +1,154 @@
+"""Several processes share a step: each encodes some of the rows, and all compute the loss of the whole batch.
+
+They see the same batch and draw the same random numbers, so contrast is over the whole batch, negatives
+included, for every system. A row's gradient is known where the row was made; averaged over the processes,
+gradients are those of one process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.sharing import methods_by_rows
+from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.types import UsageError
+
+
+@contextmanager
+def shared(model: Any, rank: int, processes: int) -> Iterator[None]:
+    """Within, the model's methods that work row by row do this process's part and return the whole.
+
+    A shared method that calls another shared one shares once, outside.
+    """
+    methods = {name: getattr(model, name) for name in methods_by_rows(model)}
+    inside = [False]
+    for name, method in methods.items():
+        object.__setattr__(model, name, _sharing(method, rank, processes, inside))
+    try:
+        yield
+    finally:
+        for name in methods:
+            object.__delattr__(model, name)
+
+
+def _sharing(
+    method: Callable[[Any], Any], rank: int, processes: int, inside: list[bool]
+) -> Callable[[Any], Any]:
+    def share(batch: QueryBatch | ClipBatch) -> Any:
+        if inside[0]:
+            return method(batch)
+        if len(batch) < processes:
+            raise UsageError(
+                f"a batch of {len(batch)} rows cannot be shared by {processes} processes; take a larger "
+                "training.batch_size or fewer --processes"
+            )
+        rows = torch.arange(len(batch)).tensor_split(processes)[rank].to(batch.mask.device)
+        inside[0] = True
+        try:
+            with torch.random.fork_rng(devices=[rows.device] if rows.is_cuda else []):
+                # Dropout in one process's rows is not that of another's.
+                torch.manual_seed(torch.initial_seed() + 1 + rank)
+                part = method(_rows_of(batch, rows))
+        finally:
+            inside[0] = False
+        return gathered(part, rank, batch.mask)
+
+    return share
+
+
+def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBatch:
+    if isinstance(batch, QueryBatch):
+        return QueryBatch(batch.tokens[rows], batch.mask[rows])
+    return ClipBatch({name: one[rows] for name, one in batch.streams.items()}, batch.mask[rows])
+
+
+def gathered(part: Any, rank: int, mask: Tensor) -> Any:
+    """What a method returned for some rows, for the rows of all processes, in their order.
+
+    `mask` is that of the whole batch: rows that were packed are packed anew.
+    """
+    packing = getattr(part, "packing", None)
+    if isinstance(packing, Packing):
+        whole = Packing.of(
+            mask, everything=_any_process(packing.index is None and not bool(packing.mask.all()))
+        )
+        rest = {
+            one.name: _mapped(
+                getattr(part, one.name), lambda rows: whole.pack(gather_rows(packing.unpack(rows), rank))
+            )
+            for one in dataclasses.fields(part)
+            if one.name != "packing"
+        }
+        return dataclasses.replace(part, packing=whole, **rest)
+    return _mapped(part, lambda rows: gather_rows(rows, rank))
+
+
+def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same with every tensor changed, in the order in which they stand."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: _mapped(one, change) for name, one in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_mapped(one, change) for one in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(_mapped(one, change) for one in tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        parts = {one.name: _mapped(getattr(tree, one.name), change) for one in dataclasses.fields(tree)}
+        return dataclasses.replace(tree, **parts)
+    return tree
+
+
+def _any_process(told: bool) -> bool:
+    flag = torch.tensor(int(told), device=_device())
+    distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+    return bool(flag.item())
+
+
+def _device() -> torch.device:
+    """Where the processes can speak to each other."""
+    on_gpu = distributed.get_backend() == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+
+def gather_rows(rows: Tensor, rank: int) -> Tensor:
+    """The rows of all processes, in their order; gradients reach the own ones.
+
+    A gradient counts as often as there are processes, because gradients are averaged afterwards.
+    """
+    gathered_rows: Tensor = _GatherRows.apply(rows, rank)  # type: ignore[no-untyped-call]
+    return gathered_rows
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, rank: int) -> Tensor:
+        sent = rows.contiguous().to(torch.uint8) if rows.dtype == torch.bool else rows.contiguous()
+        counts = _counts(len(sent))
+        ctx.begin, ctx.end = sum(counts[:rank]), sum(counts[: rank + 1])
+        most = max(counts)
+        padded = sent.new_zeros((most, *sent.shape[1:]))
+        padded[: len(sent)] = sent
+        parts = [torch.empty_like(padded) for _ in counts]
+        distributed.all_gather(parts, padded)
+        whole = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        return whole.to(rows.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][ctx.begin : ctx.end] * distributed.get_world_size(), None
+
+
+def _counts(own: int) -> list[int]:
+    """How many rows each process has."""
+    mine = torch.tensor([own], device=_device())
+    counts = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(counts, mine)
+    return [int(one) for one in counts]

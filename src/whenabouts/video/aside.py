@@ -1,0 +1,71 @@
+"""A file that is written beside its place and moved there when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.files import printable
+
+_LONGEST_STEM = 40
+
+
+class WriteError(WhenaboutsError):
+    """A file that could not be written; the message names it, the cause and the remedy."""
+
+
+@contextlib.contextmanager
+def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """A new empty file beside `path` to write to; it takes that name when the block is done.
+
+    Whatever ends the block early, nothing is left under either name, and what stood there stands there still.
+    Raises UsageError where `path` is taken and `force` is not given, WriteError where it cannot be written.
+    """
+    check_free(path, force=force)
+    aside = path.with_name(f".{path.stem[:_LONGEST_STEM]}-{secrets.token_hex(6)}.part")
+    try:
+        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield aside
+        check_free(path, force=force)
+        aside.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -> None:
+    """Raise UsageError where a file may not be written: a folder, or a file that is there already.
+
+    One of the `sources`, the files that are read, is never replaced.
+    """
+    for source in sources:
+        with contextlib.suppress(OSError):
+            if path.samefile(source):
+                raise UsageError(f"{printable(path)}: is a source of this; give another name")
+    if path.is_dir():
+        raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
+    if not force and (path.exists() or path.is_symlink()):
+        raise UsageError(f"{printable(path)}: is there already; give another name, or --force to replace it")
+
+
+def write_error(path: Path, error: OSError) -> WriteError:
+    """What to tell of a failed write."""
+    name, folder = printable(path), printable(path.parent)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WriteError(
+            f"{name}: no room left in {folder}; nothing was kept. Make room or choose another folder"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return WriteError(f"{name}: {folder} may not be written to; choose another folder")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return WriteError(f"{name}: there is no folder {folder}; make it first")
+    if error.errno == errno.ENAMETOOLONG:
+        return WriteError(f"{name}: the name is too long; give a shorter one")
+    return WriteError(f"{name}: could not be written ({error.strerror or error})")

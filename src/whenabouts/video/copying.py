@@ -1,0 +1,192 @@
+"""Stored packets of a span, taken over as they are: quick, without loss, from a key frame on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.types import UsageError
+from whenabouts.video.encoding import Span
+from whenabouts.video.files import printable
+from whenabouts.video.probe import MediaError, open_media, picture_stream
+from whenabouts.video.spans import sound_stream
+from whenabouts.video.timecode import border
+
+if TYPE_CHECKING:
+    from av.container import InputContainer, OutputContainer
+
+_MICROSECONDS = 1_000_000
+_SEEK_EARLIER = (0, 2, 10, 60)
+# Of sound, packets this much before the first picture are looked at: streams are not stored in step.
+_SOUND_LEAD = Fraction(2)
+_SUFFIXES = {
+    "mov": (".mp4", ".mov", ".m4v", ".m4a"),
+    "matroska": (".mkv", ".webm", ".mka"),
+    "avi": (".avi",),
+    "mp3": (".mp3",),
+    "ogg": (".ogg",),
+    "mpegts": (".ts",),
+    "wav": (".wav",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was taken: [start, end) seconds of the source, and how many pictures."""
+
+    start: Fraction
+    end: Fraction
+    frames: int
+
+
+def copy_suffix(path: Path) -> str:
+    """The suffix of a copy: that of the source where its name tells the truth, .mkv for all else."""
+    with open_media(path) as container:
+        names = container.format.name.split(",")
+    fitting = next((suffixes for name, suffixes in _SUFFIXES.items() if name in names), ())
+    return path.suffix.lower() if path.suffix.lower() in fitting else (fitting[0] if fitting else ".mkv")
+
+
+def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float], None]) -> Copied:
+    """Copy the packets of a span into a new file of a container format.
+
+    Raises UsageError where the container cannot hold them or the source does not know its times.
+    """
+    import av
+
+    with open_media(span.path) as source:
+        streams: list[Any] = [
+            one for one in (picture_stream(source), sound_stream(source)) if one is not None
+        ]
+        _check_times(span, source)
+        origin = Fraction(source.start_time or 0, _MICROSECONDS)
+        with contextlib.closing(_opened(aside, form)) as target:
+            try:
+                twins = {one.index: target.add_stream_from_template(one, opaque=True) for one in streams}
+            except (ValueError, av.error.FFmpegError) as error:
+                codecs = " and ".join(one.codec_context.name for one in streams)
+                raise UsageError(
+                    f"{printable(span.path)}: {codecs} cannot be copied into {form} ({error}); "
+                    "give a name that ends in .mkv, or leave out --copy"
+                ) from None
+            return _Copying(span, source, streams, origin).run(target, twins, progress)
+
+
+def _opened(aside: Path, form: str) -> OutputContainer:
+    import av
+
+    options = {"movflags": "+faststart"} if form in ("mp4", "mov") else {}
+    return av.open(f"file:{aside.absolute()}", "w", format=form, options=options)
+
+
+def _check_times(span: Span, source: InputContainer) -> None:
+    if source.start_time is None or "avi" in source.format.name.split(","):
+        raise UsageError(
+            f"{printable(span.path)}: {source.format.name} does not store when a picture is shown, "
+            "so it cannot be copied in part; leave out --copy"
+        )
+
+
+class _Copying:
+    """One copy on its way."""
+
+    def __init__(self, span: Span, source: InputContainer, streams: list[Any], origin: Fraction) -> None:
+        self._span, self._source, self._streams, self._origin = span, source, streams, origin
+        self._leading = streams[0]
+        self._frames = 0
+        self._ends = Fraction(0)
+
+    def run(
+        self, target: OutputContainer, twins: dict[int, Any], progress: Callable[[float], None]
+    ) -> Copied:
+        """Copy; what was taken."""
+        began = self._seek()
+        length = max(Fraction(1, 1000), self._span.end - began)
+        for packet in self._taken(began):
+            at = self._time(packet)
+            if packet.stream_index == self._leading.index:
+                self._frames += self._leading.type == "video"
+                self._ends = max(self._ends, at + (packet.duration or 0) * packet.time_base)
+                progress(max(0.0, min(1.0, float((self._ends - began) / length))))
+            shift = round((began + self._origin) / packet.time_base)
+            packet.pts -= shift
+            packet.dts = packet.pts if packet.dts is None else packet.dts - shift
+            packet.stream = twins[packet.stream_index]
+            target.mux(packet)
+        progress(1.0)
+        if not self._ends:
+            raise MediaError(
+                f"{printable(self._span.path)}: holds nothing at {float(self._span.start):.3f} s"
+            )
+        return Copied(began, self._ends, self._frames)
+
+    def _time(self, packet: Any) -> Fraction:
+        return Fraction(packet.pts * packet.time_base) - self._origin
+
+    def _seek(self) -> Fraction:
+        """Stand before the last key frame at or before the start; its time."""
+        limit = border(self._span.start) + 2 * (self._span.start - border(self._span.start))
+        best: Fraction | None = None
+        for earlier in _SEEK_EARLIER:
+            self._rewind(max(Fraction(0), self._span.start - earlier))
+            for packet in self._source.demux(self._leading):
+                if packet.pts is None:
+                    continue
+                at = self._time(packet)
+                if at > limit and (
+                    packet.dts is None or packet.dts * packet.time_base - self._origin > limit
+                ):
+                    break
+                if packet.is_keyframe and at <= limit:
+                    best = at if best is None else max(best, at)
+            if best is not None:
+                break
+        if best is None:
+            # Nothing before the start can be shown: the first key frame of the file.
+            self._rewind(Fraction(0))
+            found = (
+                self._time(p)
+                for p in self._source.demux(self._leading)
+                if p.pts is not None and p.is_keyframe
+            )
+            best = next(found, None)
+        if best is None:
+            raise MediaError(f"{printable(self._span.path)}: has no key frame to begin a copy at")
+        self._rewind(max(Fraction(0), best - _SOUND_LEAD))
+        return best
+
+    def _rewind(self, instant: Fraction) -> None:
+        import av
+
+        stamp = int((instant + self._origin) / self._leading.time_base)
+        try:
+            self._source.seek(stamp, stream=self._leading, backward=True)
+        except av.error.FFmpegError as error:
+            raise MediaError(f"{printable(self._span.path)}: cannot be searched by time ({error})") from None
+
+    def _taken(self, began: Fraction) -> Iterator[Any]:
+        """The packets from the key frame on that the span needs, in the order in which they are stored."""
+        last = border(self._span.end)
+        open_streams = {one.index for one in self._streams}
+        has_begun = False
+        for packet in self._source.demux(self._streams):
+            if packet.pts is None or packet.stream_index not in open_streams:
+                continue
+            at = self._time(packet)
+            decoded = at if packet.dts is None else packet.dts * packet.time_base - self._origin
+            if decoded >= last:
+                open_streams.discard(packet.stream_index)
+                if not open_streams:
+                    return
+                continue
+            if packet.stream_index == self._leading.index:
+                has_begun = has_begun or (packet.is_keyframe and at == began)
+                # Pictures before the key frame that follow it in the file need what is not copied.
+                if has_begun and at >= began:
+                    yield packet
+            elif began <= at < last:
+                yield packet

@@ -1,0 +1,444 @@
+"""The words of a video with their times: subtitle files beside it, subtitle tracks in it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.types import WhenaboutsError
+from whenabouts.video.encodings import decode_text
+from whenabouts.video.files import printable
+from whenabouts.video.probe import Probe, SubtitleTrack, open_media
+
+if TYPE_CHECKING:
+    from av.subtitles.stream import SubtitleStream
+
+LARGEST_BYTES = 64 << 20
+_MICROSECONDS = 1_000_000
+# A cue without a length is shown as long as this, or until the next one.
+_LENGTHLESS_SECONDS = 2.0
+# Captions roll if this share of cues repeats the line before; a chorus or a "Roger." does not.
+_ROLLING_SHARE, _ROLLING_GAP, _FEWEST_ROLLING = 0.3, 0.5, 3
+
+_LINE_END = re.compile(r"\r*\n|\r")
+# Loose on purpose: 5.5 s as 00:00:05.5, no hours, one digit, a comma or a point, a sign.
+_STAMP = r"(-?)(?:(\d{1,5}):)?(\d{1,3}):(\d{1,2})(?:[.,:](\d{1,9}))?"
+_ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
+# Times that cannot be read, but were meant: no part of the text before.
+_BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
+_SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
+_VOICE = re.compile(r"<v(?:\.[\w.-]*)?\s+([^<>]+)>")
+_PROGRAM_TAG = re.compile(r"<(/?)(?:script|style)\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:a|b|big|br|c|center|code|div|em|font|h[1-6]|hr|i|img|lang|li|p|pre|q|rt|ruby|s|script|small|span|"
+    r"strike|strong|style|sub|sup|table|td|tr|tt|u|ul|v|video|iframe)(?:[\s./][^<>]*)?/?>|<[\d:.,]+>",
+    re.IGNORECASE,
+)
+_OVERRIDE = re.compile(r"\{\\[^{}]*\}|\{[YyBbIiUu]:[^{}]*\}")
+# Zero width, byte order and direction marks: nobody sees them, and they keep words from matching.
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\x00-\x08\x0e-\x1f\x7f]")
+
+
+class SubtitleError(WhenaboutsError):
+    """A subtitle file or track that cannot be read; the message names it, the cause and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One spoken word with its time in seconds, where the source knows it."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """A line of text that is said or shown in [start, end) seconds. `words` is empty where unknown."""
+
+    start: float
+    end: float
+    text: str
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CueTrack:
+    """All cues of one source, by their starts.
+
+    `source` is "sidecar:friday.vtt", "embedded:2" (the number of the stream) or "speech:NAME" (of the
+    model); `notes` say what was repaired or left out.
+    """
+
+    cues: tuple[Cue, ...]
+    source: str
+    language: str | None = None
+    notes: tuple[str, ...] = ()
+    is_forced: bool = False
+
+
+def words_of(
+    path: Path, sidecars: Sequence[Path], probe: Probe, *, language: str | None = None
+) -> list[CueTrack]:
+    """All text tracks of a video, the one to be indexed first; empty where there is none.
+
+    Sidecars come before embedded tracks, full tracks before forced ones (which translate signs only),
+    those in `language` (such as "en") before others, and a plain `talk.srt` before `talk.en.srt`. A track
+    that cannot be read is listed last, without cues, and its note says why: the others still count.
+    No picture is decoded.
+    """
+    tracks = [_sidecar(sidecar, path.stem) for sidecar in sidecars]
+    tracks += _embedded(path, [track for track in probe.subtitle_tracks if track.is_text])
+
+    def preference(track: CueTrack) -> tuple[bool, bool, bool]:
+        return not track.cues, track.is_forced, language is not None and not _speaks(track, language)
+
+    return sorted(tracks, key=preference)
+
+
+def read_cue_file(path: Path) -> CueTrack:
+    """The cues of an srt, vtt, ass, ssa or sbv file, whatever its encoding; tags and entities resolved.
+
+    The content decides the format, not the name. Cues with reversed times or without text are left out
+    and counted in `notes`; overlapping ones are kept; captions that roll (each cue repeats the line
+    before) are told once. Raises SubtitleError for what is no subtitle file, or larger than 64 MiB.
+    """
+    text, notes = _text_of(path)
+    if "[events]" in text[: 1 << 20].lower():
+        raw = _ass_cues(path, text)
+    elif "->" in text:
+        raw = _timed_blocks(text, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
+    else:
+        raw = _timed_blocks(text, _SBV_LINE, ends_at_blank=True)
+    cues, repairs = _tidied(raw)
+    if not cues and not repairs and text.strip() and not text.lstrip().startswith("WEBVTT"):
+        raise SubtitleError(
+            f"{printable(path)}: no line with times in it, so not subtitles in srt, vtt, ass or sbv; "
+            "convert it to one of these or leave it out"
+        )
+    return CueTrack(cues, f"sidecar:{path.name}", None, (*notes, *repairs))
+
+
+def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:
+    """The cues of a subtitle track in a video, by reading packets only: no picture is decoded.
+
+    Times are seconds since the start of the file, as those of frames. Raises SubtitleError for a track
+    of pictures (DVD, Blu-ray) and MediaError for a file that cannot be opened.
+    """
+    if not track.is_text:
+        raise SubtitleError(
+            f"{printable(path)}: subtitle track {track.index} ({track.codec}) is made of pictures, not text; "
+            "convert it to srt by optical character recognition, and put that beside the video"
+        )
+    return _embedded(path, [track])[0]
+
+
+@dataclass(slots=True)
+class _RawCue:
+    """A cue as the file has it: seconds, None for times that say nothing, lines with their tags."""
+
+    start: float | None
+    end: float | None
+    lines: list[str]
+
+
+def _sidecar(path: Path, stem: str) -> CueTrack:
+    marks = path.stem[len(stem) :].lower().split(".")
+    try:
+        track = read_cue_file(path)
+    except (SubtitleError, OSError) as error:
+        return CueTrack((), f"sidecar:{path.name}", None, (f"left out: {error}",))
+    tags = [mark for mark in marks if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", mark)]
+    language = next((tag for tag in tags if tag not in ("sdh", "asr")), None)
+    is_forced = "forced" in marks or "foreign" in marks
+    return CueTrack(track.cues, track.source, language, track.notes, is_forced)
+
+
+def _speaks(track: CueTrack, language: str) -> bool:
+    """Whether a track is in a language: `en` takes `en`, `en-US` and `eng`."""
+    tag = (track.language or "").lower()
+    return tag == language.lower() or tag[:2] == language.lower()[:2]
+
+
+def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            raise SubtitleError(
+                f"{printable(path)}: {size:,} bytes are too many for subtitles (at most {LARGEST_BYTES:,}); "
+                "split the file, or leave it out if it is something else"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise SubtitleError(
+            f"{printable(path)}: cannot be read ({error.strerror}); check that it is there and permitted"
+        ) from error
+    text, encoding = decode_text(data)
+    if text.count("\x00") > len(text) // 100:
+        raise SubtitleError(f"{printable(path)}: holds binary data, no text; leave it out")
+    notes = [] if encoding == "utf-8" else [f"read as {encoding}"]
+    notes += ["some letters were damaged"] if "\ufffd" in text else []
+    notes += ["the file is empty"] if not text.strip() else []
+    return text, tuple(notes)
+
+
+def _seconds(sign: str, hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
+    """Seconds of a stamp, its fraction read as a decimal: `.5` is half a second, as is `,500`."""
+    whole = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
+    value = whole + float(f"0.{fraction or 0}")
+    return -value if sign else value
+
+
+def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> Iterator[_RawCue]:
+    """Cues of SubRip, WebVTT and SBV: a line of times, then lines of text.
+
+    In WebVTT a blank line ends a cue, and what stands before the next times is its name or a comment.
+    SubRip files break that rule in the wild, so there all belongs to the text but the next number.
+    """
+    cue: _RawCue | None = None
+    is_open = False
+    for line in _LINE_END.split(text):
+        started = _cue_at(line, times)
+        if started is not None:
+            if cue is not None:
+                yield cue if ends_at_blank else _without_number(cue)
+            cue, is_open = started, True
+        elif cue is not None and is_open:
+            if ends_at_blank and not line.strip():
+                # Rolling captions begin with a line of one space, which holds the place of the line above.
+                is_open = line != "" and not cue.lines
+            else:
+                cue.lines.append(line)
+    if cue is not None:
+        yield cue
+
+
+def _cue_at(line: str, times: re.Pattern[str]) -> _RawCue | None:
+    """The cue that a line of times begins, without times where they cannot be read; None for other lines."""
+    if times is _ARROW_LINE and "->" not in line:
+        return None
+    if (match := times.fullmatch(line)) is not None:
+        groups = match.groups()
+        return _RawCue(_seconds(*groups[:5]), _seconds(*groups[5:]), [])
+    return _RawCue(None, None, []) if _BROKEN_LINE.match(line) else None
+
+
+def _without_number(cue: _RawCue) -> _RawCue:
+    """The cue without the number of the next one, which stands between its text and the next times."""
+    lines = cue.lines
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if lines and lines[-1].strip().isdigit() and (len(lines) == 1 or not lines[-2].strip()):
+        lines.pop()
+    return cue
+
+
+def _ass_cues(path: Path, text: str) -> Iterator[_RawCue]:
+    """Cues of SubStation Alpha, by pysubs2; comments and drawings are left out."""
+    import pysubs2
+
+    is_old = "[v4 styles]" in text[: 1 << 20].lower()
+    try:
+        script = pysubs2.SSAFile.from_string(text, format_="ssa" if is_old else "ass")
+    except (pysubs2.exceptions.Pysubs2Error, ValueError, KeyError, IndexError) as error:
+        raise SubtitleError(
+            f"{printable(path)}: its events cannot be read ({error}); save it anew with a subtitle editor"
+        ) from error
+    for event in script.events:
+        if not event.is_comment and not event.is_drawing:
+            yield _RawCue(event.start / 1000, event.end / 1000, event.plaintext.split("\n"))
+
+
+def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
+    """Cues with clean text, by their starts, and what had to be done to get there."""
+    counts = dict.fromkeys(("unreadable times", "reversed times", "no text", "times before 0"), 0)
+    kept: list[_RawCue] = []
+    voice = ""
+    for cue in raw:
+        if cue.start is None or cue.end is None:
+            counts["unreadable times"] += 1
+            continue
+        if cue.end < cue.start:
+            counts["reversed times"] += 1
+            continue
+        if cue.start < 0:
+            counts["times before 0"] += 1
+            if cue.end <= 0:
+                continue
+        said, voice = _with_voice("\n".join(cue.lines), voice)
+        lines = [line for line in map(_clean, said.split("\n")) if line]
+        if lines:
+            kept.append(_RawCue(max(0.0, cue.start), cue.end, lines))
+        else:
+            counts["no text"] += 1
+    kept.sort(key=lambda cue: cue.start or 0.0)
+    notes = [f"{count} cue(s) with {what}" for what, count in counts.items() if count]
+    kept, repeated = _unrolled(kept)
+    if repeated:
+        notes.append(f"{repeated} rolling caption(s) told once")
+    return tuple(_with_lengths(kept)), tuple(notes)
+
+
+def _with_voice(text: str, voice: str) -> tuple[str, str]:
+    """Text with `<v Name>` written as `Name: ` where the speaker changes, and who speaks at its end."""
+    if "<v" not in text:
+        return text, voice
+
+    def introduction(match: re.Match[str]) -> str:
+        nonlocal voice
+        name, before = match[1].strip(), voice
+        voice = name
+        return "" if name == before else f"{name}: "
+
+    return _VOICE.sub(introduction, text), voice
+
+
+# Both by hand: a pattern with `.*?` takes the square of the time where the end is missing.
+def _without_comments(line: str) -> str:
+    kept, at = [], 0
+    while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start)) >= 0:
+        kept.append(line[at:start])
+        at = end + len("-->")
+    return "".join(kept) + line[at:]
+
+
+def _without_programs(line: str) -> str:
+    kept, at, opened = [], 0, False
+    for tag in _PROGRAM_TAG.finditer(line):
+        if tag[1] and opened:
+            at, opened = tag.end(), False
+        elif not tag[1] and not opened:
+            kept.append(line[at : tag.start()])
+            at, opened = tag.start(), True
+    return "".join(kept) + line[at:]
+
+
+def _clean(line: str) -> str:
+    """A line without tags, overrides, entities, marks that nobody sees, and needless space."""
+    if "<" in line:
+        line = _TAG.sub("", _without_programs(_without_comments(line)))
+    if "{" in line:
+        line = _OVERRIDE.sub("", line)
+    if "&" in line:
+        line = html.unescape(line)
+    if "\\" in line:
+        line = re.sub(r"\\[Nnh]", " ", line)
+    return " ".join(_INVISIBLE.sub("", line).split())
+
+
+def _unrolled(cues: list[_RawCue]) -> tuple[list[_RawCue], int]:
+    """Cues of which each says only what the one before did not show yet, and how many that changed.
+
+    Live and automatic captions (YouTube's above all) show the last line again above the new one, or let
+    one line grow word by word. Files in which that is not the habit come back as they are.
+    """
+    news = [_news(before, cue) for before, cue in pairwise(cues)]
+    rolling = sum(lines is not None for lines in news)
+    if rolling < _FEWEST_ROLLING or rolling < _ROLLING_SHARE * len(cues):
+        return cues, 0
+    told = cues[:1]
+    for cue, lines in zip(cues[1:], news, strict=True):
+        if lines is None:
+            told.append(cue)
+        elif lines:
+            told.append(_RawCue(cue.start, cue.end, lines))
+    return told, rolling
+
+
+def _news(before: _RawCue, cue: _RawCue) -> list[str] | None:
+    """What a cue says beyond the last lines of the one before, if it begins with them; None if not."""
+    assert before.end is not None and cue.start is not None
+    if cue.start - before.end > _ROLLING_GAP:
+        return None
+    for count in range(min(len(before.lines), len(cue.lines)), 0, -1):
+        if before.lines[-count:] == cue.lines[:count]:
+            return cue.lines[count:]
+    shown, now = " ".join(before.lines), " ".join(cue.lines)
+    return [now[len(shown) + 1 :]] if now.startswith(f"{shown} ") else None
+
+
+def _with_lengths(cues: list[_RawCue]) -> Iterator[Cue]:
+    """Cues that all last: one without a length is given two seconds, or the time to the next."""
+    for cue, following in zip_longest(cues, cues[1:]):
+        assert cue.start is not None and cue.end is not None
+        end = cue.end
+        if end <= cue.start:
+            end = cue.start + _LENGTHLESS_SECONDS
+            if following is not None and following.start is not None and cue.start < following.start < end:
+                end = following.start
+        yield Cue(cue.start, end, " ".join(cue.lines))
+
+
+def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
+    """The cues of several text tracks in one reading of the file."""
+    if not tracks:
+        return []
+    from av.stream import Discard
+
+    raw: dict[int, list[_RawCue]] = {track.index: [] for track in tracks}
+    with open_media(path) as container:
+        for stream in container.streams:
+            if stream.index not in raw:
+                stream.discard = Discard.all
+        origin = Fraction(container.start_time or 0, _MICROSECONDS)
+        notes = _read_packets(container, raw, origin)
+    found = []
+    for track in tracks:
+        cues, repairs = _tidied(_with_ends(raw[track.index]))
+        found.append(
+            CueTrack(cues, f"embedded:{track.index}", track.language, (*notes, *repairs), track.is_forced)
+        )
+    return found
+
+
+def _read_packets(container: Any, raw: dict[int, list[_RawCue]], origin: Fraction) -> tuple[str, ...]:
+    """Fill `raw` from the packets of its streams; what could not be read is told."""
+    import av
+
+    undecodable = 0
+    streams = [container.streams[index] for index in raw]
+    try:
+        for packet in container.demux(*streams):
+            if packet.size == 0 or packet.pts is None:
+                continue
+            try:
+                raw[packet.stream_index] += _packet_cues(packet, origin)
+            except (av.error.FFmpegError, ValueError):
+                undecodable += 1
+    except av.error.FFmpegError as error:
+        return (f"the file cannot be read to its end ({error.strerror}); later words are missing",)
+    return (f"{undecodable} cue(s) could not be decoded",) if undecodable else ()
+
+
+def _packet_cues(packet: Any, origin: Fraction) -> list[_RawCue]:
+    stream: SubtitleStream = packet.stream
+    shown = stream.decode2(packet)
+    if shown is None:
+        return []
+    start = packet.pts * packet.time_base - origin
+    length = (packet.duration or 0) * packet.time_base
+    if length <= 0 and 0 < shown.end_display_time < 0xFFFFFFFF:
+        length = Fraction(shown.end_display_time, 1000)
+    texts = [getattr(part, "dialogue", b"") or getattr(part, "text", b"") for part in shown.rects]
+    lines = [line for text in texts for line in _ass_lines(text.decode("utf-8", "replace"))]
+    return [_RawCue(float(start), float(start + length) if length > 0 else None, lines)]
+
+
+def _ass_lines(text: str) -> list[str]:
+    """Lines of an event as FFmpeg's decoders write them: overrides in braces, \\N between lines."""
+    return re.split(r"\\N|\\n|\n", re.sub(r"\{\\[^{}]*\}", "", text))
+
+
+def _with_ends(cues: list[_RawCue]) -> list[_RawCue]:
+    """Cues without an end are shown until the next one, as players do."""
+    ordered = sorted(cues, key=lambda cue: cue.start or 0.0)
+    for cue, after in zip_longest(ordered, ordered[1:]):
+        if cue.end is None and cue.start is not None:
+            cue.end = after.start if after is not None else cue.start
+    return ordered

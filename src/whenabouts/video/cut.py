@@ -1,0 +1,285 @@
+"""Moments cut out of their videos into files of their own: exact to the frame, or copied without loss.
+
+An exact cut decodes from the key frame before the moment and encodes what lies in it (H.264 and AAC in MP4).
+Size, times of the frames (also irregular ones), shape of the pixels and sound are kept; the picture is turned
+upright. A copy takes the stored packets as they are and so has to begin at a key frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from whenabouts.types import UsageError
+from whenabouts.video.aside import check_free, write_error, written_aside
+from whenabouts.video.copying import copy_packets, copy_suffix
+from whenabouts.video.encoding import MovieWriter, Span, check_media, common_form, container_for, look_at
+from whenabouts.video.files import printable
+from whenabouts.video.headers import lacks_index, missing_bytes
+from whenabouts.video.probe import MediaError, probe
+from whenabouts.video.spans import PictureSpan, SoundSpan
+from whenabouts.video.timecode import exact
+
+Progress = Callable[[float], None]
+# A copied piece says what it is off by only where somebody would notice.
+_NOTABLE_SECONDS = 0.001
+_LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of 255
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was cut. `path` is the file; `start`, `end` are the seconds of the source it really holds.
+
+    `asked` is the (start, end) that was asked for; `frames` counts pictures, 0 for sound alone; `duration`
+    is seconds of the file; `notes` say what differs from what was asked, and why.
+    """
+
+    path: Path
+    source: Path
+    asked: tuple[float, float]
+    start: float
+    end: float
+    frames: int
+    duration: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "path": printable(self.path),
+            "source": printable(self.source),
+            "asked": list(self.asked),
+            "start": round(self.start, 6),
+            "end": round(self.end, 6),
+            "frames": self.frames,
+            "duration": round(self.duration, 6),
+            "notes": list(self.notes),
+        }
+
+
+def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection[str] = ()) -> str:
+    """A file name for a cut of a file that is called `name`, safe in every folder and not among `taken`.
+
+    >>> cut_name("My holiday?/.mp4", 1, 2.5, ".mp4"), cut_name("...", 0, 1, ".m4a", {"video_0.000-1.000.m4a"})
+    ('My_holiday_1.000-2.500.mp4', 'video_0.000-1.000-2.m4a')
+    """
+    valid = unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
+    stem = re.sub(r"(?<=.)\.\w{1,5}$", "", valid)
+    safe = re.sub(r"[^\w.-]+", "_", stem).strip("_.-")
+    while len(safe.encode()) > _LONGEST_NAME:
+        safe = safe[:-1]
+    wanted = f"{safe or 'video'}_{start:.3f}-{end:.3f}"
+    chosen, number = f"{wanted}{suffix}", 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{wanted}-{number}{suffix}"
+    return chosen
+
+
+def suffix_for(path: Path, *, copy: bool = False) -> str:
+    """The suffix that a cut of a file has: .mp4, .m4a for sound alone, that of the source for a copy."""
+    check_media(Path(path))
+    if copy:
+        return copy_suffix(Path(path))
+    return ".mp4" if probe(Path(path)).picture is not None else ".m4a"
+
+
+def cut(
+    path: Path,
+    start: float,
+    end: float,
+    out: Path,
+    *,
+    copy: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Cut:
+    """Cut [start, end) seconds out of a file into `out`; what was really cut.
+
+    Exact by default; with `copy` the stored packets are taken from the key frame before the start, which is
+    quick and without loss but begins early (`Cut.start`). An end behind the end of the file is moved there,
+    with a note. `progress` is told the share that is done, 0 to 1.
+
+    Raises MediaError for a source that cannot be read or has nothing at that time, UsageError for a span
+    that is none or an `out` that is taken (unless `force`), WriteError where it cannot be written. Nothing
+    half-written is left.
+    """
+    path, out = Path(path), Path(out)
+    if not copy:
+        return join([(path, start, end)], out, force=force, progress=progress)[0]
+    check_free(out, force=force, sources=[path])
+    span = look_at(path, start, end)
+    with _written(out, force=force) as aside:
+        copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
+        _check_whole(aside, out)
+    notes = [*span.notes, *_copy_notes(span, copied.start)]
+    return Cut(
+        path=out,
+        source=path,
+        asked=(start, end),
+        start=float(copied.start),
+        end=float(copied.end),
+        frames=copied.frames,
+        duration=float(copied.end - copied.start),
+        notes=tuple(notes),
+    )
+
+
+def join(
+    parts: Sequence[tuple[Path, float, float]],
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> list[Cut]:
+    """Cut (path, start, end) after (path, start, end) into one file `out`; what was cut of each.
+
+    Pictures of different sizes are brought to the size of the largest, with bars where the shape differs;
+    sound to the best rate and number of channels, with silence where a part has none. Raises as `cut` does,
+    and UsageError where parts with pictures are to be joined with parts without.
+    """
+    if not parts:
+        raise UsageError("nothing to cut: no moment was given")
+    out = Path(out)
+    container_for(out)
+    check_free(out, force=force, sources=[path for path, _, _ in parts])
+    spans = [look_at(Path(path), start, end) for path, start, end in parts]
+    form, notes = common_form(spans)
+    told = _Told(progress or _silent, sum((span.end - span.start for span in spans), Fraction(0)))
+    done: list[Cut] = []
+    with _written(out, force=force) as aside:
+        with MovieWriter(aside, form, container_for(out)) as writer:
+            for span, own in zip(spans, notes, strict=True):
+                done.append(_put(writer, span, out, own, told))
+        _check_whole(aside, out)
+    told.finish()
+    return done
+
+
+def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told: _Told) -> Cut:
+    """Write one part behind what is written already."""
+    if span.look is None:
+        return _put_sound(writer, span, out, notes, told)
+    began = writer.time
+    pictures = PictureSpan(span.path, span.start, span.end)
+    first: Fraction | None = None
+    sound: SoundSpan | None = None
+    frames, heard = 0, span.start
+    try:
+        for picture in pictures:
+            if first is None:
+                first = picture.start
+                if span.sound is not None and writer.form.sound is not None:
+                    sound = SoundSpan(span.path, first, writer.form.sound)
+            at = began + picture.start - first
+            writer.put_picture(picture.frame, span.look, at, began + picture.end - first)
+            frames += 1
+            if sound is not None:
+                writer.put_sound(sound.read(picture.end))
+            told.reach(picture.end - first)
+        if first is None:
+            raise _nothing_there(span)
+        if sound is not None and not pictures.follows and writer.form.parts == 1:
+            # The sound may go on where the pictures have ended.
+            writer.put_sound(sound.read(max(pictures.end, span.end)))
+            heard = Fraction(sound.position, sound.form.rate)
+    finally:
+        if sound is not None:
+            sound.__exit__(None, None, None)
+    ends = max(pictures.end, heard)
+    if writer.form.sound is not None and writer.form.parts > 1:
+        writer.fill_silence(began + ends - first)
+    writer.time = began + ends - first
+    told.part_done(span.end - span.start)
+    said = [*span.notes, *notes, *([f"{pictures.damage}"] if pictures.damage else [])]
+    return Cut(
+        out, span.path, span.asked, float(first), float(ends), frames, float(ends - first), tuple(said)
+    )
+
+
+def _put_sound(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told: _Told) -> Cut:
+    """Write a part that is sound alone, a second at a time."""
+    form = writer.form.sound
+    assert form is not None
+    with SoundSpan(span.path, span.start, form) as sound:
+        first = sound.position
+        at = span.start
+        while at < span.end:
+            at = min(at + 1, span.end)
+            writer.put_sound(sound.read(at))
+            told.reach(at - span.start)
+        length = Fraction(sound.position - first, form.rate)
+    if not length:
+        raise _nothing_there(span)
+    writer.time += length
+    told.part_done(span.end - span.start)
+    ends = span.start + length
+    return Cut(
+        out, span.path, span.asked, float(span.start), float(ends), 0, float(length), (*span.notes, *notes)
+    )
+
+
+class _Told:
+    """Tells how far several parts have come."""
+
+    def __init__(self, tell: Progress, total: Fraction) -> None:
+        self._tell, self._total, self._before = tell, total, Fraction(0)
+
+    def reach(self, within: Fraction) -> None:
+        """So many seconds of the part at hand are done."""
+        self._tell(min(1.0, float((self._before + within) / self._total)))
+
+    def part_done(self, length: Fraction) -> None:
+        """A part is done."""
+        self._before += length
+
+    def finish(self) -> None:
+        """All of it is done."""
+        self._tell(1.0)
+
+
+@contextlib.contextmanager
+def _written(out: Path, *, force: bool) -> Iterator[Path]:
+    """`written_aside`, with the errors of FFmpeg told as those of the system."""
+    import av
+
+    with written_aside(out, force=force) as aside:
+        try:
+            yield aside
+        except av.error.FFmpegError as error:
+            raise write_error(out, OSError(error.errno, error.strerror)) from error
+
+
+def _check_whole(aside: Path, out: Path) -> None:
+    """Raise where the file that was written lacks its end: a full disk is not always told."""
+    if missing_bytes(aside) or lacks_index(aside) or not aside.stat().st_size:
+        raise write_error(out, OSError(errno.ENOSPC, "the file ends too early"))
+
+
+def _nothing_there(span: Span) -> MediaError:
+    return MediaError(
+        f"{printable(span.path)}: nothing to cut at {float(span.start):.3f}-{float(span.end):.3f} s; "
+        "the file holds no picture or sound there"
+    )
+
+
+def _copy_notes(span: Span, start: Fraction) -> list[str]:
+    off = float(exact(span.asked[0]) - start)
+    if off <= _NOTABLE_SECONDS:
+        return []
+    place = "a key frame" if span.look is not None else "a whole packet"
+    return [
+        f"a copy begins at {place}: at {float(start):.3f} s, {off:.3f} s before {span.asked[0]:.3f} s; "
+        "leave out --copy to cut exactly"
+    ]
+
+
+def _silent(share: float) -> None:
+    """Tell nobody."""

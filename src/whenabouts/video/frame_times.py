@@ -1,0 +1,83 @@
+"""When each frame of a file is shown, from its packets: nothing is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whenabouts.video.files import printable
+from whenabouts.video.frames import Clock
+from whenabouts.video.probe import MediaError, open_media, picture_stream, stream_rate
+from whenabouts.video.timecode import FrameTimes
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The frames of a file, what it says of their rate, and the time code it gives its first frame ("")."""
+
+    times: FrameTimes
+    stated_rate: Fraction | None
+    start_timecode: str
+
+
+def read_timing(path: Path) -> Timing | None:
+    """The times of all frames of a file; None where it holds no pictures. Raises MediaError."""
+    with open_media(path) as container:
+        stream = picture_stream(container)
+        if stream is None:
+            return None
+        clock = Clock(container, stream)
+        times = _times(path, container, stream, clock)
+        return Timing(times, stream_rate(stream), _timecode(container))
+
+
+def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Clock) -> FrameTimes:
+    from av.stream import Discard
+
+    for other in container.streams:
+        if other.index != stream.index:
+            other.discard = Discard.all
+    packets = list(_stamps(container, stream))
+    if not packets:
+        raise MediaError(
+            f"{printable(path)}: holds no picture that can be reached; copy or download it again"
+        )
+    base = clock.time_base
+    step = max(1, round(1 / ((stream_rate(stream) or Fraction(25)) * base)))
+    if clock.is_counted:
+        return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
+    rows = [(dts if clock.is_ordered or pts is None else pts, length) for pts, dts, length in packets]
+    stamps = np.array([stamp for stamp, _ in rows if stamp is not None], np.int64)
+    if not len(stamps):
+        return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
+    origin = clock.stamp_at(Fraction(0)) if clock.can_seek else int(stamps.min())
+    ends = np.array([stamp + (length or step) for stamp, length in rows if stamp is not None], np.int64)
+    ticks = np.unique(stamps) - min(origin, int(stamps.min()))
+    return FrameTimes(ticks, base, max(int(ticks[-1]) + 1, int(ends.max()) - min(origin, int(stamps.min()))))
+
+
+def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[int | None, int | None, int]]:
+    """(time of showing, of decoding, length) of each packet that is shown, in ticks."""
+    import av
+
+    try:
+        for packet in container.demux(stream):
+            if packet.size and not packet.is_discard:
+                yield packet.pts, packet.dts, packet.duration or 0
+    except av.error.FFmpegError:
+        return  # what lies behind the damage has no frames
+
+
+def _timecode(container: InputContainer) -> str:
+    """The time code of the first frame, as cameras write it; "" where there is none."""
+    holders: list[Any] = [*container.streams, container]
+    return next((str(one.metadata["timecode"]) for one in holders if one.metadata.get("timecode")), "")

@@ -1,0 +1,451 @@
+"""Frames of a video at a chosen rate, upright, each with its exact time.
+
+Only what is needed is decoded and converted: frames that nothing refers to and nobody asked for are
+skipped by the decoder, and of the decoded ones only the kept are scaled and turned into RGB. Memory
+does not grow with the length of the video.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+from whenabouts.video.files import printable
+from whenabouts.video.headers import missing_bytes
+from whenabouts.video.probe import (
+    MediaError,
+    frame_matrix,
+    open_media,
+    picture_stream,
+    shown_size,
+    stream_rate,
+    turn_of,
+)
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.reformatter import VideoReformatter
+    from av.video.stream import VideoStream
+
+_log = logging.getLogger(__name__)
+
+# Packets stand in decoding order. H.264 and HEVC allow 16 pictures between decoding and showing one;
+# with twice as many in view, the packet shown first after an instant is known before it is decoded.
+_PACKETS_IN_VIEW = 32
+# Containers round times to their own ticks (Matroska: 1 ms). A frame that misses an instant by no more
+# than that rounding stands at it.
+_ROUNDING_SECONDS = Fraction(1, 2000)
+# A leap of this many seconds back, or of a day forth, is a joint between recordings, not a time.
+_LEAP_BACK, _LEAP_FORTH = 1, 86_400
+# No format counts in ticks longer than this many seconds, but a damaged header may.
+_LONGEST_TICK = 600
+# Seconds by which a seek is tried again where it ended behind the wanted instant.
+_SEEK_EARLIER = (0, 2, 10, 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture.
+
+    `time` is exact seconds (presentation time x time base) since the start of the file, where the clock
+    of subtitles and sound starts too; `image` is (height, width, 3) RGB, upright, pixels square.
+    """
+
+    time: Fraction
+    image: NDArray[np.uint8]
+
+    @property
+    def seconds(self) -> float:
+        """`time` as a float."""
+        return float(self.time)
+
+
+def sample_frames(
+    path: Path,
+    rate: float,
+    *,
+    size: int | None = None,
+    threads: int = 0,
+    start: float = 0.0,
+    end: float | None = None,
+) -> FrameReader:
+    """A reader of the first frame at or after each instant k / `rate` in [start, end).
+
+    `rate` is instants a second; where frames are rarer, each is delivered once. `size` is the length of
+    the short side in pixels (pictures are made smaller, never larger; None: as they are). `threads` is
+    the number of decoding threads, 0 for as many as there are cores.
+
+    Raises UsageError for values out of range; reading raises MediaError for what holds no pictures.
+    """
+    if not (math.isfinite(rate) and 0 < rate <= 1000):
+        raise UsageError(f"rate is {rate!r}; it must be over 0 and at most 1000 frames a second")
+    if size is not None and size < 1:
+        raise UsageError(f"size is {size!r}; it must be at least 1 pixel, or None for the picture's own")
+    if threads < 0:
+        raise UsageError(f"threads is {threads!r}; it must be 0 (one for each core) or more")
+    if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
+        raise UsageError(f"{start!r}-{end!r} is no span of time; 0 <= start < end is needed")
+    return FrameReader(path, rate, size=size, threads=threads, start=start, end=end)
+
+
+class FrameReader:
+    """Iterates over sampled frames once; a context manager that closes the file.
+
+    After iteration `last_time` is where the pictures really end in seconds (whatever the file claims),
+    `damage` says what could not be read or is None, and `frames_decoded` counts the decoder's work.
+    Damage inside does not end the reading: what decodes behind it is delivered too.
+    """
+
+    def __init__(
+        self, path: Path, rate: float, *, size: int | None, threads: int, start: float, end: float | None
+    ) -> None:
+        self.path = path
+        self.damage: str | None = None
+        self.frames_decoded = 0
+        self.skips_unwanted = True  # benchmarks and tests turn it off to compare
+        self._rate = Fraction(rate).limit_denominator(1_000_000)
+        self._size = size
+        self._threads = threads
+        self._start, self._end = Fraction(start), None if end is None else Fraction(end)
+        self._container: InputContainer | None = None
+        self._clock: Clock | None = None
+        self._bad_packets = 0
+        self._first_bad = 0.0
+
+    @property
+    def last_time(self) -> float:
+        """Seconds at which the last picture read so far ends."""
+        return 0.0 if self._clock is None else float(self._clock.end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; reading ends."""
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+
+    def __iter__(self) -> Iterator[Frame]:
+        stream = self._open()
+        try:
+            yield from self._sampled(stream)
+        finally:
+            self.close()
+
+    def _sampled(self, stream: VideoStream) -> Iterator[Frame]:
+        from av.video.reformatter import VideoReformatter
+
+        assert self._container is not None
+        clock = self._clock = Clock(self._container, stream)
+        grid = FrameGrid(self._rate, clock.time_base, self._start)
+        reformatter = VideoReformatter()
+        for decoded in self._decoded(stream, clock, grid):
+            ticks = clock.ticks_of(decoded)
+            if ticks is None or ticks < grid.wanted:
+                continue
+            time = ticks * clock.time_base
+            if self._end is not None and time >= self._end:
+                return
+            grid.move_past(ticks)
+            yield Frame(time, _upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
+        self._note_missing_bytes()
+
+    def _open(self) -> VideoStream:
+        """The picture stream, ready to decode; all others are left unread where the container allows."""
+        from av.stream import Discard
+
+        if self._clock is not None:
+            raise UsageError(f"{printable(self.path)}: a reader delivers its frames once; make another one")
+        self._container = open_media(self.path)
+        stream = picture_stream(self._container)
+        if stream is None:
+            self.close()
+            raise MediaError(
+                f"{printable(self.path)}: holds no pictures, only sound or text; index its words instead"
+            )
+        for other in self._container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = self._threads
+        return stream
+
+    def _decoded(self, stream: VideoStream, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
+        """Decoded pictures in the order of showing, from the key frame before the start on."""
+        back_to: Fraction | None = None
+        if self._start > 0 and clock.can_seek:
+            back_to = Fraction(0)
+            for earlier in _SEEK_EARLIER:
+                frames = self._decoded_from(stream, clock, grid, max(Fraction(0), self._start - earlier))
+                first = next(frames, None)
+                if first is not None and clock.is_before(first, self._start):
+                    yield first
+                    yield from frames
+                    return
+            # No key frame before the instant could be reached: read from the beginning.
+        yield from self._decoded_from(stream, clock, grid, back_to)
+
+    def _decoded_from(
+        self, stream: VideoStream, clock: Clock, grid: FrameGrid, instant: Fraction | None
+    ) -> Iterator[VideoFrame]:
+        import av
+
+        assert self._container is not None
+        if instant is not None:
+            try:
+                self._container.seek(clock.stamp_at(instant), stream=stream, backward=True)
+            except av.error.FFmpegError as error:
+                _log.info("%s: seek to %.2f s failed (%s)", self.path, float(instant), error)
+        for packet in self._chosen_packets(stream, clock, grid):
+            try:
+                frames = packet.decode()
+            except av.error.EOFError:
+                return
+            except av.error.FFmpegError as error:
+                self._note_bad_packet(clock, error)
+                continue
+            clock.saw(packet)
+            for frame in frames:
+                self.frames_decoded += 1
+                if not frame.is_corrupt:
+                    yield frame
+
+    def _chosen_packets(
+        self, stream: VideoStream, clock: Clock, grid: FrameGrid
+    ) -> Iterator[Packet[VideoStream]]:
+        """All packets, with the decoder told before each whether it may skip what nothing refers to."""
+        packets = self._packets(stream)
+        if not (self.skips_unwanted and clock.knows_times_beforehand):
+            yield from packets
+            return
+        context = stream.codec_context
+        view = _View(clock, grid)
+        for packet in packets:
+            for ready, is_wanted in view.push(packet):
+                context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
+                yield ready
+        for ready, is_wanted in view.rest():
+            context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
+            yield ready
+
+    def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        import av
+
+        assert self._container is not None
+        try:
+            yield from self._container.demux(stream)
+        except av.error.FFmpegError as error:
+            at = self.last_time
+            self.damage = f"cannot be read beyond {at:.1f} s ({error.strerror}); copy the file again"
+
+    def _note_bad_packet(self, clock: Clock, error: Exception) -> None:
+        self._bad_packets += 1
+        if self._bad_packets == 1:
+            self._first_bad = float(clock.end)
+        cause = getattr(error, "strerror", None) or str(error)
+        self.damage = (
+            f"damaged at {self._first_bad:.1f} s: {self._bad_packets} packet(s) could not be decoded "
+            f"({cause}); the rest was read"
+        )
+
+    def _note_missing_bytes(self) -> None:
+        lacking = missing_bytes(self.path)
+        if lacking:
+            self.damage = (
+                f"cut off: its last {lacking:,} bytes are missing, pictures end at {self.last_time:.1f} s; "
+                "copy or download it again"
+            )
+
+
+class Clock:
+    """Turns what a container says of times into ticks since the start of the file that always rise."""
+
+    def __init__(self, container: InputContainer, stream: VideoStream) -> None:
+        rate = stream_rate(stream) or Fraction(25)
+        formats = set(container.format.name.split(","))
+        # Raw streams have no times at all: frames are counted. AVI knows the order of decoding only.
+        self.is_counted = bool(formats & {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"})
+        base = stream.time_base
+        if base is None or not 0 < base <= _LONGEST_TICK:  # a damaged header
+            self.is_counted = True
+        self.is_ordered = "avi" in formats
+        self.time_base = 1 / rate if base is None or self.is_counted else Fraction(base)
+        self._step = max(1, round(1 / (rate * self.time_base)))
+        self._origin = (
+            None if self.is_counted or self.is_ordered else _origin(container, stream, self.time_base)
+        )
+        self._last: int | None = None
+        self._end_tick = 0
+
+    @property
+    def can_seek(self) -> bool:
+        """Whether a time can be told without having read everything before it."""
+        return not (self.is_counted or self.is_ordered) and self._origin is not None
+
+    @property
+    def knows_times_beforehand(self) -> bool:
+        """Whether packets carry the time at which their picture is shown."""
+        return self.can_seek
+
+    @property
+    def end(self) -> Fraction:
+        """Where the last picture ends."""
+        return self._end_tick * self.time_base
+
+    def stamp_at(self, instant: Fraction) -> int:
+        """The container's own time stamp for an instant."""
+        return math.floor(instant / self.time_base) + (self._origin or 0)
+
+    def is_before(self, frame: VideoFrame, instant: Fraction) -> bool:
+        """Whether a frame is shown at or before an instant."""
+        return frame.pts is not None and frame.pts <= self.stamp_at(instant)
+
+    def packet_ticks(self, packet: Packet[VideoStream]) -> int | None:
+        """Ticks at which the picture of a packet is shown, as far as the packet says."""
+        return None if packet.pts is None or self._origin is None else packet.pts - self._origin
+
+    def saw(self, packet: Packet[VideoStream]) -> None:
+        """Let a packet's end count for the end of the video, be its picture wanted or not."""
+        ticks = self.packet_ticks(packet)
+        if ticks is not None and self._last is not None and ticks - self._last < _LEAP_FORTH / self.time_base:
+            self._end_tick = max(self._end_tick, ticks + (packet.duration or self._step))
+
+    def ticks_of(self, frame: VideoFrame) -> int | None:
+        """Ticks of a decoded frame since the start; None for one that stands before the one before it."""
+        stamp = self._stamp_of(frame)
+        if self._origin is None:
+            self._origin = stamp
+        ticks = stamp - self._origin
+        if self._last is None:
+            if ticks < 0:  # the container claims a start behind its first picture
+                self._origin, ticks = stamp, 0
+        elif ticks <= self._last or (ticks - self._last) * self.time_base > _LEAP_FORTH:
+            if 0 <= (self._last - ticks) * self.time_base < _LEAP_BACK:
+                return None
+            ticks = self._last + self._step
+            self._origin = stamp - ticks
+        self._last = ticks
+        self._end_tick = max(self._end_tick, ticks + self._step)
+        return ticks
+
+    def _stamp_of(self, frame: VideoFrame) -> int:
+        following = (self._last + self._step if self._last is not None else 0) + (self._origin or 0)
+        if self.is_counted:
+            return following
+        # Decoders show in order, so the n-th picture shown takes the n-th time: that of decoding rises.
+        stamp = frame.dts if self.is_ordered else frame.pts
+        return following if stamp is None else stamp
+
+
+def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction) -> int | None:
+    """The start of the file in ticks of a stream; None where the container does not know it.
+
+    The file starts where the earliest of its streams does, so that words and pictures keep together.
+    """
+    # PyAV's type says int; raw streams give None.
+    start = cast("int | None", container.start_time)
+    if start is None:
+        return None
+    exact = Fraction(start, 1_000_000)
+    if stream.start_time is not None and abs(stream.start_time * time_base - exact) <= Fraction(1, 500_000):
+        return stream.start_time
+    return round(exact / time_base)
+
+
+class FrameGrid:
+    """The instants k / rate, in ticks. Whole numbers throughout: this is asked for every packet."""
+
+    def __init__(self, rate: Fraction, time_base: Fraction, start: Fraction) -> None:
+        ticks = 1 / (rate * time_base)
+        slack = min(Fraction(1, 2), _ROUNDING_SECONDS / time_base)
+        self._whole = math.lcm(ticks.denominator, slack.denominator)
+        self._ticks, self._slack = int(ticks * self._whole), int(slack * self._whole)
+        self.wanted = self._threshold(math.ceil(start * rate))
+
+    def _threshold(self, instant: int) -> int:
+        return -((self._slack - instant * self._ticks) // self._whole)
+
+    def after(self, ticks: int) -> int:
+        """The first tick at which a frame is wanted once the frame at `ticks` has been taken."""
+        return self._threshold((ticks * self._whole + self._slack) // self._ticks + 1)
+
+    def move_past(self, ticks: int) -> None:
+        """Take the frame at `ticks`: the instants up to it are served."""
+        self.wanted = self.after(ticks)
+
+
+class _View:
+    """A window over packets in decoding order that knows which of them will be wanted.
+
+    A picture is wanted if it is the first at or after an instant. Between the instant and that picture
+    there is no other one, and all that could be lie within the window.
+    """
+
+    def __init__(self, clock: Clock, grid: FrameGrid) -> None:
+        self._clock, self._grid = clock, grid
+        self._waiting: deque[tuple[Packet[VideoStream], int | None]] = deque()
+        self._nearby: deque[int] = deque(maxlen=2 * _PACKETS_IN_VIEW)
+
+    def push(self, packet: Packet[VideoStream]) -> Iterator[tuple[Packet[VideoStream], bool]]:
+        """Take one packet in; give out the one that has waited long enough."""
+        ticks = self._clock.packet_ticks(packet)
+        self._waiting.append((packet, ticks))
+        if ticks is not None:
+            self._nearby.append(ticks)
+        if len(self._waiting) > _PACKETS_IN_VIEW:
+            yield self._judged()
+
+    def rest(self) -> Iterator[tuple[Packet[VideoStream], bool]]:
+        """The packets that still wait, at the end of the file."""
+        while self._waiting:
+            yield self._judged()
+
+    def _judged(self) -> tuple[Packet[VideoStream], bool]:
+        packet, ticks = self._waiting.popleft()
+        if ticks is None:
+            return packet, True
+        before = max((other for other in self._nearby if other < ticks), default=None)
+        return packet, before is None or self._grid.after(before) <= ticks
+
+
+def _upright(
+    frame: VideoFrame, aspect: Fraction | None, size: int | None, reformatter: VideoReformatter
+) -> NDArray[np.uint8]:
+    """The picture as it is to be seen: scaled first, while it is still in the decoder's own form."""
+    from av.video.reformatter import Interpolation
+
+    width, height = shown_size(frame.width, frame.height, aspect)
+    if size is not None and min(width, height) > size:
+        scale = Fraction(size, min(width, height))
+        width, height = max(1, round(width * scale)), max(1, round(height * scale))
+    small = reformatter.reformat(
+        frame, width=width, height=height, format="rgb24", interpolation=Interpolation.AREA
+    )
+    image = cast("NDArray[np.uint8]", small.to_ndarray())
+    swapped, mirrored, flipped = turn_of(frame_matrix(frame))
+    if swapped:
+        image = image.transpose(1, 0, 2)
+    if mirrored:
+        image = image[:, ::-1]
+    if flipped:
+        image = image[::-1]
+    return np.ascontiguousarray(image)

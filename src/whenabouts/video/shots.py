@@ -1,0 +1,161 @@
+"""Where one shot ends and the next begins, from the small frames that are sampled anyway.
+
+A frame is described by the mean colours of 6 x 8 cells, and two frames differ by the mean over the
+cells of the largest change of a colour: a cut changes almost all cells at once, a moving thing few,
+noise and compression none. A **hard cut** is a step that is large in itself and stands out from the
+steps around it, which a fast camera or a busy scene does not: there all steps are large. A **gradual
+change** (cross-fade, fade from black) goes straight from one picture to another: its steps add up to
+the whole change and the picture rests before and after. A photographer's flash is neither: the picture
+returns. Thresholds were set on the sample videos at 2 to 60 frames a second; docs/limits.md says what
+they miss.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.video.frames import Frame
+
+_ROWS, _COLUMNS = 6, 8
+# Finer pictures change no mean and cost time.
+_ENOUGH_PIXELS = 48
+# The least change of a cut, in shares of the whole range, for frames up to half a second apart; what
+# lies further apart changes more by itself.
+_LEAST_CHANGE, _MORE_A_SECOND, _CLOSE_SECONDS = 0.16, 0.2, 0.5
+# A cut is twice as large as the steps around it: three on each side, plus what noise makes of stillness.
+_TIMES_AROUND, _AROUND, _NOISE = 2.0, 3, 0.005
+# A flash: the picture after it is as good as the one before.
+_RETURNED_SHARE = 0.35
+# A gradual change has so many steps within so many seconds, and is straight: the whole is at least this
+# share of the way. Before and after it, steps are no larger than that share of its largest.
+_FEWEST_STEPS, _FADE_SECONDS, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.85, 0.35
+# None of its steps is more than this share of the way.
+_LARGEST_STEP = 0.6
+
+
+class ShotFinder:
+    """Takes frames in the order of their times and says where shots begin.
+
+    Costs some 40 bytes a frame, 6 MB for ten hours at four frames a second.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, NDArray[np.float32]]] = deque()
+        self._times = array("d")
+        self._steps = array("f")  # change from the frame before
+        self._returns = array("f")  # change from the one before that
+        self._changes = array("f")  # change over the last second
+        self._first = array("l")  # which frame that is measured from
+
+    def add(self, frame: Frame) -> None:
+        """Take the next frame."""
+        time, cells = frame.seconds, _cells(frame.image)
+        recent = self._recent
+        while len(recent) > 2 and time - recent[1][0] >= _FADE_SECONDS:
+            recent.popleft()
+        self._steps.append(_change(cells, recent[-1][1]) if recent else 0.0)
+        self._returns.append(_change(cells, recent[-2][1]) if len(recent) > 1 else 1.0)
+        self._changes.append(_change(cells, recent[0][1]) if recent else 0.0)
+        self._first.append(len(self._times) - len(recent))
+        self._times.append(time)
+        recent.append((time, cells))
+
+    def borders(self) -> list[float]:
+        """Seconds of the first frame of each new shot, rising, without the first; fades at their middle.
+
+        More frames may be added afterwards. The last frames may still change their minds then.
+        """
+        times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
+        if len(times) < 2:
+            return []
+        cuts = _cuts(times, steps, np.frombuffer(self._returns, np.float32))
+        changes, first = np.frombuffer(self._changes, np.float32), np.frombuffer(self._first, np.int64)
+        fades = _fades(times, steps, changes, first, cuts)
+        found = sorted([*times[cuts].tolist(), *fades])
+        del times, steps, changes, first  # views keep the arrays from growing
+        return found
+
+
+def _cells(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Mean colours of the cells of a picture, (rows x columns, 3) in [0, 1]."""
+    stride = max(1, min(image.shape[:2]) // _ENOUGH_PIXELS)
+    small = image[::stride, ::stride]
+    if small.shape[0] < _ROWS or small.shape[1] < _COLUMNS:
+        small = small.repeat(_ROWS, axis=0).repeat(_COLUMNS, axis=1)
+    height, width = small.shape[0] // _ROWS, small.shape[1] // _COLUMNS
+    cut = small[: height * _ROWS, : width * _COLUMNS]
+    sums = cut.reshape(_ROWS, height, _COLUMNS, width, 3).sum(axis=(1, 3), dtype=np.uint32)
+    return np.asarray(sums.reshape(-1, 3) / np.float32(255 * height * width), np.float32)
+
+
+def _change(cells: NDArray[np.float32], others: NDArray[np.float32]) -> float:
+    return float(np.abs(cells - others).max(axis=1).mean())
+
+
+def _cuts(
+    times: NDArray[np.float64], steps: NDArray[np.float32], returns: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """Which frames are the first of a shot after a hard cut."""
+    gaps = np.diff(times, prepend=times[0])
+    least = _LEAST_CHANGE + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
+    around = _mean_around(steps[1:])  # the first frame has no step
+    stands_out = np.concatenate(([False], steps[1:] >= _TIMES_AROUND * (around + _NOISE)))
+    # The frame after a flash returns; so does the flash itself, seen from the frame after.
+    returned = returns < _RETURNED_SHARE * steps
+    returned[:-1] |= returned[1:] & (steps[1:] > 0.5 * steps[:-1])
+    return np.asarray((steps >= least) & stands_out & ~returned)
+
+
+def _mean_around(steps: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Mean of up to three steps before and three after each, without itself."""
+    window = np.ones(2 * _AROUND + 1)
+    sums = np.convolve(steps, window, "full")[_AROUND : _AROUND + len(steps)] - steps
+    counts = np.convolve(np.ones(len(steps)), window, "full")[_AROUND : _AROUND + len(steps)] - 1
+    return np.asarray(sums / np.maximum(counts, 1))
+
+
+def _fades(
+    times: NDArray[np.float64],
+    steps: NDArray[np.float32],
+    changes: NDArray[np.float32],
+    first: NDArray[np.int64],
+    cuts: NDArray[np.bool_],
+) -> list[float]:
+    """Middles of gradual changes, in seconds."""
+    total = np.concatenate(([0.0], np.cumsum(steps, dtype=np.float64)))
+    last = np.arange(len(times))
+    path = total[last + 1] - total[first + 1]
+    cut_count = np.concatenate(([0], np.cumsum(cuts)))
+    without_cut = cut_count[last + 1] == cut_count[np.maximum(first - 1, 0)]
+    is_gradual = (
+        (changes >= _LEAST_CHANGE)
+        & (changes >= _STRAIGHT * path)
+        & without_cut
+        & (last - first >= _FEWEST_STEPS)
+    )
+    middles: list[float] = []
+    for run in np.split(last[is_gradual], np.flatnonzero(np.diff(last[is_gradual]) > 1) + 1):
+        if len(run) == 0:
+            continue
+        end = int(run[np.argmax(changes[run])])
+        begin = int(first[end])
+        if _rests_around(steps, begin, end):
+            half = (total[begin + 1] + total[end + 1]) / 2
+            middle = begin + int(np.searchsorted(total[begin + 1 : end + 2], half))
+            middles.append(float(times[middle]))
+    return middles
+
+
+def _rests_around(steps: NDArray[np.float32], begin: int, end: int) -> bool:
+    """Whether the picture moves in several steps from frame begin to end, and much less before and after."""
+    part = steps[begin + 1 : end + 1]
+    inside = float(part.max())
+    if inside > _LARGEST_STEP * float(part.sum()):
+        return False  # a flash, or a cut that was no cut
+    before = steps[max(1, begin - _AROUND) : begin + 1]
+    after = steps[end + 1 : end + 1 + _AROUND]
+    return all(len(rest) > 0 and float(rest.mean()) <= _RESTS_AT * inside for rest in (before, after))

@@ -1,0 +1,148 @@
+"""The sound of a file as 16 kHz mono samples, piece by piece: memory does not grow with its length."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.video.files import printable
+from whenabouts.video.probe import MediaError, open_media
+
+if TYPE_CHECKING:
+    from av.audio.frame import AudioFrame
+    from av.audio.resampler import AudioResampler
+    from av.audio.stream import AudioStream
+
+_log = logging.getLogger(__name__)
+
+SAMPLE_RATE = 16_000
+_MICROSECONDS = 1_000_000
+# A gap in the times of this length is silence that was not stored: a new piece begins behind it.
+_GAP_SECONDS = 0.5
+# A leap longer than a day is a damaged time, not silence.
+_LEAP_SECONDS = 86_400.0
+# A piece ends where it is quietest within its last seconds, so that no word is cut in two.
+_SEARCH_SECONDS, _QUIET_SECONDS = 30.0, 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class SoundPiece:
+    """Consecutive samples: (N,) float32 in [-1, 1] at 16 kHz, from `start` seconds of the file on."""
+
+    start: float
+    samples: NDArray[np.float32]
+
+
+def sound_pieces(path: Path, piece_seconds: float = 600.0) -> Iterator[SoundPiece]:
+    """The first audio stream of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
+
+    Times count from the start of the file, as those of frames and cues. What cannot be decoded is left
+    out with a note in the log. Raises MediaError for a file without sound.
+    """
+    from av.stream import Discard
+
+    with open_media(path) as container:
+        stream = next((one for one in container.streams.audio if one.codec_context is not None), None)
+        if stream is None:
+            raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to transcribe")
+        for other in container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
+        origin = Fraction(container.start_time or 0, _MICROSECONDS)
+        yield from _pieces(_blocks(path, container, stream, origin), piece_seconds)
+
+
+def _blocks(
+    path: Path, container: Any, stream: AudioStream, origin: Fraction
+) -> Iterator[tuple[float | None, NDArray[np.float32]]]:
+    """Decoded sound as (seconds of the first sample or None, samples)."""
+    import av
+
+    resampler = _Resampler()
+    try:
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except av.error.EOFError:
+                break
+            except av.error.FFmpegError as error:
+                _log.info("%s: sound damaged, a packet left out (%s)", printable(path), error.strerror)
+                continue
+            for frame in frames:
+                at = None if frame.pts is None else float(frame.pts * frame.time_base - origin)
+                for samples in resampler.resampled(frame):
+                    yield at, samples
+                    at = None
+    except av.error.FFmpegError as error:
+        _log.info("%s: sound cannot be read to its end (%s)", printable(path), error.strerror)
+    for samples in resampler.rest():
+        yield None, samples
+
+
+class _Resampler:
+    """To 16 kHz mono, also where the recording changes its own rate or layout on the way."""
+
+    def __init__(self) -> None:
+        self._kind: tuple[Any, ...] | None = None
+        self._resampler: AudioResampler | None = None
+
+    def resampled(self, frame: AudioFrame) -> Iterator[NDArray[np.float32]]:
+        """Samples of a frame, and what was held back of a kind that ends with it."""
+        import av
+
+        kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if kind != self._kind or self._resampler is None:
+            yield from self.rest()
+            self._kind = kind
+            self._resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+        yield from map(_samples, self._resampler.resample(frame))
+
+    def rest(self) -> Iterator[NDArray[np.float32]]:
+        """The samples that the filter still holds."""
+        if self._resampler is not None:
+            yield from map(_samples, self._resampler.resample(None))
+
+
+def _samples(frame: AudioFrame) -> NDArray[np.float32]:
+    return np.asarray(frame.to_ndarray(), np.float32).reshape(-1)
+
+
+def _pieces(
+    blocks: Iterator[tuple[float | None, NDArray[np.float32]]], piece_seconds: float
+) -> Iterator[SoundPiece]:
+    start, held, count = 0.0, list[NDArray[np.float32]](), 0
+    for at, samples in blocks:
+        ends = start + count / SAMPLE_RATE
+        if at is not None and abs(at - ends) > _LEAP_SECONDS:
+            at = None
+        if at is not None and (count == 0 or abs(at - ends) > _GAP_SECONDS):
+            if count:
+                yield SoundPiece(start, np.concatenate(held))
+            start, held, count = max(0.0, at), [], 0
+        held.append(samples)
+        count += len(samples)
+        if count >= piece_seconds * SAMPLE_RATE:
+            whole = np.concatenate(held)
+            cut = _quietest(whole)
+            yield SoundPiece(start, whole[:cut])
+            start, held, count = start + cut / SAMPLE_RATE, [whole[cut:].copy()], len(whole) - cut
+    if count:
+        yield SoundPiece(start, np.concatenate(held))
+
+
+def _quietest(samples: NDArray[np.float32]) -> int:
+    """The middle of the quietest place within the last seconds, as a sample number above 0."""
+    width = int(_QUIET_SECONDS * SAMPLE_RATE)
+    first = max(len(samples) // 2, len(samples) - int(_SEARCH_SECONDS * SAMPLE_RATE))
+    windows = (len(samples) - first) // width
+    if windows < 2:
+        return len(samples)
+    loudness = np.square(samples[first : first + windows * width].reshape(windows, width)).mean(axis=1)
+    return first + int(np.argmin(loudness)) * width + width // 2

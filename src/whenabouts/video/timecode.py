@@ -1,0 +1,232 @@
+"""Frame rates, time codes, and which frames a span of seconds holds. Exact: fractions, never floats.
+
+A frame lies in [start, end) when it is shown at or after `start` and before `end`. Seconds are understood to
+half a millisecond, because containers round the times of frames to ticks of one, and lists round to one: a
+frame that misses a border by no more stands at it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+
+HALF_MILLISECOND = Fraction(1, 2000)
+_MICROSECONDS = 1_000_000
+# What editors know. Rates of 1000/1001 are those of NTSC.
+STANDARD_RATES = tuple(
+    Fraction(rate)
+    for rate in (
+        Fraction(24000, 1001), 24, 25, Fraction(30000, 1001), 30, 48, 50, Fraction(60000, 1001), 60,
+        100, Fraction(120000, 1001), 120,
+    )
+)  # fmt: skip
+_NEAR = Fraction(1, 200)
+_TIMECODE = re.compile(r"(\d{2,}):(\d\d):(\d\d)([:;.])(\d{2,3})")
+_ACCEPTED = "write HH:MM:SS:FF, or HH:MM:SS;FF for drop-frame"
+
+
+def exact(seconds: float | Fraction) -> Fraction:
+    """Seconds to the microsecond, so that 0.1 is a tenth and no binary neighbour of it.
+
+    >>> exact(0.1)
+    Fraction(1, 10)
+    """
+    return (
+        seconds if isinstance(seconds, Fraction) else Fraction(round(seconds * _MICROSECONDS), _MICROSECONDS)
+    )
+
+
+def border(seconds: float | Fraction) -> Fraction:
+    """The first instant that counts as standing at `seconds` or after it."""
+    return exact(seconds) - HALF_MILLISECOND
+
+
+def nominal(rate: Fraction) -> int:
+    """The whole number of frames that a time code counts to a second.
+
+    >>> nominal(Fraction(24000, 1001)), nominal(Fraction(30000, 1001)), nominal(Fraction(25))
+    (24, 30, 25)
+    """
+    return max(1, round(rate))
+
+
+def nearest_rate(rate: Fraction) -> Fraction:
+    """The rate that editors know nearest to one that was measured, or the measured one where none is near.
+
+    >>> nearest_rate(Fraction(2997, 100)), nearest_rate(Fraction(25, 2))
+    (Fraction(30000, 1001), Fraction(25, 2))
+    """
+    best = min(STANDARD_RATES, key=lambda known: abs(known - rate))
+    return best if abs(best - rate) <= best * _NEAR / 10 else rate
+
+
+def snapped_rate(rate: Fraction) -> Fraction:
+    """The rate that editors know nearest to any rate, however far: what an irregular one is mapped to."""
+    return min(STANDARD_RATES, key=lambda known: (abs(known - rate), known))
+
+
+def can_drop(rate: Fraction) -> bool:
+    """Whether drop-frame counting exists for a rate: 29.97, 59.94, 119.88."""
+    return rate.denominator == 1001 and nominal(rate) % 30 == 0
+
+
+def parse_rate(text: str) -> Fraction:
+    """A frame rate as people write it: 25, 23.976, 29.97 or 30000/1001.
+
+    >>> parse_rate("29.97"), parse_rate("24000/1001"), parse_rate("12.5")
+    (Fraction(30000, 1001), Fraction(24000, 1001), Fraction(25, 2))
+    """
+    try:
+        rate = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if not 1 <= rate <= 1000:
+        raise UsageError(f"{text!r} is no frame rate; write 25, 29.97 or 30000/1001 (1 to 1000 a second)")
+    return nearest_rate(rate)
+
+
+def timecode(frame: int, rate: Fraction, *, drop: bool = False) -> str:
+    """The time code of a frame counted from 0; a day of hours is not wrapped.
+
+    Drop-frame leaves out numbers 0 and 1 (of 60: 0 to 3) of each minute but every tenth, so that the clock
+    keeps up with the wall (SMPTE ST 12-1).
+
+    >>> timecode(1800, Fraction(30000, 1001), drop=True), timecode(1800, Fraction(30000, 1001))
+    ('00:01:00;02', '00:01:00:00')
+    """
+    if frame < 0:
+        raise UsageError(f"frame {frame} is before the first one; a time code counts from 0")
+    base = nominal(rate)
+    if drop:
+        frame += _dropped_before(frame, rate)
+    seconds, number = divmod(frame, base)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    digits = len(str(base - 1))
+    return f"{hour:02d}:{minute:02d}:{second:02d}{';' if drop else ':'}{number:0{max(2, digits)}d}"
+
+
+def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
+    """The frame of a time code, counted from 0, and whether it is a drop-frame one (a semicolon or a point).
+
+    >>> frame_of("00:01:00;02", Fraction(30000, 1001)), frame_of("01:00:00:00", Fraction(25))
+    ((1800, True), (90000, False))
+
+    Raises UsageError for what is no time code of that rate, such as a number that drop-frame leaves out.
+    """
+    match = _TIMECODE.fullmatch(code.strip())
+    if not match:
+        raise UsageError(f"{code!r} is no time code; {_ACCEPTED}")
+    hour, minute, second, number = (int(match[group]) for group in (1, 2, 3, 5))
+    base, drop = nominal(rate), match[4] != ":"
+    if minute > 59 or second > 59 or number >= base:
+        raise UsageError(f"{code!r}: minutes and seconds stop at 59, frames at {base - 1} at this rate")
+    if drop and not can_drop(rate):
+        raise UsageError(
+            f"{code!r}: drop-frame exists at 29.97, 59.94 and 119.88 frames a second only; use ':'"
+        )
+    minutes = 60 * hour + minute
+    frame = (60 * minutes + second) * base + number
+    if not drop:
+        return frame, False
+    left_out = base // 15
+    if minute % 10 and second == 0 and number < left_out:
+        raise UsageError(
+            f"{code!r}: drop-frame leaves that number out; the minute begins with ;{left_out:02d}"
+        )
+    return frame - left_out * (minutes - minutes // 10), True
+
+
+def _dropped_before(frame: int, rate: Fraction) -> int:
+    """How many numbers drop-frame has left out before a frame."""
+    if not can_drop(rate):
+        raise UsageError(
+            f"drop-frame exists at 29.97, 59.94 and 119.88 frames a second, not at {float(rate):g}"
+        )
+    base = nominal(rate)
+    left_out = base // 15
+    a_minute = 60 * base - left_out
+    ten_minutes = 10 * a_minute + left_out
+    tens, rest = divmod(frame, ten_minutes)
+    # The first minute of ten is whole; the others are short.
+    shorter = max(0, rest - left_out) // a_minute
+    return left_out * (9 * tens + shorter)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameTimes:
+    """When each frame of a video is shown.
+
+    `ticks` (n,) int64 rise, of `time_base` seconds since the start of the file; `end_tick` is where the last
+    frame ends. Frames are numbered from 0 in the order of showing.
+    """
+
+    ticks: NDArray[np.int64]
+    time_base: Fraction
+    end_tick: int
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    def time(self, frame: int) -> Fraction:
+        """When a frame is shown, in seconds; the end of the last one for the number behind it."""
+        return (int(self.ticks[frame]) if frame < len(self.ticks) else self.end_tick) * self.time_base
+
+    @property
+    def end(self) -> Fraction:
+        """Where the last frame ends, in seconds."""
+        return self.end_tick * self.time_base
+
+    def first_at(self, seconds: float | Fraction) -> int:
+        """The first frame at or after an instant; the number of frames where there is none."""
+        least = border(seconds) / self.time_base
+        return int(np.searchsorted(self.ticks, -(-least.numerator // least.denominator), side="left"))
+
+    def span(self, start: float | Fraction, end: float | Fraction) -> tuple[int, int]:
+        """First frame and one past the last of those shown in [start, end); equal where there is none."""
+        return self.first_at(start), self.first_at(end)
+
+    def rate(self, stated: Fraction | None = None) -> tuple[Fraction, bool]:
+        """Frames a second, and whether it is constant: each frame within a tick or so of its even place.
+
+        `stated` is what the container says; the rate that editors know nearest to it is tried first. An
+        irregular one is the standard rate nearest to what most frames have.
+        """
+        measured = self._usual_rate()
+        tried = [nearest_rate(one) for one in (stated, measured) if one]
+        for rate in [*tried, *filter(None, [stated])]:
+            if self._is_even(rate):
+                return rate, True
+        return snapped_rate(measured or stated or Fraction(25)), False
+
+    def _usual_rate(self) -> Fraction | None:
+        """From the middle of the distances between frames, of those from which it is told apart best."""
+        if len(self.ticks) < 2:
+            return None
+        steps = np.diff(self.ticks)
+        middle = float(np.median(steps))
+        usual = steps[np.abs(steps - middle) <= max(1.0, middle / 4)]
+        return 1 / (Fraction(int(usual.sum()), len(usual)) * self.time_base)
+
+    def _is_even(self, rate: Fraction) -> bool:
+        step = 1 / (rate * self.time_base)
+        places = np.arange(len(self.ticks), dtype=np.float64) * (step.numerator / step.denominator)
+        # Rounded to ticks, and where a tick is coarse (Matroska: 1 ms), rounded twice.
+        slack = max(1.01, min(float(HALF_MILLISECOND / self.time_base), float(step) / 4))
+        off = self.ticks - self.ticks[0] - places if len(self.ticks) else places
+        return bool(np.all(np.abs(off) <= slack))
+
+
+def uniform_times(rate: Fraction, frames: int) -> FrameTimes:
+    """The times of frames that come evenly.
+
+    >>> uniform_times(Fraction(25), 100).span(1.0, 2.0)
+    (25, 50)
+    """
+    return FrameTimes(np.arange(frames, dtype=np.int64), 1 / rate, frames)
