@@ -28,10 +28,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from whenabouts.evaluation.comparison import Settings, compare
 from whenabouts.evaluation.result import Evaluation
-from whenabouts.evaluation.significance import bootstrap_intervals, sign_flip_test, student_quantile
+from whenabouts.evaluation.significance import bootstrap_intervals, sign_flip_test
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -129,7 +130,7 @@ def intervals(values: Floats, clusters: Indices, seed: int, resamples: int = 100
     spread = (
         np.sqrt(((sums - mean * counts[:, None]) ** 2).sum(axis=0) * videos / (videos - 1)) / counts.sum()
     )
-    wide = student_quantile(1 - ALPHA / 2, videos - 1) * spread
+    wide = stdtrit(videos - 1, 1 - ALPHA / 2) * spread
     return {
         "expanded": bootstrap_intervals(
             values, clusters, resamples=resamples, seed=seed, confidence=1 - ALPHA

@@ -6,10 +6,10 @@
 FEATURES is what `simulate_features.py` wrote (docs/results.md has the command). Each training is one
 `whenabouts train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done
 again, and what was cut short goes on. Then each checkpoint answers all test queries under several decodings,
-and the means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a graded truth
-(`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer under that
-as well, and so they do where it has one of the training's videos (`charades_ranked_known.jsonl`). What was
-measured is not measured again. `--table` prints all as Markdown.
+and the means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a
+graded truth (`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer
+under that as well, and so they do where it has one of the training's videos (`charades_ranked_known.jsonl`).
+What was measured is not measured again. `--table` prints all as Markdown.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from whenabouts.evaluation.significance import (
     bootstrap_intervals,
     corrected,
     sign_flip_test,
-    student_quantile,
 )
 from whenabouts.types import UsageError
 
@@ -244,17 +243,6 @@ def test_clusters_are_drawn_whole_and_weigh_by_their_queries() -> None:
     low, high = bootstrap_intervals(values, clusters, resamples=20_000)[0]
     tail = significance._tail(11, 0.95)
     assert [low, high] == pytest.approx(np.quantile(means, [tail, 1 - tail]).tolist(), abs=0.02)
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 24, 99, 1000, 2178])
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.975, 0.995])
-def test_quantiles_of_students_t_agree_with_scipy(scipy_stats: Any, freedom: int, share: float) -> None:
-    assert student_quantile(share, freedom) == pytest.approx(scipy_stats.t.ppf(share, freedom), abs=1e-9)
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (7, 2.365), (30, 2.042)])
-def test_quantiles_of_students_t_are_those_of_printed_tables(freedom: int, quantile: float) -> None:
-    assert student_quantile(0.975, freedom) == pytest.approx(quantile, abs=5e-4)
 
 
 @pytest.mark.parametrize(("clusters", "tail"), [(1, 0.0), (5, 0.0010), (10, 0.0086), (10_000, 0.0250)])

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, get_args
 
 import numpy as np
@@ -31,7 +30,6 @@ FEW_CLUSTERS = 10
 """With fewer, intervals of rare hits are too short (`benchmarks/results/significance.json`)."""
 
 _BLOCK = 1 << 21  # numbers held at a time: 16 MB in float64
-_SEARCH_STEPS = 60
 _MOST_PATTERNS = 1 << 16
 
 
@@ -176,34 +174,10 @@ def _tail(clusters: int, confidence: float) -> float:
     """The share of draws to leave out at each end."""
     if clusters < 2:
         return 0.0
-    wider = math.sqrt(clusters / (clusters - 1)) * student_quantile((1 + confidence) / 2, clusters - 1)
-    return NormalDist().cdf(-wider)
+    from scipy.special import ndtr, stdtrit
 
-
-def student_quantile(share: float, freedom: int) -> float:
-    """The value that Student's t with `freedom` degrees stays below with probability `share` in [0.5, 1).
-
-    From the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4, turned round by halving.
-
-    >>> round(student_quantile(0.975, 10), 4)
-    2.2281
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(_SEARCH_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_within(middle, freedom) < 2 * share - 1 else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _student_within(angle: float, freedom: int) -> float:
-    """The probability of |t| < sqrt(freedom) * tan(angle)."""
-    odd = freedom % 2
-    steps = np.arange(1, (freedom - odd) // 2)
-    ratios = (2 * steps / (2 * steps + 1)) if odd else ((2 * steps - 1) / (2 * steps))
-    series = 1.0 + float(np.cumprod(ratios * math.cos(angle) ** 2).sum())
-    if not odd:
-        return math.sin(angle) * series
-    return 2 / math.pi * (angle + (math.sin(angle) * math.cos(angle) * series if freedom > 1 else 0.0))
+    wider = math.sqrt(clusters / (clusters - 1)) * stdtrit(clusters - 1, (1 + confidence) / 2)
+    return float(ndtr(-wider))
 
 
 def corrected(p: Floats, correction: Correction = "holm") -> Floats:

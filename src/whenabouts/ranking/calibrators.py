@@ -1,4 +1,4 @@
-"""From a raw number to a probability, and how far such probabilities can be trusted; NumPy alone.
+"""From a raw number to a probability, and how far such probabilities can be trusted.
 
 Two calibrators. *Temperature*: a logistic curve, p = 1 / (1 + exp(-(raw - offset) / temperature)), fitted by
 maximum likelihood (Platt, 1999; with an offset, since a raw score is no log-odds of its own). *Isotonic*: the
@@ -148,27 +148,15 @@ def _loss(x: Floats, target: Floats, slope: float, shift: float) -> float:
 
 def _fit_isotonic(raw: Floats, right: NDArray[np.bool_]) -> Isotonic:
     """Pool-adjacent-violators; equal raw numbers are one point, and each level keeps its two ends."""
+    from scipy.optimize import isotonic_regression
+
     values, inverse, counts = np.unique(raw, return_inverse=True, return_counts=True)
     shares = np.bincount(inverse, right.astype(np.float64)) / counts
-    level: list[float] = []
-    weight: list[float] = []
-    first: list[int] = []
-    for number, (share, count) in enumerate(zip(shares.tolist(), counts.tolist(), strict=True)):
-        level.append(share)
-        weight.append(float(count))
-        first.append(number)
-        while len(level) > 1 and level[-2] >= level[-1]:
-            joined = weight[-2] + weight[-1]
-            level[-2] = (level[-2] * weight[-2] + level[-1] * weight[-1]) / joined
-            weight[-2] = joined
-            del level[-1], weight[-1], first[-1]
-    last = [*(number - 1 for number in first[1:]), len(values) - 1]
-    at, share_at = [], []
-    for own, begin, end in zip(level, first, last, strict=True):
-        for number in dict.fromkeys((begin, end)):
-            at.append(float(values[number]))
-            share_at.append(min(1.0, max(0.0, own)))
-    return Isotonic(tuple(at), tuple(share_at))
+    fitted = isotonic_regression(shares, weights=counts)
+    first, last = fitted.blocks[:-1], fitted.blocks[1:] - 1
+    ends = np.unique(np.concatenate([first, last]))
+    share = np.clip(fitted.x[ends], 0.0, 1.0)
+    return Isotonic(tuple(values[ends].tolist()), tuple(share.tolist()))
 
 
 def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
