@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.encoder_registry import LETTERS, EncoderRegistry
 from whenabouts.index.filters import Filter, make_filter
 from whenabouts.index.naming import VideoNames
 from whenabouts.index.records import VideoRecord, check_video_id
@@ -20,7 +21,6 @@ from whenabouts.index.settings import DEFAULT_CLIP_SECONDS, Settings, read_metad
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Speech, Transcripts
 from whenabouts.index.workers import available_cores
-from whenabouts.shelf import LETTERS, Shelf
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
 
@@ -82,7 +82,7 @@ class Corpus:
     ) -> None:
         self.location = os.fspath(location)
         self._store = Store.open(self.location, create=create, storage_options=storage_options)
-        self._shelf = Shelf(self._store, encoders)
+        self._registry = EncoderRegistry(self._store, encoders)
         self._transcripts = Transcripts(self.location, storage_options)
         self._searcher: Searcher | None = None
         self._asked: tuple[Any, Any] = (None, None)
@@ -98,7 +98,7 @@ class Corpus:
         """
         twin = copy.copy(self)
         twin._store = self._store.beside()
-        twin._shelf = self._shelf.beside(twin._store)
+        twin._registry = self._registry.beside(twin._store)
         twin._searcher, twin._asked = None, (None, None)
         twin._finders, twin._segment_finders = {}, {}
         return twin
@@ -158,14 +158,14 @@ class Corpus:
         from whenabouts.index.build import Encoders
 
         settings = Settings(
-            clip_seconds=self._shelf.clip_seconds(clip_seconds),
+            clip_seconds=self._registry.clip_seconds(clip_seconds),
             shots=shots,
             transcribe=_speech_model(transcribe),
             metadata=dict(metadata),
             metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
         )
         notes: list[str] = []
-        encoders = Encoders(self._shelf.text(text, notes), self._shelf.vision(vision, notes))
+        encoders = Encoders(self._registry.text(text, notes), self._registry.vision(vision, notes))
         found = tuple(Path(os.fspath(path)) for path in paths)
         if retry and not found:
             found = tuple(Path(r.path) for r in self._store.videos() if r.state == "failed")
@@ -211,7 +211,7 @@ class Corpus:
             raise UsageError(f"{processes} reader processes: give 1 or more")
         speech = self._speech(plan)
         with self.writing():
-            self._shelf.declare(*_made_with(request, plan))
+            self._registry.declare(*_made_with(request, plan))
             summary = build(
                 self._store,
                 plan,
@@ -281,7 +281,7 @@ class Corpus:
                 )
             known = read_questions(Path(queries), self._id_and_duration) if queries else None
             return measuring.measure(
-                self._store, self._shelf.for_queries(), told=progress, known=known, made=made
+                self._store, self._registry.for_queries(), told=progress, known=known, made=made
             )
 
     def _id_and_duration(self, name: str) -> tuple[str, float | None]:
@@ -457,7 +457,7 @@ class Corpus:
         if self._searcher is None or self._asked != (streams, known):
             self._searcher = Searcher(
                 self._store,
-                self._shelf.for_queries(),
+                self._registry.for_queries(),
                 known.scales,
                 known.chances,
                 known.thresholds,
@@ -478,7 +478,7 @@ class Corpus:
         state = (loaded, self._store.streams)
         known = self._finders.get(name)
         if known is None or known[0] != state:
-            known = self._finders[name] = (state, open_search(self._store, self._shelf, loaded))
+            known = self._finders[name] = (state, open_search(self._store, self._registry, loaded))
         return known[1]
 
     def _way(
@@ -505,7 +505,7 @@ class Corpus:
         state, name = (loaded, self._store.streams), f"{name}\0{float(seconds)}"
         known = self._segment_finders.get(name)
         if known is None or known[0] != state:
-            opened = open_segment_search(self._store, self._shelf, loaded, seconds)
+            opened = open_segment_search(self._store, self._registry, loaded, seconds)
             known = self._segment_finders[name] = (state, opened)
         return known[1]
 
@@ -618,7 +618,7 @@ class Corpus:
 
     def check_streams(self) -> list[tuple[str, str, str, str]]:
         """For each stream: name, what made it, what is wrong with searching it ("": nothing), the remedy."""
-        return self._shelf.check()
+        return self._registry.check()
 
     # Inside --------------------------------------------------------------------------------------
 
@@ -643,7 +643,7 @@ class Corpus:
 
         if measuring.is_due(self._store, measuring.load(self._store)):
             told(0.0)
-            measuring.measure(self._store, self._shelf.for_queries(), told=told)
+            measuring.measure(self._store, self._registry.for_queries(), told=told)
 
 
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:

@@ -74,8 +74,8 @@ def curves_of(searcher: Searcher, query: str, video_id: str, streams: Sequence[s
     """
     words, _ = checked_query(query, 1, 0.0)
     chosen = list(dict.fromkeys(streams)) or list(searcher.streams)
-    question = searcher.ask(words, chosen)
-    answers = {stream: searcher.find(stream, question, [video_id]) for stream in chosen}
+    question = searcher.encode(words, chosen)
+    answers = {stream: searcher.search_stream(stream, question, [video_id]) for stream in chosen}
     return Curves(
         printable(query),
         video_id,

@@ -55,7 +55,7 @@ class Encodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RankedMoments:
     """What another way of finding moments answers: moments, best first, and what is to be said of them."""
 
     moments: Sequence[ScoredMoment]
@@ -71,7 +71,7 @@ class Finder(Protocol):
         """What people call it."""
         ...
 
-    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
+    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> RankedMoments:
         """At most `k` moments for a query in the videos that are allowed (None: all)."""
         ...
 
@@ -137,7 +137,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EncodedQuery:
     """A query made ready: its words, and its vector for each stream that has an encoder."""
 
     text: str
@@ -298,22 +298,24 @@ class Searcher:
         chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(
             self._store.streams
         )
-        question = self.ask(text, chosen)
-        return [self.find(stream, question, allowed) for stream in chosen]
+        encoded = self.encode(text, chosen)
+        return [self.search_stream(stream, encoded, allowed) for stream in chosen]
 
-    def ask(self, text: str, streams: Iterable[str]) -> Question:
+    def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
         """Encode a query, once for each stream that has an encoder."""
         vectors = {s: self._encoders[s].encode_text([text])[0] for s in streams if s in self._encoders}
-        return Question(text, vectors)
+        return EncodedQuery(text, vectors)
 
-    def find(self, stream: str, question: Question, allowed: Sequence[str] | None = None) -> StreamAnswer:
+    def search_stream(
+        self, stream: str, query: EncodedQuery, allowed: Sequence[str] | None = None
+    ) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
-        store, vector = self._store, question.vectors.get(stream)
+        store, vector = self._store, query.vectors.get(stream)
         nearest = (
             store.nearest(stream, vector, NEAREST_CLIPS, video_ids=allowed) if vector is not None else None
         )
         most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
-        matched = store.match_text(stream, question.text, most, video_ids=allowed)
+        matched = store.match_text(stream, query.text, most, video_ids=allowed)
         block = store.clips_of(stream, _candidates(nearest, matched))
         spoken = bool(block.text and block.text[0])
         bm25 = _bm25(block, matched) if spoken or vector is None else None
@@ -328,9 +330,9 @@ class Searcher:
         self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None
     ) -> list[str]:
         """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
-        question, found = self.ask(text, streams), []
+        query, found = self.encode(text, streams), []
         for stream in streams:
-            vector = question.vectors.get(stream)
+            vector = query.vectors.get(stream)
             if vector is not None:
                 found.append(self._store.nearest(stream, vector, NEAREST_CLIPS, video_ids=allowed))
             found.append(self._store.match_text(stream, text, MATCHED_CLIPS, video_ids=allowed))
@@ -393,7 +395,7 @@ def said_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
     return next((one for one in answers if words and len(one.moments) and one.says(0, words)), None)
 
 
-def _judged_by(found: Found, model: Finder) -> tuple[Answer, str]:
+def _judged_by(found: RankedMoments, model: Finder) -> tuple[Answer, str]:
     """The answer of a trained system in one word, and why it is "unsure" where it is."""
     confidence = found.moments[0].confidence if found.moments else None
     thresholds = found.thresholds or FIXED

@@ -250,7 +250,7 @@ def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before
 
 def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
     known = made_from(corpus._store, 25, seed=5)
-    store, encoders = corpus._store, corpus._shelf.for_queries()
+    store, encoders = corpus._store, corpus._registry.for_queries()
     kept = dict(store.fact("calibration:subtitle") or {})
     try:
         given = measuring.measure(store, encoders, SENTENCES[:60], known=known)
@@ -274,7 +274,7 @@ def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus
     for question in known:
         _, without = asker.ask_both(question)
         others = [video_id for video_id in everything if video_id != question.answer.video_id]
-        answer = searcher.find("subtitle", searcher.ask(question.text, ["subtitle"]), others)
+        answer = searcher.search_stream("subtitle", searcher.encode(question.text, ["subtitle"]), others)
         assert [one.moment for one in without.found] == [
             answer.moment(row) for row in range(min(len(answer.moments), len(without.found)))
         ]
@@ -357,7 +357,7 @@ def test_what_is_more_than_chance_but_less_than_this_corpus_asks_for_is_unsure_a
     corpus: Corpus,
 ) -> None:
     known = load(corpus._store)
-    encoders = corpus._shelf.for_queries()
+    encoders = corpus._registry.for_queries()
     strict = Searcher(corpus._store, encoders, known.scales, known.chances, Thresholds(match_at=1.0))
     result = strict.search(RELATED[1], k=1)
     confidence = result.moments[0].confidence

@@ -289,7 +289,7 @@ def test_what_is_remembered_of_encodings_stays_within_its_bytes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_keys(store, INFO).put([encoded(name) for name in "abc"])
-    keys = Keys(store, INFO, remembered_bytes=2 * len(b"all"))
+    keys = Keys(store, INFO, cache_bytes=2 * len(b"all"))
     asked = counted_reads(store, monkeypatch)
     keys.encodings(["a", "b", "c"], with_keys=False)
     keys.encodings(["b", "c"], with_keys=False)

@@ -29,7 +29,7 @@ def _no_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "estimate_hours", lambda files: 0.0)
 
 
-class Shelf:
+class VideoFolder:
     """A folder of files, and the ledger of a corpus in which they were indexed."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,8 +68,8 @@ class Shelf:
 
 
 @pytest.fixture()
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "videos")
+def folder(tmp_path: Path) -> VideoFolder:
+    return VideoFolder(tmp_path / "videos")
 
 
 def reasons(plan: Plan) -> dict[str, tuple[str, ...]]:
@@ -80,10 +80,10 @@ def is_idle(plan: Plan) -> bool:
     return not (plan.work or plan.records or plan.renamed or plan.obsolete)
 
 
-def test_new_files_are_read_whole_in_order_of_their_paths(shelf: Shelf) -> None:
+def test_new_files_are_read_whole_in_order_of_their_paths(folder: VideoFolder) -> None:
     for name in ("b.mp4", "a.mp4", "c.vtt"):
-        shelf.write(name)
-    plan = shelf.plan(SEEN)
+        folder.write(name)
+    plan = folder.plan(SEEN)
     assert [(w.task.path.name, w.task.number, w.reasons) for w in plan.work] == [
         ("a.mp4", 0, ("new",)),
         ("b.mp4", 1, ("new",)),
@@ -94,260 +94,260 @@ def test_new_files_are_read_whole_in_order_of_their_paths(shelf: Shelf) -> None:
 
 
 def test_files_of_known_size_and_time_are_not_even_hashed(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    folder: VideoFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf.write("a.mp4")
-    shelf.index()
+    folder.write("a.mp4")
+    folder.index()
 
     def no_hash(path: Path) -> str:
         raise AssertionError(f"{path} was hashed")
 
     monkeypatch.setattr(planning, "content_hash", no_hash)
-    plan = shelf.plan()
+    plan = folder.plan()
     assert is_idle(plan)
     assert plan.unchanged == 1
 
 
-def test_a_touched_file_is_not_read_again_and_its_new_time_is_noted(shelf: Shelf) -> None:
-    path = shelf.write("a.mp4")
-    shelf.index()
+def test_a_touched_file_is_not_read_again_and_its_new_time_is_noted(folder: VideoFolder) -> None:
+    path = folder.write("a.mp4")
+    folder.index()
     os.utime(path, ns=(5, 5))
-    plan = shelf.plan()
+    plan = folder.plan()
     assert not plan.work
     assert plan.unchanged == 1
     assert [record.modified_ns for record in plan.records] == [5]
-    shelf.ledger = list(plan.records)
-    assert is_idle(shelf.plan())
+    folder.ledger = list(plan.records)
+    assert is_idle(folder.plan())
 
 
-def test_changed_content_is_read_again_as_the_video_it_was(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.index()
-    path = shelf.write("a.mp4", "other content")
-    (work,) = shelf.plan().work
+def test_changed_content_is_read_again_as_the_video_it_was(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.index()
+    path = folder.write("a.mp4", "other content")
+    (work,) = folder.plan().work
     assert work.reasons == ("changed",)
-    assert work.known == shelf.ledger[0]
+    assert work.known == folder.ledger[0]
     assert work.task.content_hash in ("", content_hash(path))
 
 
-def test_a_rename_is_followed_without_reading(shelf: Shelf) -> None:
-    old = shelf.write("a.mp4")
-    shelf.index()
+def test_a_rename_is_followed_without_reading(folder: VideoFolder) -> None:
+    old = folder.write("a.mp4")
+    folder.index()
     new = old.rename(old.with_name("b.mp4"))
-    plan = shelf.plan()
+    plan = folder.plan()
     assert plan.renamed == ((old, new),)
     assert not plan.work
-    assert [(r.video_id, r.path) for r in plan.records] == [(shelf.ledger[0].video_id, str(new))]
+    assert [(r.video_id, r.path) for r in plan.records] == [(folder.ledger[0].video_id, str(new))]
 
 
-def test_a_moved_folder_is_followed_and_sidecars_are_not_read_again(shelf: Shelf) -> None:
+def test_a_moved_folder_is_followed_and_sidecars_are_not_read_again(folder: VideoFolder) -> None:
     for number in range(5):
-        shelf.write(f"trip/{number}.mp4")
-        shelf.write(f"trip/{number}.srt")
-    shelf.index()
-    (shelf.folder / "trip").rename(shelf.folder / "journey")
-    plan = shelf.plan()
+        folder.write(f"trip/{number}.mp4")
+        folder.write(f"trip/{number}.srt")
+    folder.index()
+    (folder.folder / "trip").rename(folder.folder / "journey")
+    plan = folder.plan()
     assert len(plan.renamed) == 5
     assert not plan.work
     assert {Path(r.path).parent.name for r in plan.records} == {"journey"}
 
 
-def test_a_renamed_video_without_its_sidecar_loses_its_words(shelf: Shelf) -> None:
-    old = shelf.write("a.mp4")
-    shelf.write("a.srt")
-    shelf.index()
+def test_a_renamed_video_without_its_sidecar_loses_its_words(folder: VideoFolder) -> None:
+    old = folder.write("a.mp4")
+    folder.write("a.srt")
+    folder.index()
     old.rename(old.with_name("b.mp4"))
-    plan = shelf.plan()
+    plan = folder.plan()
     assert reasons(plan) == {"b.mp4": ("words changed",), "a.srt": ("new",)}
     assert len(plan.renamed) == 1
 
 
-def test_what_else_is_asked_for_is_done_along_with_a_rename(shelf: Shelf) -> None:
-    old = shelf.write("a.mp4")
-    shelf.index()
+def test_what_else_is_asked_for_is_done_along_with_a_rename(folder: VideoFolder) -> None:
+    old = folder.write("a.mp4")
+    folder.index()
     new = old.rename(old.with_name("b.mp4"))
-    (work,) = shelf.plan(SEEN).work
+    (work,) = folder.plan(SEEN).work
     assert work.reasons == ("pictures added",)
     assert work.known is not None
     assert work.known.path == str(new)
 
 
-def test_a_second_copy_is_taken_once(shelf: Shelf) -> None:
-    first = shelf.write("a.mp4", "same")
-    second = shelf.write("b.mp4", "same")
-    plan = shelf.plan()
+def test_a_second_copy_is_taken_once(folder: VideoFolder) -> None:
+    first = folder.write("a.mp4", "same")
+    second = folder.write("b.mp4", "same")
+    plan = folder.plan()
     assert reasons(plan) == {"a.mp4": ("new",)}
     assert plan.duplicates == ((second, first),)
     second.unlink()
-    shelf.index()
-    shelf.write("b.mp4", "same")
-    again = shelf.plan()
+    folder.index()
+    folder.write("b.mp4", "same")
+    again = folder.plan()
     assert not again.work
     assert again.duplicates == ((second, first),)
 
 
-def test_what_a_changed_file_held_before_is_a_video_of_its_own(shelf: Shelf) -> None:
-    shelf.write("one/a.mp4", "first cut")
-    shelf.index()
-    shelf.write("two/a.mp4", "first cut")
-    shelf.write("one/a.mp4", "second cut")
-    assert [work.reasons for work in shelf.plan().work] == [("changed",), ("new",)]
+def test_what_a_changed_file_held_before_is_a_video_of_its_own(folder: VideoFolder) -> None:
+    folder.write("one/a.mp4", "first cut")
+    folder.index()
+    folder.write("two/a.mp4", "first cut")
+    folder.write("one/a.mp4", "second cut")
+    assert [work.reasons for work in folder.plan().work] == [("changed",), ("new",)]
 
 
-def test_two_videos_of_one_name_get_two_ids(shelf: Shelf) -> None:
-    shelf.write("one/a.mp4", "1")
-    shelf.write("two/a.mp4", "2")
-    shelf.index()
-    assert len({record.video_id for record in shelf.ledger}) == 2
+def test_two_videos_of_one_name_get_two_ids(folder: VideoFolder) -> None:
+    folder.write("one/a.mp4", "1")
+    folder.write("two/a.mp4", "2")
+    folder.index()
+    assert len({record.video_id for record in folder.ledger}) == 2
     taken = {video_id_for(Path("a.mp4"), "0" * 32)}
     assert video_id_for(Path("a.mp4"), "0" * 32, taken) not in taken
 
 
 @pytest.mark.parametrize("change", ["added", "changed", "removed"])
-def test_a_change_of_the_sidecar_reads_words_and_no_pictures(shelf: Shelf, change: str) -> None:
-    shelf.write("a.mp4")
-    sidecar = shelf.folder / "a.srt"
+def test_a_change_of_the_sidecar_reads_words_and_no_pictures(folder: VideoFolder, change: str) -> None:
+    folder.write("a.mp4")
+    sidecar = folder.folder / "a.srt"
     if change != "added":
-        shelf.write("a.srt")
-    shelf.index(SEEN)
+        folder.write("a.srt")
+    folder.index(SEEN)
     if change == "removed":
         sidecar.unlink()
     else:
-        shelf.write("a.srt", "other words")
-    (work,) = shelf.plan(SEEN).work
+        folder.write("a.srt", "other words")
+    (work,) = folder.plan(SEEN).work
     assert work.reasons == ("words changed",)
     assert work.task.words
     assert work.task.pictures is None
     assert not work.task.shots
-    assert work.task.content_hash == shelf.ledger[0].content_hash
+    assert work.task.content_hash == folder.ledger[0].content_hash
 
 
-def test_a_transcript_whose_recording_turns_up_gives_way_to_it(shelf: Shelf) -> None:
-    shelf.write("talk.vtt")
-    shelf.index()
-    alone = shelf.ledger[0].video_id
-    shelf.write("talk.mp4")
-    (work,) = shelf.plan().work
+def test_a_transcript_whose_recording_turns_up_gives_way_to_it(folder: VideoFolder) -> None:
+    folder.write("talk.vtt")
+    folder.index()
+    alone = folder.ledger[0].video_id
+    folder.write("talk.mp4")
+    (work,) = folder.plan().work
     assert work.supersedes == (alone,)
 
 
-def test_retry_takes_what_failed_and_nothing_else(shelf: Shelf) -> None:
+def test_retry_takes_what_failed_and_nothing_else(folder: VideoFolder) -> None:
     for name in ("bad.mp4", "good.mp4"):
-        shelf.write(name)
-    shelf.index()
-    shelf.ledger = [
+        folder.write(name)
+    folder.index()
+    folder.ledger = [
         replace(r, state="failed", content_hash="", streams={}) if "bad" in r.path else r
-        for r in shelf.ledger
+        for r in folder.ledger
     ]
-    shelf.write("new.mp4")
-    assert reasons(shelf.plan(retry=True)) == {"bad.mp4": ("retry",)}
-    plain = shelf.plan()
+    folder.write("new.mp4")
+    assert reasons(folder.plan(retry=True)) == {"bad.mp4": ("retry",)}
+    plain = folder.plan()
     assert reasons(plain) == {"new.mp4": ("new",)}
     assert plain.failed_before == 1
-    shelf.write("bad.mp4", "mended")
-    assert reasons(shelf.plan())["bad.mp4"] == ("changed",)
+    folder.write("bad.mp4", "mended")
+    assert reasons(folder.plan())["bad.mp4"] == ("changed",)
 
 
-def test_a_row_that_a_crash_left_is_done_again_under_its_id(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.index()
-    shelf.ledger = [replace(shelf.ledger[0], size=-1, modified_ns=0, content_hash="", streams={})]
-    (work,) = shelf.plan().work
+def test_a_row_that_a_crash_left_is_done_again_under_its_id(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.index()
+    folder.ledger = [replace(folder.ledger[0], size=-1, modified_ns=0, content_hash="", streams={})]
+    (work,) = folder.plan().work
     assert work.reasons == ("changed",)
-    assert work.known == shelf.ledger[0]
+    assert work.known == folder.ledger[0]
 
 
-def test_a_failed_row_beside_the_finished_one_of_the_same_file_goes(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.index()
-    done = shelf.ledger[0]
+def test_a_failed_row_beside_the_finished_one_of_the_same_file_goes(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.index()
+    done = folder.ledger[0]
     failed = replace(done, video_id="a-failed-1", state="failed", content_hash="", streams={})
     for ledger in ([done, failed], [failed, done]):
-        shelf.ledger = ledger
-        plan = shelf.plan()
+        folder.ledger = ledger
+        plan = folder.plan()
         assert plan.obsolete == ("a-failed-1",)
         assert plan.unchanged == 1
 
 
-def test_new_metadata_describes_anew_and_reads_nothing(shelf: Shelf) -> None:
-    path = shelf.write("a.mp4")
-    shelf.index(metadata={"camera": "x", "title": "Old"}, title="Old")
-    plan = shelf.plan(settings=Settings(metadata_of={path.name: {"title": "New"}}))
+def test_new_metadata_describes_anew_and_reads_nothing(folder: VideoFolder) -> None:
+    path = folder.write("a.mp4")
+    folder.index(metadata={"camera": "x", "title": "Old"}, title="Old")
+    plan = folder.plan(settings=Settings(metadata_of={path.name: {"title": "New"}}))
     assert not plan.work
     assert plan.described == 1
     (record,) = plan.records
     assert (record.title, dict(record.metadata)) == ("New", {"camera": "x", "title": "New"})
 
 
-def test_adding_pictures_later_decodes_and_reads_no_words(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.write("b.vtt")
-    shelf.index()
-    (work,) = shelf.plan(SEEN).work
+def test_adding_pictures_later_decodes_and_reads_no_words(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.write("b.vtt")
+    folder.index()
+    (work,) = folder.plan(SEEN).work
     assert work.reasons == ("pictures added",)
     assert work.task.pictures == SEEN.pictures
     assert not work.task.words
 
 
-def test_shots_are_added_without_words_or_pictures(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.index()
-    (work,) = shelf.plan(replace(WORDS, shots=True)).work
+def test_shots_are_added_without_words_or_pictures(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.index()
+    (work,) = folder.plan(replace(WORDS, shots=True)).work
     assert work.reasons == ("shots added",)
     assert work.task.shots
     assert work.task.pictures is None
     assert not work.task.words
-    shelf.index(shots=(1.0,))
-    assert is_idle(shelf.plan(replace(WORDS, shots=True)))
+    folder.index(shots=(1.0,))
+    assert is_idle(folder.plan(replace(WORDS, shots=True)))
 
 
 @pytest.mark.parametrize(
     ("words", "again"),
     [("", True), ("speech:small", False), ("speech:large", True), ("no sound", False), ("embedded:2", False)],
 )
-def test_speech_is_recognised_only_where_it_was_not(shelf: Shelf, words: str, again: bool) -> None:
-    shelf.write("a.mp4")
-    shelf.index(words=words)
-    plan = shelf.plan(replace(WORDS, transcribe="small"))
+def test_speech_is_recognised_only_where_it_was_not(folder: VideoFolder, words: str, again: bool) -> None:
+    folder.write("a.mp4")
+    folder.index(words=words)
+    plan = folder.plan(replace(WORDS, transcribe="small"))
     assert reasons(plan) == ({"a.mp4": ("words added",)} if again else {})
-    assert is_idle(shelf.plan())
+    assert is_idle(folder.plan())
 
 
-def test_another_text_encoder_reads_words_of_everything(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    shelf.write("b.vtt")
-    shelf.index(Wanted("letters"))
-    plan = shelf.plan()
+def test_another_text_encoder_reads_words_of_everything(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.write("b.vtt")
+    folder.index(Wanted("letters"))
+    plan = folder.plan()
     assert reasons(plan) == {"a.mp4": ("words added",), "b.vtt": ("words added",)}
 
 
-def test_names_that_are_no_utf8_are_planned_and_printed(shelf: Shelf) -> None:
+def test_names_that_are_no_utf8_are_planned_and_printed(folder: VideoFolder) -> None:
     name = os.fsdecode(b"caf\xe9 \xff\n'\".mp4")
     try:
-        shelf.write(name)
+        folder.write(name)
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    plan = shelf.plan()
+    plan = folder.plan()
     assert plan.work[0].task.path.name == name
     "\n".join(plan.lines()).encode()
     assert str(plan.to_json()).encode()
-    shelf.index()
-    assert is_idle(shelf.plan())
+    folder.index()
+    assert is_idle(folder.plan())
 
 
-def test_paths_with_dots_name_the_same_file(shelf: Shelf) -> None:
-    shelf.write("sub/a.mp4")
-    shelf.index()
-    dotted = shelf.folder / "sub" / ".." / "sub" / "a.mp4"
-    plan = make_plan(find_files([dotted]), shelf.ledger, Settings(), WORDS)
+def test_paths_with_dots_name_the_same_file(folder: VideoFolder) -> None:
+    folder.write("sub/a.mp4")
+    folder.index()
+    dotted = folder.folder / "sub" / ".." / "sub" / "a.mp4"
+    plan = make_plan(find_files([dotted]), folder.ledger, Settings(), WORDS)
     assert is_idle(plan)
     assert plan.unchanged == 1
 
 
-def test_what_cannot_be_reached_is_left_out_with_its_reason_once(shelf: Shelf) -> None:
-    shelf.write("a.mp4")
-    missing = shelf.folder / "missing.mp4"
-    plan = make_plan(find_files([shelf.folder, missing]), [], Settings(), WORDS)
+def test_what_cannot_be_reached_is_left_out_with_its_reason_once(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    missing = folder.folder / "missing.mp4"
+    plan = make_plan(find_files([folder.folder, missing]), [], Settings(), WORDS)
     line = next(line for line in plan.lines() if "left out" in line)
     assert line.count("missing.mp4") == 1
     assert plan.to_json()["problems"][0]["path"] == str(missing)

@@ -21,7 +21,7 @@ def test_a_handle_is_lent_to_one_thread_at_a_time(indexed: Path) -> None:
     with readers.lent() as first, readers.lent() as second:
         assert first is not second
         assert first._store is not second._store
-        assert first._shelf._encoders is second._shelf._encoders
+        assert first._registry._encoders is second._registry._encoders
     with readers.lent() as again:
         assert again.search("crown jewels", k=1).answer == "match"
 
@@ -31,8 +31,8 @@ def test_handles_share_the_encoder(indexed: Path) -> None:
     with readers.lent() as first, readers.lent() as second:
         first.search("a")
         second.search("a")
-        [mine] = first._shelf.for_queries().values()
-        [yours] = second._shelf.for_queries().values()
+        [mine] = first._registry.for_queries().values()
+        [yours] = second._registry.for_queries().values()
         assert mine is yours
 
 

@@ -141,7 +141,7 @@ def test_rows_are_those_of_the_grid_in_half_precision_and_read_once(
 
 def test_no_more_is_read_ahead_than_is_remembered(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = counted_reads(store, monkeypatch)
-    rows = StoredRows(store, inputs(), remembered_bytes=13 * 2 * WIDTH)
+    rows = StoredRows(store, inputs(), cache_bytes=13 * 2 * WIDTH)
     footage = StoredFootage(rows, kept_of(store))
     footage.read_ahead(np.arange(3))
     assert asked == [["v0", "v1"]]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.calibration.questions import Known, made_from
+from whenabouts.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.chance import FIXED, Chance, Thresholds, fit_chance
 from whenabouts.confidence.outcomes import (
@@ -35,7 +35,7 @@ from whenabouts.confidence.outcomes import (
 )
 from whenabouts.index.store import Store
 from whenabouts.models.fusion import Scale, measure_scale
-from whenabouts.search import Encodes, Question, Searcher, StreamAnswer, ranked, said_in
+from whenabouts.search import EncodedQuery, Encodes, Searcher, StreamAnswer, ranked, said_in
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 # Share of a stream's clips that may be new before it is measured again.
@@ -168,7 +168,7 @@ class _Trial:
         return Outcome(kind, confidence, first is not None, right, self.said, self.near, group)
 
 
-_Pair = tuple[Known, _Trial, _Trial]
+_Pair = tuple[CalibrationQuestion, _Trial, _Trial]
 """A question, and what it found with its true video in and without it."""
 
 
@@ -200,7 +200,7 @@ def measure(
     sentences: Sequence[str] = SENTENCES,
     told: Callable[[float], None] = lambda share: None,
     *,
-    known: Sequence[Known] | None = None,
+    known: Sequence[CalibrationQuestion] | None = None,
     made: int = MADE_AT_END_OF_RUN,
 ) -> Report:
     """Measure all streams of a corpus and keep the result with it; `told` hears which share is done.
@@ -215,7 +215,7 @@ def measure(
     unrelated: list[_Trial] = []
     for row, sentence in enumerate(sentences):
         told(row / total)
-        unrelated.append(asker.ask(Question(sentence, {name: bank[row] for name, bank in banks.items()})))
+        unrelated.append(asker.ask(EncodedQuery(sentence, {name: bank[row] for name, bank in banks.items()})))
     pairs: list[_Pair] = []
     for row, one in enumerate(questions):
         told((len(sentences) + row) / total)
@@ -252,23 +252,23 @@ class _Asker:
         self._searcher = searcher
         self._streams = tuple(store.streams)
 
-    def ask(self, question: Question) -> _Trial:
+    def ask(self, query: EncodedQuery) -> _Trial:
         """What an unrelated question finds."""
-        return self._trial(question.text, self._answers(question), 0.0)
+        return self._trial(query.text, self._answers(query), 0.0)
 
-    def ask_both(self, known: Known) -> tuple[_Trial, _Trial]:
+    def ask_both(self, known: CalibrationQuestion) -> tuple[_Trial, _Trial]:
         """What a known question finds with its true video in, and without it.
 
         A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
         taking it out, but for what its words add to how common they are and for one more candidate video.
         """
-        answers = self._answers(self._searcher.ask(known.text, self._streams))
+        answers = self._answers(self._searcher.encode(known.text, self._streams))
         without = [_without(one, known.answer.video_id) for one in answers]
         around = min(known.answer.duration, _AROUND)
         return self._trial(known.text, answers, around), self._trial(known.text, without, around)
 
-    def _answers(self, question: Question) -> list[StreamAnswer]:
-        return [self._searcher.find(stream, question) for stream in self._streams]
+    def _answers(self, query: EncodedQuery) -> list[StreamAnswer]:
+        return [self._searcher.search_stream(stream, query) for stream in self._streams]
 
     def _trial(self, text: str, answers: Sequence[StreamAnswer], around: float) -> _Trial:
         found = tuple(one.scored(row) for one in answers for row in range(min(_KEPT, len(one.moments))))

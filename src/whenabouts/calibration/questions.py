@@ -35,7 +35,7 @@ _SIGNS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CalibrationQuestion:
     """A question and the moment that answers it."""
 
     text: str
@@ -50,7 +50,7 @@ class _Stretch:
     words: tuple[str, ...]
 
 
-def made_from(store: Store, count: int, seed: int = 0) -> list[Known]:
+def made_from(store: Store, count: int, seed: int = 0) -> list[CalibrationQuestion]:
     """At most `count` questions of words that are said, from as many videos as there are; shuffled.
 
     The same corpus and seed give the same questions. Fewer where little is said, none without words.
@@ -58,13 +58,13 @@ def made_from(store: Store, count: int, seed: int = 0) -> list[Known]:
     rng = random.Random(seed)
     stretches = _stretches(store, rng)
     common = Counter(word for own in stretches for stretch in own for word in set(stretch.words))
-    made: list[Known] = []
+    made: list[CalibrationQuestion] = []
     for own in stretches:
         rng.shuffle(own)
     for turn in range(max(map(len, stretches), default=0)):
         for own in stretches:
             if turn < len(own) and len(made) < count:
-                made.append(Known(_question(own[turn].words, common, rng), own[turn].moment))
+                made.append(CalibrationQuestion(_question(own[turn].words, common, rng), own[turn].moment))
     rng.shuffle(made)
     return made
 
@@ -114,7 +114,9 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
     return " ".join(chosen)
 
 
-def read_questions(path: Path, resolve: Callable[[str], tuple[str, float | None]]) -> list[Known]:
+def read_questions(
+    path: Path, resolve: Callable[[str], tuple[str, float | None]]
+) -> list[CalibrationQuestion]:
     """Questions from a file of JSON lines: `query`, `video`, `start`, `end` (seconds).
 
     `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known); its
@@ -126,7 +128,7 @@ def read_questions(path: Path, resolve: Callable[[str], tuple[str, float | None]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     known = [
-        _known(line, f"{path}, line {number}", resolve)
+        _parsed(line, f"{path}, line {number}", resolve)
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
@@ -135,7 +137,7 @@ def read_questions(path: Path, resolve: Callable[[str], tuple[str, float | None]
     return known
 
 
-def _known(line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]) -> Known:
+def _parsed(line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]) -> CalibrationQuestion:
     try:
         value: Any = json.loads(line)
     except ValueError as error:
@@ -165,4 +167,4 @@ def _known(line: str, where: str, resolve: Callable[[str], tuple[str, float | No
             f"{where}: query {query[:60]!r}: {answer.start:g}-{answer.end:g} s is behind the end of {video} "
             f"({duration:.2f} s); give times within it"
         )
-    return Known(query, answer)
+    return CalibrationQuestion(query, answer)

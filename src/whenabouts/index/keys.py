@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.index.byte_cache import ByteCache
 from whenabouts.index.records import ClipHits, VideoRecord
-from whenabouts.index.remembered import Remembered
 from whenabouts.index.store import SideTable, Store
 from whenabouts.index.tables import vector_field
 from whenabouts.index.upkeep import Distance
 from whenabouts.types import UsageError
 
-REMEMBERED_BYTES = 640 * 2**20
+CACHE_BYTES = 640 * 2**20
 """What `Keys` keeps in memory of the videos read last: reading 400 from disk takes longer than all else of a
 search. 20,000 videos of 50 clips of width 256 are 510 MB without their keys."""
 
@@ -192,13 +192,13 @@ def remove_keys(store: Store, info: SystemKeys) -> None:
 class Keys:
     """The keys and encodings of one trained system in one corpus.
 
-    Encodings that were read are remembered, `remembered_bytes` of them, and so is which videos there are:
+    Encodings that were read are remembered, `cache_bytes` of them, and so is which videos there are:
     open the keys anew where somebody else may have changed them.
     """
 
-    def __init__(self, store: Store, info: SystemKeys, *, remembered_bytes: int = REMEMBERED_BYTES) -> None:
+    def __init__(self, store: Store, info: SystemKeys, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
-        self._remembered: Remembered[tuple[str, bool], KeptVideo] = Remembered(remembered_bytes, _bytes_of)
+        self._cache: ByteCache[tuple[str, bool], KeptVideo] = ByteCache(cache_bytes, _bytes_of)
         self._all: list[str] | None = None
         self._kinds: tuple[tuple[str, ...], ...] | None = None
         self.info = info
@@ -281,17 +281,17 @@ class Keys:
             if self._all is None:
                 self._all = sorted(self.marks())
             video_ids = self._all
-        found = self._remembered.those((name, with_keys) for name in video_ids)
+        found = self._cache.get_many((name, with_keys) for name in video_ids)
         kept = {name: one for (name, _), one in found.items()}
         missing = [name for name in video_ids if name not in kept]
         if missing:
             read = self._read(missing, with_keys)
-            self._remembered.put({(name, with_keys): one for name, one in read.items()})
+            self._cache.put({(name, with_keys): one for name, one in read.items()})
             kept |= read
         return [kept[name] for name in video_ids if name in kept and kept[name].rows]
 
     def _forget(self) -> None:
-        self._remembered.forget()
+        self._cache.clear()
         self._all = self._kinds = None
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:

@@ -19,7 +19,7 @@ from whenabouts.trained.keys import Progress, bring_up_to_date, check_fit, held_
 from whenabouts.trained.loaded import LoadedModel
 
 if TYPE_CHECKING:
-    from whenabouts.shelf import Shelf
+    from whenabouts.encoder_registry import EncoderRegistry
 
 WAIT_SECONDS = 2.0
 """How long a search waits for another writer before it answers from what is encoded so far."""
@@ -28,13 +28,13 @@ _SEGMENT_SECONDS = 4.0
 _FAR = 4
 
 
-def query_encoder(trained: Trained, name: str, shelf: Shelf) -> tuple[TextEncoder, list[str]]:
+def query_encoder(trained: Trained, name: str, registry: EncoderRegistry) -> tuple[TextEncoder, list[str]]:
     """What makes the tokens that a system reads, and notes on what could not be checked of it.
 
     Raises EncoderMismatch, naming both, where the encoder of that name has other weights or another width.
     """
     told = trained.inputs.query
-    encoder = shelf.by_name(told.encoder or None)
+    encoder = registry.by_name(told.encoder or None)
     if trained.inputs.tokenizer:  # words become vectors inside the system
         return encoder, []
     width = encode_tokens(encoder, ["a"])[0].shape[1]
@@ -175,6 +175,8 @@ class KeptSystem:
         return self._keys
 
 
-def open_kept(store: Store, shelf: Shelf, loaded: LoadedModel, segment_clips: int = 0) -> KeptSystem:
+def open_kept(
+    store: Store, registry: EncoderRegistry, loaded: LoadedModel, segment_clips: int = 0
+) -> KeptSystem:
     """A system with the encoder of its queries. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
-    return KeptSystem(store, loaded, *query_encoder(loaded.trained, loaded.name, shelf), segment_clips)
+    return KeptSystem(store, loaded, *query_encoder(loaded.trained, loaded.name, registry), segment_clips)

@@ -36,7 +36,7 @@ from whenabouts.ranking.corpus import CorpusEncoding, device_of, evaluating
 from whenabouts.ranking.localize import can_localize
 from whenabouts.ranking.retrieve import best_videos, score_corpus
 from whenabouts.ranking.trials import Background
-from whenabouts.search import Found, Searcher
+from whenabouts.search import RankedMoments, Searcher
 from whenabouts.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from whenabouts.trained.keys import Progress, key_seconds, unpacked
 from whenabouts.trained.loaded import LoadedModel
@@ -45,7 +45,7 @@ from whenabouts.trained.nearest import nearest_videos
 from whenabouts.types import ScoredMoment, UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.shelf import Shelf
+    from whenabouts.encoder_registry import EncoderRegistry
 
 Floats = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class TrainedSearch:
             self._retriever.prepare(wait=wait, progress=progress)
         return self._kept.prepare(wait=wait, progress=progress).count()
 
-    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
+    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> RankedMoments:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._kept.fresh()
         unread, systems = self._kept.unread(keys), [self._kept]
@@ -110,19 +110,19 @@ class TrainedSearch:
         for system in systems:
             allowed = system.allowed(allowed)
         if allowed is not None and not allowed:
-            return Found([], notes)
+            return RankedMoments([], notes)
         moments = self._found(keys, text, k, allowed, searcher)
         known = self._kept.loaded.confidence
         if known is None or not moments:
-            return Found(moments, notes)
+            return RankedMoments(moments, notes)
         try:
             background = self._chance(keys, known, searcher) if known.definition == "margin" else None
         except UsageError as error:
-            return Found(moments, [*notes, f"no confidence: {error}"])
+            return RankedMoments(moments, [*notes, f"no confidence: {error}"])
         sure = known.of_scores([one.score for one in moments], background).tolist()
         moments = [replace(one, confidence=told) for one, told in zip(moments, sure, strict=True)]
         measured = f"confidence was measured on {known.about['split']}, not on this corpus"
-        return Found(moments, [*notes, measured], known.thresholds)
+        return RankedMoments(moments, [*notes, measured], known.thresholds)
 
     def _found(
         self, keys: Keys, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher
@@ -179,7 +179,9 @@ class TrainedSearch:
                 self._store.put_fact(fact, {**told, "sentences": digest.hexdigest()[:16]})
         return self._background[1]
 
-    def explained(self, text: str, video_id: str, found: Found, moments: Sequence[Ranked]) -> Explained:
+    def explained(
+        self, text: str, video_id: str, found: RankedMoments, moments: Sequence[Ranked]
+    ) -> Explained:
         """What the system made of a query, with borders along one video; `moments` are what it `found`.
 
         Raises UsageError for a video of which it keeps nothing.
@@ -347,7 +349,7 @@ def _without_keys(keys: Keys, kept: Sequence[KeptVideo]) -> VideoEncoding:
     )
 
 
-def open_search(store: Store, shelf: Shelf, loaded: LoadedModel) -> TrainedSearch:
+def open_search(store: Store, registry: EncoderRegistry, loaded: LoadedModel) -> TrainedSearch:
     """A trained system on a corpus. Raises UsageError, EncoderMismatch, EncoderUnavailable."""
-    retriever = None if loaded.retriever is None else open_search(store, shelf, loaded.retriever)
-    return TrainedSearch(store, open_kept(store, shelf, loaded), retriever)
+    retriever = None if loaded.retriever is None else open_search(store, registry, loaded.retriever)
+    return TrainedSearch(store, open_kept(store, registry, loaded), retriever)

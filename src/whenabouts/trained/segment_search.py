@@ -31,7 +31,7 @@ from whenabouts.ranking.segments import (
     joined_segments,
     segment_clips,
 )
-from whenabouts.search import Found, Searcher
+from whenabouts.search import RankedMoments, Searcher
 from whenabouts.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from whenabouts.trained.keys import Progress
 from whenabouts.trained.loaded import LoadedModel
@@ -41,7 +41,7 @@ from whenabouts.trained.segments import StoredFootage, StoredRows
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.shelf import Shelf
+    from whenabouts.encoder_registry import EncoderRegistry
 
 Indices = NDArray[np.int64]
 
@@ -90,7 +90,7 @@ class SegmentSearch:
         """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
         return self._chooser.prepare(wait=wait, progress=progress).count()
 
-    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> Found:
+    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> RankedMoments:
         """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
         keys, notes = self._chooser.fresh()
         notes = [*self._notes, *notes, *self._chooser.unread(keys)]
@@ -99,8 +99,8 @@ class SegmentSearch:
         encoded = self._chooser.asked(text)
         segments = self._segments(keys, encoded, self._chooser.allowed(allowed))
         if not len(segments.numbers):
-            return Found([], notes)
-        return Found(self._moments(text, k, encoded, segments), notes)
+            return RankedMoments([], notes)
+        return RankedMoments(self._moments(text, k, encoded, segments), notes)
 
     def _segments(self, keys: Keys, encoded: QueryEncoding, allowed: Sequence[str] | None) -> _Segments:
         """All segments of the videos allowed where they are few, else those whose keys are nearest."""
@@ -176,7 +176,9 @@ class SegmentSearch:
         )
 
 
-def open_segment_search(store: Store, shelf: Shelf, loaded: LoadedModel, seconds: float) -> SegmentSearch:
+def open_segment_search(
+    store: Store, registry: EncoderRegistry, loaded: LoadedModel, seconds: float
+) -> SegmentSearch:
     """A trained system, and what chooses for it, on a corpus that is searched by segments.
 
     Raises UsageError for what chooses no segments, and for segments of a length that does not fit it.
@@ -188,6 +190,6 @@ def open_segment_search(store: Store, shelf: Shelf, loaded: LoadedModel, seconds
         )
     clips = segment_clips(first.trained.inputs, seconds, first.name)
     settings = SegmentSettings(clips * first.trained.inputs.clip_seconds)
-    chooser = open_kept(store, shelf, first, clips)
-    localizer = chooser if first is loaded else open_kept(store, shelf, loaded)
+    chooser = open_kept(store, registry, first, clips)
+    localizer = chooser if first is loaded else open_kept(store, registry, loaded)
     return SegmentSearch(store, chooser, localizer, settings)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.index.byte_cache import ByteCache
 from whenabouts.index.even_grid import GridVideo, videos_on_grid
 from whenabouts.index.keys import EncodedVideo, KeptVideo, mark_of
 from whenabouts.index.records import VideoRecord
-from whenabouts.index.remembered import Remembered
 from whenabouts.index.store import Store
 from whenabouts.models.inputs import Inputs
 from whenabouts.ranking.corpus import device_of, evaluating
@@ -174,10 +174,10 @@ class StoredRows:
     remembered, and forgotten when they are written anew.
     """
 
-    def __init__(self, store: Store, inputs: Inputs, remembered_bytes: int = ROWS_BYTES) -> None:
+    def __init__(self, store: Store, inputs: Inputs, cache_bytes: int = ROWS_BYTES) -> None:
         self.inputs = inputs
-        self._store, self._most = store, remembered_bytes
-        self._remembered: Remembered[tuple[str, str], Streams] = Remembered(remembered_bytes, _bytes_of)
+        self._store, self._most = store, cache_bytes
+        self._cache: ByteCache[tuple[str, str], Streams] = ByteCache(cache_bytes, _bytes_of)
 
     def counts(self, durations: Floats) -> Indices:
         """(V,) how many rows videos of so many seconds have."""
@@ -187,12 +187,12 @@ class StoredRows:
     def of(self, video: KeptVideo) -> Streams:
         """The rows of a video; zeros where it was written anew or taken out since it was encoded."""
         key = video.video_id, video.mark
-        found = self._remembered.those([key])
+        found = self._cache.get_many([key])
         return found[key] if key in found else self._read([video])[key]
 
     def read_ahead(self, videos: Sequence[KeptVideo]) -> None:
         """Read videos together that will be asked for, as many as are remembered."""
-        there = self._remembered.those([(video.video_id, video.mark) for video in videos])
+        there = self._cache.get_many([(video.video_id, video.mark) for video in videos])
         missing = [video for video in videos if (video.video_id, video.mark) not in there]
         sizes = self.counts(np.array([video.duration for video in missing], np.float64)) * self._row_bytes
         self._read(missing[: int(np.searchsorted(sizes.cumsum(), self._most, side="right"))])
@@ -218,7 +218,7 @@ class StoredRows:
             (one.video_id, one.mark): self._fitted(found.get(one.video_id, {}), count)
             for one, count in zip(videos, counts, strict=True)
         }
-        self._remembered.put(read)
+        self._cache.put(read)
         return read
 
     def _fitted(self, rows: Streams, count: int) -> Streams:

@@ -1,4 +1,4 @@
-"""What was read last, so many bytes of it."""
+"""A least-recently-used cache bounded by the bytes of its values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Remembered(Generic[Key, Value]):
-    """Values that were asked for last, `most` bytes of them as `bytes_of` counts; safe between threads."""
+class ByteCache(Generic[Key, Value]):
+    """The most recently used values, at most `most` bytes of them by `bytes_of`; safe between threads."""
 
     def __init__(self, most: int, bytes_of: Callable[[Value], int]) -> None:
         self._most, self._bytes_of, self._bytes = most, bytes_of, 0
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = threading.Lock()
 
-    def those(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        """What is remembered of some keys."""
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
+        """The kept values of some keys."""
         with self._lock:
             there = [key for key in keys if key in self._values]
             for key in there:
@@ -28,7 +28,7 @@ class Remembered(Generic[Key, Value]):
             return {key: self._values[key] for key in there}
 
     def put(self, values: Mapping[Key, Value]) -> None:
-        """Remember values; those asked for longest ago are forgotten."""
+        """Keep values; the least recently used are dropped."""
         with self._lock:
             for key, value in values.items():
                 if key in self._values:
@@ -38,8 +38,8 @@ class Remembered(Generic[Key, Value]):
             while self._bytes > self._most:
                 self._bytes -= self._bytes_of(self._values.popitem(last=False)[1])
 
-    def forget(self) -> None:
-        """Remember nothing."""
+    def clear(self) -> None:
+        """Drop all values."""
         with self._lock:
             self._values.clear()
             self._bytes = 0

@@ -19,7 +19,7 @@ LETTERS = "letters"
 """Stands for an encoder where words are found by letter only: no vectors, width 0."""
 
 
-class Shelf:
+class EncoderRegistry:
     """Opens the encoders that a corpus was made with, or takes them from those that were given.
 
     A stream's vectors and the query's must come from one encoder; any other raises EncoderMismatch.
@@ -29,11 +29,11 @@ class Shelf:
         self._store = store
         self._encoders: dict[str, TextEncoder] = {encoder.fingerprint: encoder for encoder in encoders}
 
-    def beside(self, store: Store) -> Shelf:
+    def beside(self, store: Store) -> EncoderRegistry:
         """The same encoders for another handle on the corpus."""
-        shelf = Shelf(store)
-        shelf._encoders = self._encoders
-        return shelf
+        registry = EncoderRegistry(store)
+        registry._encoders = self._encoders
+        return registry
 
     def text(self, given: str | TextEncoder | None, notes: list[str]) -> TextEncoder | None:
         """The encoder for words: the one given, the corpus's own, or the offline default.
