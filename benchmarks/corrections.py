@@ -42,16 +42,18 @@ def measured(features: Path, run: Path, split: str) -> Iterator[tuple[str, dict[
     from whenabouts.evaluation.evaluate import evaluate
     from whenabouts.models.trained import Trained
     from whenabouts.ranking import rank_split
+    from whenabouts.training.data import ExperimentData
     from whenabouts.training.experiment import load_experiment
-    from whenabouts.training.material import Material
 
     trained = Trained.from_pretrained(run)
     experiment = load_experiment(run / "experiment.toml")
     data = replace(experiment.data, pairs="")
-    with Material.open(data, experiment.features, features, inputs=trained.inputs, splits=(split,)) as opened:
-        lessons = opened.split(split)
+    with ExperimentData.open(
+        data, experiment.features, features, inputs=trained.inputs, splits=(split,)
+    ) as opened:
+        examples = opened.split(split)
         for row, system in put_back(trained):
-            yield row, evaluate(lessons.annotations, rank_split(system, lessons)).means()
+            yield row, evaluate(examples.annotations, rank_split(system, examples)).means()
 
 
 def put_back(trained: Any) -> Iterator[tuple[str, Any]]:

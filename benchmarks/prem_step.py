@@ -37,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from whenabouts.models.prem_localizer import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.training.machine import use_large_pages
+from whenabouts.training.devices import use_large_pages
 from whenabouts.training.optimizer import new_optimizer
 
 STREAMS = {"video": 4352, "sub": 768}

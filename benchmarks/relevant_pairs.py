@@ -21,8 +21,8 @@ from torch import Tensor
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.corpus import evaluating
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 
 EXPERIMENT = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades" / "xml_pr.toml"
 BATCHES, MARGIN = 20, 0.1
@@ -32,7 +32,7 @@ COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevan
 def batches(folder: Path) -> Iterator[Batch]:
     """The same batches for every system."""
     experiment = load_experiment(EXPERIMENT)
-    with Material.open(experiment.data, experiment.features, folder, splits=("train",)) as material:
+    with ExperimentData.open(experiment.data, experiment.features, folder, splits=("train",)) as material:
         made = material.split("train").batches(size=128, seed=1)
         for _, batch in zip(range(BATCHES), made, strict=False):
             yield batch

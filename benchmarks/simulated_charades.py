@@ -5,11 +5,11 @@
 
 FEATURES is what `simulate_features.py` wrote (docs/results.md has the command). Each training is one
 `whenabouts train experiments/simulated_charades/SYSTEM.toml` on one thread; what is finished is not done
-again, and what was cut short goes on. Then each checkpoint answers all test queries under several decodings,
-and the means are added to OUT/results.jsonl: a line per system, seed and decoding. Where FEATURES has a
-graded truth (`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their captions), they answer
-under that as well, and so they do where it has one of the training's videos (`charades_ranked_known.jsonl`).
-What was measured is not measured again. `--table` prints all as Markdown.
+again, and what was cut short goes on. Then each checkpoint answers all test queries under several
+decodings, and the means are added to OUT/results.jsonl: a line per system, seed and decoding. Where
+FEATURES has a graded truth (`charades_ranked_test.jsonl`: 40 moments a query by the likeness of their
+captions), they answer under that as well, and so they do where it has one of the training's videos
+(`charades_ranked_known.jsonl`). What was measured is not measured again. `--table` prints all as Markdown.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def measure(
     from whenabouts.evaluation.evaluate import evaluate
     from whenabouts.models.trained import Trained
     from whenabouts.ranking import rank_split
+    from whenabouts.training.data import ExperimentData
     from whenabouts.training.experiment import load_experiment
-    from whenabouts.training.material import Material
 
     run = options.out / f"{system}-{seed}"
     trained = Trained.from_pretrained(run)
@@ -101,14 +101,14 @@ def measure(
         if not (options.features / truth).exists() or (system, seed, truth) in done:
             continue
         data, known = replace(experiment.data, test=truth, pairs=""), trained.inputs
-        with Material.open(
+        with ExperimentData.open(
             data, experiment.features, options.features, inputs=known, splits=("test",)
         ) as material:
-            lessons = material.split("test")
+            examples = material.split("test")
             decodings = _decodings(trained.decoding) if truth == SINGLE else {"own": trained.decoding}
             for name, decoding in decodings.items():
-                answers = rank_split(replace(trained, decoding=decoding), lessons)
-                means = evaluate(lessons.annotations, answers, protocol=protocol).means()
+                answers = rank_split(replace(trained, decoding=decoding), examples)
+                means = evaluate(examples.annotations, answers, protocol=protocol).means()
                 yield {**told, "truth": truth, "decoding": name, "metrics": means}
 
 

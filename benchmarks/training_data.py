@@ -6,7 +6,7 @@
 Random features of 20,000 videos (20 to 79 clips of 512 float16) and as many queries (12 tokens of 384) are
 written once; each way then opens them in a process of its own, checks every value, and makes the first
 batch of 128. Files are in the page cache. Wall and processor seconds, imports left out; the machine's load
-stands beside them. With `--charades` (the released annotations) lessons of real durations are put into
+stands beside them. With `--charades` (the released annotations) examples of real durations are put into
 batches of clips of 3 s, in random order and by length: clips with padding, divided by clips without.
 """
 
@@ -73,7 +73,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
     """Seconds until all is checked and until the first batch."""
     import h5py  # noqa: F401
 
-    from whenabouts.training.material import DataSettings, FeatureSettings, Material
+    from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 
     named = WAYS[way]
     features = FeatureSettings(
@@ -83,7 +83,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
         cache=named.get("cache", ""),
     )
     wall, processor = time.perf_counter(), time.process_time()
-    with Material.open(DataSettings(train="train.jsonl"), features, folder) as material:
+    with ExperimentData.open(DataSettings(train="train.jsonl"), features, folder) as material:
         opened = time.perf_counter() - wall
         batches = iter(material.split("train").batches(size=128))
         next(batches)

@@ -43,7 +43,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.training.machine import use_large_pages
+from whenabouts.training.devices import use_large_pages
 from whenabouts.training.optimizer import new_optimizer
 
 BATCH, SIDE = 128, 1536
@@ -145,15 +145,15 @@ def lengths_as_in_tvr(random: torch.Generator) -> Tensor:
 
 def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     """Both on four batches of the simulated features of Charades-STA."""
+    from whenabouts.training.data import ExperimentData
     from whenabouts.training.experiment import load_experiment
-    from whenabouts.training.material import Material
 
     for system in PLAIN:
         name = f"{TITLES[system]}, video only, simulated Charades-STA"
         if names and name not in names:
             continue
         experiment = load_experiment(EXPERIMENTS / f"{system}.toml")
-        with Material.open(experiment.data, experiment.features, folder) as material:
+        with ExperimentData.open(experiment.data, experiment.features, folder) as material:
             made = material.split("train").batches(size=BATCH, ahead_by=0)
             batches = list(itertools.islice(made, 4))
             widths = material.inputs.widths

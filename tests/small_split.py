@@ -12,8 +12,8 @@ import torch
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 
 EXPERIMENT = """\
 title = "tiny"
@@ -64,7 +64,7 @@ def write_split(folder: Path) -> Path:
 def save_run(features: Path, place: Path, seed: int = 0, **decoding: object) -> Path:
     """A checkpoint as a training leaves it; random weights, large enough that its scores differ."""
     experiment = load_experiment(features / "tiny.toml")
-    with Material.open(experiment.data, experiment.features, features, splits=("test",)) as material:
+    with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         inputs = material.inputs
     torch.manual_seed(seed)
     settings = {"streams": {"vision": WIDTH}, "query_width": TOKENS, "hidden": 16, "heads": 2}

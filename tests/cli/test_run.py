@@ -22,8 +22,8 @@ from whenabouts.cli import run
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 from whenabouts.types import UsageError, WhenaboutsError
 
 EXPERIMENT = """\
@@ -84,7 +84,7 @@ def checkpoint(features: Path, tmp_path: Path) -> Path:
 def saved(features: Path, place: Path, decoding: Decoding | None = None) -> Path:
     """A checkpoint with fresh weights, as a training leaves it."""
     experiment = load_experiment(features / "tiny.toml")
-    with Material.open(experiment.data, experiment.features, features, splits=("test",)) as material:
+    with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         inputs = material.inputs
     config = config_of("xml", {"streams": {"vision": WIDTH}, "query_width": 4, "hidden": 8, "heads": 2})
     torch.manual_seed(zlib.crc32(place.name.encode()))

@@ -16,8 +16,8 @@ from whenabouts.models.trained import Trained
 from whenabouts.ranking.refining import SegmentRanker
 from whenabouts.ranking.segments import SegmentSettings
 from whenabouts.ranking.split import SplitRun
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 from whenabouts.types import UsageError
 
 from ..small_split import save_run, write_split
@@ -48,7 +48,7 @@ def test_the_answers_are_those_of_the_segment_ranker(features: Path, tmp_path: P
     assert (told["segments"], told["tasks"]) == (4.0, ["VCMR"])
     experiment = load_experiment(features / "tiny.toml")
     trained = [Trained.from_pretrained(place) for place in (first, second)]
-    with Material.open(experiment.data, experiment.features, features, splits=("test",)) as material:
+    with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         split = material.split("test")
         ranker = SegmentRanker(
             (trained[0], split), (trained[1], split), SegmentSettings(4.0), video_weight=5.0

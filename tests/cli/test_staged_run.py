@@ -24,8 +24,8 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.staged import write_stages
 from whenabouts.models.trained import Trained
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 from whenabouts.types import UsageError, WhenaboutsError
 
 from ..small_split import CLIPS, QUERIES, VIDEOS, write_split
@@ -73,7 +73,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def save(features: Path, place: Path, system: str, experiment: str, **more: Any) -> Path:
     """A checkpoint of random weights, as a training leaves it."""
     told = load_experiment(features / f"{experiment}.toml")
-    with Material.open(told.data, told.features, features, splits=("test",)) as material:
+    with ExperimentData.open(told.data, told.features, features, splits=("test",)) as material:
         inputs = material.inputs
     known = {field.name for field in fields(config_of(system, {}))}
     settings = {key: value for key, value in _SMALL.items() if key in known} | more

@@ -37,7 +37,7 @@ batch_size = 4
 
 @pytest.fixture()
 def features(tmp_path: Path) -> Path:
-    """Six lessons in three videos of five clips."""
+    """Six examples in three videos of five clips."""
     folder = tmp_path / "features"
     folder.mkdir()
     random = np.random.default_rng(0)

@@ -14,8 +14,8 @@ import torch
 from whenabouts.explanation.split import InSplit, explain, query_row, truth_of
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.split import rank_split
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.material import Material
 from whenabouts.types import Moment, UsageError
 
 from ..small_split import save_run, write_split
@@ -36,7 +36,7 @@ def opened(features: Path, tmp_path: Path) -> Iterator[Open]:
         def open_one(seed: int = 0, **decoding: object) -> InSplit:
             trained = Trained.from_pretrained(save_run(features, tmp_path / f"run{seed}", seed, **decoding))
             experiment = load_experiment(features / "tiny.toml")
-            material = Material.open(
+            material = ExperimentData.open(
                 experiment.data, experiment.features, features, inputs=trained.inputs, splits=("test",)
             )
             return InSplit(f"run{seed}", trained, files.enter_context(material).split("test"))
@@ -119,8 +119,10 @@ def test_a_video_that_is_not_there_is_named(opened: Open) -> None:
 
 def test_systems_of_other_annotations_are_refused(opened: Open) -> None:
     first, second = opened(0), opened(1)
-    lessons: Any = second.split
-    lessons.annotations = replace(lessons.annotations, queries=tuple(reversed(lessons.annotations.queries)))
+    examples: Any = second.split
+    examples.annotations = replace(
+        examples.annotations, queries=tuple(reversed(examples.annotations.queries))
+    )
     with pytest.raises(UsageError, match="run1 was trained with other annotations"):
         explain([first, second], query_id="q0")
 

@@ -194,7 +194,7 @@ def test_a_negative_that_answers_the_query_does_not_count(released: bool, counte
     torch.testing.assert_close(found, 0.01 * spans.mean())
 
 
-def test_lessons_count_as_much_as_their_weight() -> None:
+def test_examples_count_as_much_as_their_weight() -> None:
     model, weight = _model(measure="exclusive"), torch.tensor([1.0, 0.0, 0.3])
     batch = _batch(weight=weight)
     by_hand = [

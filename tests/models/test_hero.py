@@ -133,7 +133,7 @@ def test_hard_negatives_count_more_from_their_epoch_on() -> None:
 
 
 @torch.no_grad()
-def test_losses_are_weighed_by_term_and_by_lesson() -> None:
+def test_losses_are_weighed_by_term_and_by_example() -> None:
     weight = torch.tensor([1.0, 0.0, 0.5, 0.2])
     batch = _batch(weight=weight)
     model = _model(weight_negative_videos=3.0, weight_negative_queries=5.0, lambda_tl=0.1)

@@ -489,7 +489,7 @@ def test_a_player_moves_its_probability_to_what_the_classifier_approves() -> Non
     assert model.loss(batch)["proposals"] < before
 
 
-def test_the_weights_of_lessons_multiply_all_terms() -> None:
+def test_the_weights_of_examples_multiply_all_terms() -> None:
     model, batch = _model(adversary="players"), _batch()
     each = [model.loss(replace(batch, weight=torch.eye(3)[query])) for query in range(3)]
     weight = torch.tensor([0.5, 0.0, 2.0])
@@ -628,11 +628,11 @@ def test_where_nothing_asks_for_negatives_their_videos_are_not_paired(
 # --- learning
 
 
-def _lessons(count: int, seed: int) -> Batch:
+def _examples(count: int, seed: int) -> Batch:
     """Moments of one of six kinds, in videos of 6 to 10 clips that are noise elsewhere.
 
-    What is asked is seen in one half of the lessons and said in the other; the first word tells which. Beside
-    the true moment each video has one of the same kind in the other stream, which does not answer.
+    What is asked is seen in one half of the examples and said in the other; the first word tells which.
+    Beside the true moment each video has one of the same kind in the other stream, which does not answer.
     """
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.nn.functional.normalize(
@@ -686,10 +686,10 @@ def test_it_learns_to_find_what_is_seen_and_what_is_said_in_the_right_video() ->
     model.train()
     for step in range(250):
         optimizer.zero_grad()
-        torch.stack(list(model.loss(_lessons(48, step)).values())).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(list(model.loss(_examples(48, step)).values())).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     model.eval()
-    batch = _lessons(200, 10_000)
+    batch = _examples(200, 10_000)
     with torch.no_grad():
         queries, videos = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
         own = model.score_spans(queries, videos)

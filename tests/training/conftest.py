@@ -57,7 +57,7 @@ class Tiny:
 
 @pytest.fixture()
 def tiny(tmp_path: Path) -> Tiny:
-    """20 lessons in 5 videos to learn, 8 in 2 to validate."""
+    """20 examples in 5 videos to learn, 8 in 2 to validate."""
     return make_tiny(tmp_path / "tiny")
 
 

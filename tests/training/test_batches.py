@@ -24,8 +24,8 @@ from whenabouts.models.inputs import endpoint_features
 from whenabouts.models.protocol import Batch
 from whenabouts.training import batches, material
 from whenabouts.training.batches import KnownPairs, ahead, epoch_batches, spans_in_clips
-from whenabouts.training.lessons import Lessons
-from whenabouts.training.material import DataSettings, FeatureSettings, Material
+from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
+from whenabouts.training.examples import Examples
 from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
@@ -87,7 +87,7 @@ def compare_labels(table: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("order", ["random", "by-length"])
-def test_every_lesson_comes_once_an_epoch_and_epochs_differ(order: batches.Order) -> None:
+def test_every_example_comes_once_an_epoch_and_epochs_differ(order: batches.Order) -> None:
     epochs = [epoch_batches(LENGTHS, 64, 1, epoch, order) for epoch in (0, 1)]
     for plan in epochs:
         assert sorted(np.concatenate(plan).tolist()) == list(range(len(LENGTHS)))
@@ -104,7 +104,7 @@ def test_seed_and_epoch_do_not_stand_for_each_other() -> None:
     assert not np.array_equal(first[0], second[0])
 
 
-def test_a_single_lesson_left_joins_the_batch_before() -> None:
+def test_a_single_example_left_joins_the_batch_before() -> None:
     assert sorted(map(len, epoch_batches(LENGTHS[:9], 4, 0, 0, "random"))) == [4, 5]
     assert [len(one) for one in epoch_batches(LENGTHS[:1], 4, 0, 0, "random")] == [1]
 
@@ -177,7 +177,7 @@ def test_leaving_early_ends_the_thread_and_makes_no_more_than_asked() -> None:
     assert len(made) <= 5
 
 
-# The released programs' batches, by the whole way: files, Material, a batch.
+# The released programs' batches, by the whole way: files, ExperimentData, a batch.
 
 
 def write_features(folder: Path, arrays: Any, kinds: tuple[str, ...]) -> None:
@@ -211,7 +211,7 @@ def released_inputs(batches: Path) -> Any:
 
 
 def expanded(block: torch.Tensor, batch: Batch) -> NDArray[Any]:
-    """A row per lesson, as the released programs have it."""
+    """A row per example, as the released programs have it."""
     return np.asarray(block[batch.video_of])
 
 
@@ -241,9 +241,9 @@ def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
             long_videos="cut",
         )
         data = DataSettings(train="train.jsonl", labels="as-released")
-        with Material.open(data, settings, tmp_path) as opened:
-            lessons = opened.split("train")
-            batch = lessons.batch(np.arange(len(lessons)))
+        with ExperimentData.open(data, settings, tmp_path) as opened:
+            examples = opened.split("train")
+            batch = examples.batch(np.arange(len(examples)))
         asked = {row["vid_name"] for row in told["queries"]}
         assert len(batch.videos) == len(asked), "a video that answers several queries comes once"
         found = {"st_ed_indices": batch.spans.numpy()}
@@ -292,9 +292,9 @@ def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         long_videos="pool-as-released",
     )
     data = DataSettings(train="train.json", labels="as-released", weights="relevance")
-    with Material.open(data, settings, tmp_path) as opened:
-        lessons = opened.split("train")
-        batch = lessons.batch(np.arange(len(lessons)))
+    with ExperimentData.open(data, settings, tmp_path) as opened:
+        examples = opened.split("train")
+        batch = examples.batch(np.arange(len(examples)))
     assert batch.weight is not None
     clips = np.arange(batch.videos.mask.shape[1])
     labels = (batch.spans[:, :1].numpy() <= clips) & (clips <= batch.spans[:, 1:].numpy())
@@ -312,25 +312,25 @@ def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert {f"tvrr_train/{name}" for name in found} == {n for n in arrays if n.startswith("tvrr_train/")}
     for name, values in found.items():
         np.testing.assert_allclose(values, arrays[f"tvrr_train/{name}"], atol=1e-6, err_msg=name)
-    check_positives(lessons, batch)
+    check_positives(examples, batch)
 
 
-def check_positives(lessons: Lessons, batch: Batch) -> None:
-    """Every video that a query is judged relevant to is spared, in all lessons of the query."""
+def check_positives(examples: Examples, batch: Batch) -> None:
+    """Every video that a query is judged relevant to is spared, in all examples of the query."""
     known = {
-        (lessons.queries[q].id, lessons.videos[v].id)
-        for q, v in zip(lessons.query.tolist(), lessons.video.tolist(), strict=True)
+        (examples.queries[q].id, examples.videos[v].id)
+        for q, v in zip(examples.query.tolist(), examples.video.tolist(), strict=True)
     }
     columns = {}
-    for lesson, column in enumerate(batch.video_of.tolist()):
-        columns[column] = lessons.videos[int(lessons.video[lesson])].id
+    for example, column in enumerate(batch.video_of.tolist()):
+        columns[column] = examples.videos[int(examples.video[example])].id
     expected = [
-        [(lessons.queries[q].id, columns[at]) in known for at in range(len(columns))]
-        for q in lessons.query.tolist()
+        [(examples.queries[q].id, columns[at]) in known for at in range(len(columns))]
+        for q in examples.query.tolist()
     ]
     assert batch.positives.tolist() == expected
     assert not batch.positives.all()
-    own = replace(lessons._rules, positives="own")
-    again = Lessons("train", lessons.annotations, lessons.inputs, lessons._tokens, lessons._streams, own)
+    own = replace(examples._rules, positives="own")
+    again = Examples("train", examples.annotations, examples.inputs, examples._tokens, examples._streams, own)
     alone = again.batch(np.arange(len(again))).positives
     assert (alone.sum(1) == 1).all() and alone[torch.arange(len(again)), batch.video_of].all()

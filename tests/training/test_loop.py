@@ -18,11 +18,10 @@ from safetensors.torch import load_file
 
 from whenabouts.models.trained import Trained
 from whenabouts.training import run_folder
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
+from whenabouts.training.launch import TrainingResult, launch, launch_seeds
 from whenabouts.training.loop import TrainingFault
-from whenabouts.training.machine import open_machine
-from whenabouts.training.outcome import Outcome
-from whenabouts.training.start import start, start_seeds
 from whenabouts.training.validation import validate
 from whenabouts.types import UsageError
 
@@ -35,9 +34,9 @@ def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
-def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> Outcome:
+def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> TrainingResult:
     experiment = load_experiment(tiny.experiment, settings)
-    return start(experiment, tiny.folder, out, open_machine("cpu"), **more)
+    return launch(experiment, tiny.folder, out, open_device("cpu"), **more)
 
 
 def curves(out: Path) -> list[dict[str, Any]]:
@@ -61,7 +60,7 @@ def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) 
     }  # fmt: skip
     assert outcome.reason == "all 3 epochs"
     assert outcome.steps == 3 * 3
-    assert any("20 lessons" in line for line in heard)
+    assert any("20 examples" in line for line in heard)
     lines = curves(tmp_path / "run")
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert outcome.score == max(line["metric"] for line in lines)
@@ -383,7 +382,7 @@ def test_what_is_refused_before_a_state_is_kept_leaves_no_folder(tiny: Any, tmp_
 
 def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
     experiment = load_experiment(tiny.experiment, ["training.precision=bf16"])
-    outcome = start(experiment, tiny.folder, tmp_path / "run", open_machine("cpu", precision="bf16"))
+    outcome = launch(experiment, tiny.folder, tmp_path / "run", open_device("cpu", precision="bf16"))
     assert outcome.reason == "all 3 epochs"
     assert all(
         one.dtype == torch.float32 for one in load_file(tmp_path / "run" / "model.safetensors").values()
@@ -392,21 +391,21 @@ def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
 
 def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) -> None:
     experiment = load_experiment(tiny.experiment)
-    machine = open_machine("cpu")
-    outcomes = start_seeds(experiment, [1, 2], tiny.folder, tmp_path / "runs", machine)
+    machine = open_device("cpu")
+    outcomes = launch_seeds(experiment, [1, 2], tiny.folder, tmp_path / "runs", machine)
     assert [one.seed for one in outcomes] == [1, 2]
     told = json.loads((tmp_path / "runs" / "seeds.json").read_text())
     values = [one.metrics["VR R@1"] for one in outcomes]
     assert told["metrics"]["VR R@1"]["values"] == values
     assert told["metrics"]["VR R@1"]["mean"] == pytest.approx(sum(v or 0 for v in values) / 2)
     with pytest.raises(UsageError, match="seed-1: holds"):
-        start_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine)
-    more = start_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine, resume=True)
+        launch_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine)
+    more = launch_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine, resume=True)
     assert more[:2] == outcomes
     begun(tiny, tmp_path / "alone", "training.seed=3")
     assert_same(tmp_path / "alone", tmp_path / "runs" / "seed-3")
     with pytest.raises(UsageError, match="one comes twice"):
-        start_seeds(experiment, [1, 1], tiny.folder, tmp_path / "more", machine)
+        launch_seeds(experiment, [1, 1], tiny.folder, tmp_path / "more", machine)
     with pytest.raises(UsageError, match="seed is -1"):
-        start_seeds(experiment, [1, -1], tiny.folder, tmp_path / "more", machine)
+        launch_seeds(experiment, [1, -1], tiny.folder, tmp_path / "more", machine)
     assert not (tmp_path / "more").exists()

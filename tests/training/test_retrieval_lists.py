@@ -19,12 +19,11 @@ from whenabouts.models.trained import Trained
 from whenabouts.ranking import rank_split
 from whenabouts.ranking.split import encode_split
 from whenabouts.training import retrieval_lists, run_folder
+from whenabouts.training.data import ExperimentData
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.machine import open_machine
-from whenabouts.training.material import Material
-from whenabouts.training.outcome import Outcome
-from whenabouts.training.retrieved import RetrievedNegatives
-from whenabouts.training.start import start
+from whenabouts.training.launch import TrainingResult, launch
+from whenabouts.training.retrieval_negatives import RetrievedNegatives
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
@@ -47,9 +46,9 @@ def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
-def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> Outcome:
+def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> TrainingResult:
     experiment = load_experiment(tiny.experiment, settings)
-    return start(experiment, tiny.folder, out, open_machine("cpu"), **more)
+    return launch(experiment, tiny.folder, out, open_device("cpu"), **more)
 
 
 @pytest.fixture()
@@ -118,11 +117,11 @@ def test_the_shipped_exclusive_conquer_trains(tiny: Any, tmp_path: Path, folder:
     path = ROOT / "experiments" / folder / "conquer_exclusive.toml"
     settings += [f"features.streams.{name}=vision.h5" for name in load_experiment(path).features.streams]
     losses: list[float] = []
-    outcome = start(
+    outcome = launch(
         load_experiment(path, settings),
         tiny.folder,
         tmp_path / "run",
-        open_machine("cpu"),
+        open_device("cpu"),
         show=lambda told: losses.append(told.losses["videos"]),
     )
     assert outcome.reason == "its one epoch"
@@ -135,14 +134,16 @@ def test_a_trained_retriever_ranks_the_training_split_itself(
     made = heard(monkeypatch)
     begun(tiny, tmp_path / "run", *CONQUER, f"data.retrieved.lists={retriever}", "data.retrieved.depth=3")
     experiment = load_experiment(tiny.experiment)
-    with Material.open(experiment.data, experiment.features, tiny.folder, splits=("train",)) as material:
-        lessons = material.split("train")
-        (ranked,) = rank_split(Trained.from_pretrained(retriever), lessons, ["VR"]).blocks("VR")
+    with ExperimentData.open(
+        experiment.data, experiment.features, tiny.folder, splits=("train",)
+    ) as material:
+        examples = material.split("train")
+        (ranked,) = rank_split(Trained.from_pretrained(retriever), examples, ["VR"]).blocks("VR")
         for query in range(20):
             rows = slice(int(ranked.offsets[query]), int(ranked.offsets[query]) + 3)
             names = [ranked.video_ids[video] for video in ranked.video[rows]]
             expected = [name for name in names if name != f"v{query // 4}"]
-            assert [lessons.videos[video].id for video in made[0].candidates(query)] == expected
+            assert [examples.videos[video].id for video in made[0].candidates(query)] == expected
 
 
 def test_encodings_of_many_clips_lie_in_a_folder_meanwhile(
@@ -194,7 +195,7 @@ def test_a_retriever_whose_file_was_made_anew_by_other_means_is_refused(
         begun(tiny, tmp_path / "run", *CONQUER, f"data.retrieved.lists={retriever}")
 
 
-def test_lessons_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
+def test_examples_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
     tiny: Any, tmp_path: Path
 ) -> None:
     lists = write_list(tmp_path / "lists.jsonl")
@@ -208,10 +209,10 @@ def test_lessons_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
         "training.epochs=1",
         tell=told.append,
     )
-    # 12 of the 20 lessons are of the first three videos: two batches of eight.
+    # 12 of the 20 examples are of the first three videos: two batches of eight.
     assert outcome.steps == 2
-    why = "lessons are left out: their own video is not among the first 3 of a list"
-    assert any("12 lessons" in line for line in told)
+    why = "examples are left out: their own video is not among the first 3 of a list"
+    assert any("12 examples" in line for line in told)
     assert f"negatives   2 for each query and epoch, of the first 100 videos that {lists} lists" in told
     assert any(why in line and "8" in line for line in told)
     about = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -227,10 +228,10 @@ def test_rules_for_odd_lists_are_told(tiny: Any, tmp_path: Path) -> None:
         assert sum(what in line and "1" in line for line in told) == 1
 
 
-def test_no_lesson_that_is_listed_far_enough_up_is_refused(tiny: Any, tmp_path: Path) -> None:
+def test_no_example_that_is_listed_far_enough_up_is_refused(tiny: Any, tmp_path: Path) -> None:
     others = {str(query): [f"v{(query // 4 + 1) % 5}"] for query in range(20)}
     lists = write_list(tmp_path / "lists.jsonl", others)
-    with pytest.raises(UsageError, match=r"no lesson to train on; raise data\.retrieved\.own_within"):
+    with pytest.raises(UsageError, match=r"no example to train on; raise data\.retrieved\.own_within"):
         begun(
             tiny,
             tmp_path / "run",
@@ -241,7 +242,7 @@ def test_no_lesson_that_is_listed_far_enough_up_is_refused(tiny: Any, tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_lists_may_be_asked_for_to_leave_lessons_out_alone(tiny: Any, tmp_path: Path) -> None:
+def test_lists_may_be_asked_for_to_leave_examples_out_alone(tiny: Any, tmp_path: Path) -> None:
     lists = write_list(tmp_path / "lists.jsonl")
     outcome = begun(
         tiny,

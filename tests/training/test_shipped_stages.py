@@ -17,9 +17,9 @@ from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training import run_folder
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import Experiment
-from whenabouts.training.machine import open_machine
-from whenabouts.training.stages import has_stages, load_stages, start_stages
+from whenabouts.training.stages import has_stages, launch_stages, load_stages
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SHIPPED = sorted(path for path in FOLDER.rglob("*.toml") if has_stages(path))
@@ -78,7 +78,7 @@ def test_a_shipped_file_of_stages_trains_to_its_end(path: Path, features: Path, 
     whole = load_stages(path)
     made_small = [setting for name, one in whole.stages.items() for setting in small(name, one)]
     staged = load_stages(path, [*FILES, *made_small])
-    outcome = start_stages(staged, features, tmp_path / "run", open_machine("cpu"))
+    outcome = launch_stages(staged, features, tmp_path / "run", open_device("cpu"))
     assert outcome.title == whole.title
     for name, (one,) in outcome.stages.items():
         assert one.reason == "its one epoch", name

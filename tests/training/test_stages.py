@@ -17,11 +17,11 @@ from whenabouts.formats.opened import FormatError
 from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.training import run_folder
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.machine import open_machine
+from whenabouts.training.launch import launch
 from whenabouts.training.progress import Progress
-from whenabouts.training.stages import StagedOutcome, has_stages, load_stages, start_stages
-from whenabouts.training.start import start
+from whenabouts.training.stages import StagedResult, has_stages, launch_stages, load_stages
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_at
@@ -64,8 +64,8 @@ def stages_file(folder: Path, stages: Sequence[Any], name: str = "both.toml") ->
     return path
 
 
-def trained(path: Path, out: Path, *settings: str, **more: Any) -> StagedOutcome:
-    return start_stages(load_stages(path, settings), path.parent, out, open_machine("cpu"), **more)
+def trained(path: Path, out: Path, *settings: str, **more: Any) -> StagedResult:
+    return launch_stages(load_stages(path, settings), path.parent, out, open_device("cpu"), **more)
 
 
 def test_stages_are_trained_in_turn_into_folders_of_their_names(staged: Path, tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_stages_are_trained_in_turn_into_folders_of_their_names(staged: Path, tm
 
 def test_stages_give_what_trainings_one_by_one_give(staged: Path, tmp_path: Path) -> None:
     trained(staged, tmp_path / "run")
-    machine, folder = open_machine("cpu"), staged.parent
-    start(load_experiment(folder / "tiny.toml"), folder, tmp_path / "one", machine)
+    machine, folder = open_device("cpu"), staged.parent
+    launch(load_experiment(folder / "tiny.toml"), folder, tmp_path / "one", machine)
     settings = [f"data.retrieved.lists={tmp_path / 'one'}"]
-    start(load_experiment(folder / "second.toml", settings), folder, tmp_path / "two", machine)
+    launch(load_experiment(folder / "second.toml", settings), folder, tmp_path / "two", machine)
     assert_same_tensors(tmp_path / "run" / "tiny", tmp_path / "one", *TENSORS)
     assert_same_tensors(tmp_path / "run" / "second", tmp_path / "two", *TENSORS)
 
@@ -123,7 +123,7 @@ def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
     assert (tmp_path / "broken" / "system.json").is_file()
     assert outcome.stages["second"][0].reason == "all 2 epochs"
     if stage == "second":  # the first one is only told again
-        assert sum("20 lessons" in line for line in told) == 1
+        assert sum("20 examples" in line for line in told) == 1
 
 
 def _note(begun: list[str], line: str) -> None:
@@ -309,7 +309,7 @@ def test_a_training_and_stages_do_not_share_a_folder(staged: Path, tmp_path: Pat
     trained(staged, tmp_path / "run", *settings)
     experiment = load_experiment(staged.parent / "tiny.toml", settings)
     with pytest.raises(UsageError, match=r"run: holds system\.json of another training"):
-        start(experiment, staged.parent, tmp_path / "run", open_machine("cpu"))
+        launch(experiment, staged.parent, tmp_path / "run", open_device("cpu"))
     with pytest.raises(UsageError, match=r"tiny: holds .*of a training without stages"):
         trained(staged, tmp_path / "run" / "tiny", *settings)
 

@@ -14,12 +14,11 @@ from safetensors.torch import load_file
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training import run_folder
+from whenabouts.training.data import ExperimentData
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.machine import open_machine
-from whenabouts.training.material import Material
-from whenabouts.training.negatives import HardNegatives
-from whenabouts.training.outcome import Outcome
-from whenabouts.training.start import start
+from whenabouts.training.hard_negatives import HardNegatives
+from whenabouts.training.launch import TrainingResult, launch
 from whenabouts.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
@@ -71,19 +70,21 @@ def crocs(tiny: Any) -> Any:
     return tiny
 
 
-def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> Outcome:
+def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> TrainingResult:
     experiment = load_experiment(tiny.experiment, settings)
-    return start(experiment, tiny.folder, out, open_machine("cpu"), **more)
+    return launch(experiment, tiny.folder, out, open_device("cpu"), **more)
 
 
 def test_a_video_with_a_similar_sentence_is_no_negative(crocs: Any) -> None:
     experiment = load_experiment(crocs.experiment, FIRST)
-    with Material.open(experiment.data, experiment.features, crocs.folder, splits=("train",)) as material:
-        lessons = material.split("train")
-        batch = lessons.batch(np.arange(len(lessons)))
+    with ExperimentData.open(
+        experiment.data, experiment.features, crocs.folder, splits=("train",)
+    ) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(len(examples)))
     positives = batch.positives.sum(1)
-    for row, query in enumerate(lessons.query.tolist()):
-        similar = lessons.queries[query].id in ("0", "4")
+    for row, query in enumerate(examples.query.tolist()):
+        similar = examples.queries[query].id in ("0", "4")
         assert positives[row] == (2 if similar else 1)
 
 

@@ -1,4 +1,4 @@
-"""What MMN asks of the way of a lesson: whole videos, shares, ids, frozen parts, milestones."""
+"""What MMN asks of the way of an example: whole videos, shares, ids, frozen parts, milestones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training import run_folder
 from whenabouts.training.batches import epoch_batches, joined_by
+from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.machine import open_machine
-from whenabouts.training.material import DataSettings, FeatureSettings, Material
-from whenabouts.training.outcome import Outcome
-from whenabouts.training.start import start
+from whenabouts.training.launch import TrainingResult, launch
 from whenabouts.types import UsageError
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl", batch_of="videos")
@@ -69,9 +68,9 @@ def bert(tmp_path: Path) -> Path:
     return tmp_path / "bert"
 
 
-def begun(tiny: Any, out: Path, settings: Sequence[str] = (), **more: Any) -> Outcome:
+def begun(tiny: Any, out: Path, settings: Sequence[str] = (), **more: Any) -> TrainingResult:
     experiment = load_experiment(tiny.experiment, settings)
-    return start(experiment, tiny.folder, out, open_machine("cpu"), **more)
+    return launch(experiment, tiny.folder, out, open_device("cpu"), **more)
 
 
 def with_text(bert: Path) -> list[str]:
@@ -83,7 +82,7 @@ def with_text(bert: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("order", ["random", "by-length"])
-def test_every_video_comes_once_an_epoch_with_all_its_lessons(order: Any) -> None:
+def test_every_video_comes_once_an_epoch_with_all_its_examples(order: Any) -> None:
     random = np.random.default_rng(0)
     groups = random.integers(0, 101, 400)
     lengths = random.integers(1, 60, 101)[groups]
@@ -98,9 +97,9 @@ def test_every_video_comes_once_an_epoch_with_all_its_lessons(order: Any) -> Non
 
 
 def test_a_batch_of_videos_has_all_their_queries(tiny: Any) -> None:
-    with Material.open(DATA, FEATURES, tiny.folder) as material:
-        lessons = material.split("train")
-        made = list(lessons.batches(size=2, seed=1))
+    with ExperimentData.open(DATA, FEATURES, tiny.folder) as material:
+        examples = material.split("train")
+        made = list(examples.batches(size=2, seed=1))
     assert [len(batch.videos) for batch in made] == [2, 3]
     assert [len(batch) for batch in made] == [8, 12]
     for batch in made:
@@ -114,9 +113,9 @@ def test_moments_are_shares_of_their_video_held_inside_it(tiny: Any) -> None:
     lines = [json.loads(line) for line in (tiny.folder / "train.jsonl").read_text().splitlines()]
     lines[0]["ts"] = [3.0, 99.0]
     (tiny.folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with Material.open(DATA, FEATURES, tiny.folder) as material:
-        lessons = material.split("train")
-        batch = lessons.batch(np.arange(len(lessons)))
+    with ExperimentData.open(DATA, FEATURES, tiny.folder) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(len(examples)))
     expected = [[one["ts"][0] / one["duration"], min(1, one["ts"][1] / one["duration"])] for one in lines]
     found = batch.labels["moments"]
     assert found.dtype == torch.float32
@@ -125,11 +124,11 @@ def test_moments_are_shares_of_their_video_held_inside_it(tiny: Any) -> None:
 
 def test_steps_of_the_grid_are_cells_of_the_map(tiny: Any) -> None:
     features = replace(FEATURES, clips_per_cell=2)
-    with Material.open(DATA, features, tiny.folder) as material:
-        lessons = material.split("train")
-    assert lessons.clips.tolist() == [4] * 5
-    np.testing.assert_allclose(lessons.clip_seconds, [2 * (6 + at) / 4 for at in range(5)])
-    told = lessons.summary.counts
+    with ExperimentData.open(DATA, features, tiny.folder) as material:
+        examples = material.split("train")
+    assert examples.clips.tolist() == [4] * 5
+    np.testing.assert_allclose(examples.clip_seconds, [2 * (6 + at) / 4 for at in range(5)])
+    told = examples.summary.counts
     assert told["videos of more than 8 clips are pooled to 8"] == 2
     assert told["videos of fewer than 8 clips are spread over 8"] == 2
 
@@ -161,10 +160,10 @@ def similar_pairs(folder: Path) -> None:
 def test_videos_of_similar_sentences_are_known_both_ways(tiny: Any) -> None:
     similar_pairs(tiny.folder)
     data = replace(DATA, positives="similar", pairs="pairs.safetensors")
-    with Material.open(data, FEATURES, tiny.folder) as material:
-        lessons = material.split("train")
-        batch = lessons.batch(np.arange(20))
-        known = set(zip(*(rows.tolist() for rows in lessons.known), strict=True))
+    with ExperimentData.open(data, FEATURES, tiny.folder) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(20))
+        known = set(zip(*(rows.tolist() for rows in examples.known), strict=True))
     own = {(query, query // 4) for query in range(20)}
     assert known == own | {(0, 2), (8, 0)}
     assert {(int(q), int(v)) for q, v in batch.positives.nonzero()} == known
@@ -177,7 +176,7 @@ def test_similar_positives_without_pairs_are_refused() -> None:
 
 def test_known_pairs_of_other_rules(tiny: Any) -> None:
     for positives in ("own", "judged", "sentence"):
-        with Material.open(replace(DATA, positives=positives), FEATURES, tiny.folder) as material:
+        with ExperimentData.open(replace(DATA, positives=positives), FEATURES, tiny.folder) as material:
             found = material.split("train").known
         assert set(zip(*(rows.tolist() for rows in found), strict=True)) == {(q, q // 4) for q in range(20)}
 
@@ -187,7 +186,7 @@ def test_known_pairs_of_other_rules(tiny: Any) -> None:
 
 def test_queries_become_ids_of_the_tokenizer(tiny: Any, bert: Path) -> None:
     features = replace(FEATURES, query=f"tokenizer:{bert}", max_tokens=4)
-    with Material.open(DATA, features, tiny.folder) as material:
+    with ExperimentData.open(DATA, features, tiny.folder) as material:
         batch = material.split("train").query_batch([0, 13])
         assert material.inputs.tokenizer == str(bert)
     assert batch.tokens.tolist() == [[2, 4, 5, 3], [2, 4, 18, 3]]
@@ -197,10 +196,10 @@ def test_queries_become_ids_of_the_tokenizer(tiny: Any, bert: Path) -> None:
 def test_a_checkpoint_of_the_other_kind_of_queries_is_refused(tiny: Any, bert: Path) -> None:
     ids = replace(FEATURES, query=f"tokenizer:{bert}")
     for mine, other in ((ids, FEATURES), (FEATURES, ids)):
-        with Material.open(DATA, mine, tiny.folder) as material:
+        with ExperimentData.open(DATA, mine, tiny.folder) as material:
             inputs = material.inputs
         with pytest.raises(UsageError, match="query names the other kind: the checkpoint reads"):
-            Material.open(DATA, other, tiny.folder, inputs=inputs)
+            ExperimentData.open(DATA, other, tiny.folder, inputs=inputs)
 
 
 def test_a_text_encoder_is_trained_within_the_system_and_opened_without_its_files(

@@ -166,10 +166,10 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
     from whenabouts.ranking.confidence import calibrated
     from whenabouts.ranking.pooled_split import pooled_split
     from whenabouts.ranking.trials import Chooser, run_trials, with_drawn_pools
-    from whenabouts.training.machine import open_machine
+    from whenabouts.training.devices import open_device
 
     first, localizer = stages_named(options.checkpoint, None)
-    how = SplitOptions(options.split, options.features, options.data, open_machine(options.device).device)
+    how = SplitOptions(options.split, options.features, options.data, open_device(options.device).device)
     with ExitStack() as files:
         system = how.opened(files, localizer, options.experiment)
         retriever = None if first is None else how.retriever(files, first, system)

@@ -123,11 +123,11 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
 
 def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, features: str) -> InSplit:
     from whenabouts.explanation.split import InSplit
-    from whenabouts.training.machine import open_machine
+    from whenabouts.training.devices import open_device
 
     own = checkpoint == options.checkpoint
     chooser, localizer = stages_named(checkpoint, options.retriever if own else None)
-    device = open_machine(options.device).device
+    device = open_device(options.device).device
     how = SplitOptions(options.split or "test", features, options.data, device)
     system = how.opened(files, localizer, options.experiment if own else None)
     retriever = None

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from whenabouts.ranking.refining import SegmentRanker
     from whenabouts.ranking.split import Split, SplitRun
     from whenabouts.ranking.video_run import VideoRun
+    from whenabouts.training.data import Examples
     from whenabouts.training.experiment import Experiment
-    from whenabouts.training.material import Lessons
 
 POOL_NMS = 0.5
 """Moments of one video that share more than this are one answer to a pool, where nobody says otherwise."""
@@ -159,13 +159,13 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Rank and write."""
     from whenabouts import formats
-    from whenabouts.training.machine import open_machine
+    from whenabouts.training.devices import open_device
 
     name = _format(options)
     _check_weight(options.video_weight)
     chooser, localizer = stages_named(options.checkpoint, options.retriever)
     alone = _chooses_alone(options, chooser)
-    device = open_machine(options.device).device
+    device = open_device(options.device).device
     features = options.retriever_features if alone else None
     how = SplitOptions(options.split, features or options.features, options.data, device)
     with ExitStack() as files, _Display(wants_json(options)) as display:
@@ -341,14 +341,14 @@ def _or_none(text: str | None, kind: Any, option: str) -> Any:
         raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
 
 
-def _asked(options: argparse.Namespace, lessons: Lessons) -> Split:
+def _asked(options: argparse.Namespace, examples: Examples) -> Split:
     """The queries to answer: all of the split, or those with a pool in the file that was named."""
     from whenabouts import formats
     from whenabouts.ranking.pooled_split import pooled_split
 
     if options.pools is None:
-        return lessons
-    return pooled_split(lessons, formats.read_annotations(options.pools))
+        return examples
+    return pooled_split(examples, formats.read_annotations(options.pools))
 
 
 def _confident(options: argparse.Namespace, answers: SplitRun[Any], name: str) -> RunSource:
@@ -519,8 +519,8 @@ class _Display:
         job = self._bar.add_task(what, total=None)
         return lambda done, total: self._bar.update(job, completed=done, total=total)
 
-    def encode(self, trained: Trained, lessons: Lessons, folder: str | None) -> Any:
+    def encode(self, trained: Trained, examples: Examples, folder: str | None) -> Any:
         """The videos of a split, encoded."""
         from whenabouts.ranking.split import encode_split
 
-        return encode_split(trained, lessons, folder=folder, progress=self.counted("videos"))
+        return encode_split(trained, examples, folder=folder, progress=self.counted("videos"))

@@ -12,8 +12,8 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.models.trained import Trained
+    from whenabouts.training.data import Examples
     from whenabouts.training.experiment import Experiment
-    from whenabouts.training.material import Lessons
 
 
 def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
@@ -36,7 +36,7 @@ class OpenedSystem:
     place: str
     trained: Trained
     experiment: Experiment
-    split: Lessons
+    split: Examples
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Exper
     """The experiment that names the files: the one given, or that of the checkpoint's training."""
     from whenabouts.training.experiment import load_experiment
     from whenabouts.training.run_folder import EXPERIMENT
-    from whenabouts.training.start import with_data
 
     own = Path(checkpoint) / EXPERIMENT
     if named is None and not own.is_file():
@@ -117,18 +116,18 @@ def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Exper
             "give a file with the tables [data] and [features] with --experiment"
         )
     experiment = load_experiment(named or own)
-    return with_data(experiment, data) if data else experiment
+    return experiment.with_data(data) if data else experiment
 
 
 def opened_split(
     files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
-) -> Lessons:
+) -> Examples:
     """The split, its features checked against what the checkpoint was trained on."""
-    from whenabouts.training.material import SPLITS, Material
+    from whenabouts.training.data import SPLITS, ExperimentData
 
     if split not in SPLITS:
         raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
-    material = Material.open(
+    material = ExperimentData.open(
         experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
     )
     return files.enter_context(material).split(split)

@@ -11,9 +11,9 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.training.experiment import Experiment
-    from whenabouts.training.outcome import Outcome
+    from whenabouts.training.launch import TrainingResult
     from whenabouts.training.progress import Progress
-    from whenabouts.training.stages import StagedExperiment, StagedOutcome
+    from whenabouts.training.stages import StagedExperiment, StagedResult
 
 _EPILOG = """\
 examples:
@@ -77,21 +77,21 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
-    from whenabouts.training.machine import open_machine, use_large_pages
+    from whenabouts.training.devices import open_device, use_large_pages
+    from whenabouts.training.launch import launch, launch_seeds
     from whenabouts.training.stages import has_stages
-    from whenabouts.training.start import start, start_seeds
 
     use_large_pages()
     if has_stages(options.experiment):
         return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)
-    machine = open_machine(options.device, options.processes, experiment.training.precision)
+    machine = open_device(options.device, options.processes, experiment.training.precision)
     with _Display(machine.writes) as display:
         more = {"resume": options.resume, "show": display.show, "tell": display.tell}
         if seeds is None:
-            outcomes = [start(experiment, options.features, options.out, machine, **more)]
+            outcomes = [launch(experiment, options.features, options.out, machine, **more)]
         else:
-            outcomes = start_seeds(experiment, seeds, options.features, options.out, machine, **more)
+            outcomes = launch_seeds(experiment, seeds, options.features, options.out, machine, **more)
     if machine.writes:
         _print(outcomes, options, of_seeds=seeds is not None)
     return 0
@@ -99,13 +99,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_stages(options: argparse.Namespace) -> int:
     """Train one stage after the other, and show."""
-    from whenabouts.training.machine import open_machine
-    from whenabouts.training.stages import start_stages
+    from whenabouts.training.devices import open_device
+    from whenabouts.training.stages import launch_stages
 
     staged, seeds = _stages(options), _seeds(options)
-    machine = open_machine(options.device, options.processes)
+    machine = open_device(options.device, options.processes)
     with _Display(machine.writes) as display:
-        outcome = start_stages(
+        outcome = launch_stages(
             staged,
             options.features,
             options.out,
@@ -136,10 +136,9 @@ def _settings(options: argparse.Namespace) -> list[str]:
 
 def _experiment(options: argparse.Namespace) -> Experiment:
     from whenabouts.training.experiment import load_experiment
-    from whenabouts.training.start import with_data
 
     experiment = load_experiment(options.experiment, _settings(options))
-    return with_data(experiment, options.data) if options.data else experiment
+    return experiment.with_data(options.data) if options.data else experiment
 
 
 def _seeds(options: argparse.Namespace) -> list[int] | None:
@@ -151,8 +150,8 @@ def _seeds(options: argparse.Namespace) -> list[int] | None:
         raise UsageError(f"--seeds {options.seeds!r}: accepted: whole numbers, such as 1,2,3") from None
 
 
-def _print(outcomes: list[Outcome], options: argparse.Namespace, *, of_seeds: bool) -> None:
-    from whenabouts.training.outcome import seeds_to_json
+def _print(outcomes: list[TrainingResult], options: argparse.Namespace, *, of_seeds: bool) -> None:
+    from whenabouts.training.launch import seeds_to_json
 
     if wants_json(options):
         print_json(seeds_to_json(outcomes) if of_seeds else outcomes[0].to_json())
@@ -160,7 +159,7 @@ def _print(outcomes: list[Outcome], options: argparse.Namespace, *, of_seeds: bo
         _show(outcomes, of_seeds)
 
 
-def _show_stages(outcome: StagedOutcome) -> None:
+def _show_stages(outcome: StagedResult) -> None:
     out = console()
     for name, outcomes in outcome.stages.items():
         out.print(for_terminal(f"stage {name}"), style="dim", markup=False)
@@ -168,10 +167,10 @@ def _show_stages(outcome: StagedOutcome) -> None:
     out.print(for_terminal(f"{outcome.title}: {outcome.folder}"), markup=False, soft_wrap=True)
 
 
-def _show(outcomes: list[Outcome], of_seeds: bool) -> None:
+def _show(outcomes: list[TrainingResult], of_seeds: bool) -> None:
     from rich.table import Table
 
-    from whenabouts.training.outcome import spreads
+    from whenabouts.training.launch import spreads
 
     out = console()
     for one in outcomes:

@@ -24,14 +24,14 @@ known to answer it are left out here. Start and end are then softmaxes over the 
 these ("shared normalisation"); without negatives, over the own video alone. The released list is HERO's for
 the training queries, 2,000 videos deep: of its first (rank of the query's own video + 1,000), the own one
 taken out, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
-are no lessons. "exclusive" needs negatives: it learns to tell them from the own video.
+are no examples. "exclusive" needs negatives: it learns to tell them from the own video.
 
 What differs from the released program by default: nothing depends on padding. The program's pooling of words
 counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
 a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
 `as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
-restores all three; a chosen negative that is known to answer the query then counts as one. Weights of lessons
-(paper 004) multiply both losses of a query.
+restores all three; a chosen negative that is known to answer the query then counts as one. Weights of
+examples (paper 004) multiply both losses of a query.
 
 Written from the paper and from what the program computes; its source has no licence and was not used.
 

@@ -8,7 +8,7 @@ differs is the training, in two stages, each a training of its own:
   makes them of sentences whose similarity reaches 0.9.
 - "second": learning goes on from the first stage's weights, at a tenth of the learning rate, with hard
   negatives alone: videos drawn for each query and queries drawn for each video (equations 2 and 3,
-  `training/negatives.py`). `Batch.negatives`, `other_queries` and `negative_queries` hold them.
+  `training/hard_negatives.py`). `Batch.negatives`, `other_queries` and `negative_queries` hold them.
 
 Where the papers are not clear, and what was chosen:
 

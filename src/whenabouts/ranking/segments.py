@@ -75,7 +75,7 @@ class SegmentSettings:
 
 
 class Footage(Protocol):
-    """Videos as features, row by row: `training.lessons.Lessons`, `trained.segments.StoredFootage`."""
+    """Videos as features, row by row: `training.examples.Examples`, `trained.segments.StoredFootage`."""
 
     @property
     def inputs(self) -> Inputs:

@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 
 class Split(Protocol):
-    """Queries and videos as a model reads them: `training.material.Lessons` is one."""
+    """Queries and videos as a model reads them: `training.data.Examples` is one."""
 
     @property
     def name(self) -> str:

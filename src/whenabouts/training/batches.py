@@ -1,6 +1,6 @@
-"""From lessons to batches: the truth in clips, the order of an epoch, and batches made ahead of the step.
+"""From examples to batches: the truth in clips, the order of an epoch, and batches made ahead of the step.
 
-Shapes: N lessons of a split, Q lessons and V videos of a batch; see `models.protocol.Batch`.
+Shapes: N examples of a split, Q examples and V videos of a batch; see `models.protocol.Batch`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTANT = 1e-6
 """As in `clips.ClipGrid`: seconds that differ by less are one instant."""
 
 _BATCHES_SORTED = 16
-"""As many batches of lessons are drawn at random, and sorted by length among themselves."""
+"""As many batches of examples are drawn at random, and sorted by length among themselves."""
 
 
 def spans_in_clips(
@@ -56,12 +56,12 @@ def spans_in_clips(
 def epoch_batches(
     lengths: Indices, size: int, seed: int, epoch: int, order: Order, groups: Indices | None = None
 ) -> list[Indices]:
-    """The lessons of each batch of an epoch; `lengths` (N,) are the clips of their videos.
+    """The examples of each batch of an epoch; `lengths` (N,) are the clips of their videos.
 
-    Every lesson comes once. Batches have `size` lessons, the last one what is left; where that is a single
-    lesson, which has no negatives, it joins the batch before. "by-length" draws 16 batches at random, sorts
-    their lessons by length, and hands out all batches in random order: a batch is padded to its longest.
-    With `groups` (N,), the number of a lesson's video, a batch has `size` videos with all their lessons.
+    Every example comes once. Batches have `size` examples, the last one what is left; where that is a single
+    example, which has no negatives, it joins the batch before. "by-length" draws 16 batches at random, sorts
+    their examples by length, and hands out all batches in random order: a batch is padded to its longest.
+    With `groups` (N,), the number of an example's video, a batch has `size` videos with all their examples.
     The same for the same seed and epoch.
     """
     if groups is not None:
@@ -69,15 +69,15 @@ def epoch_batches(
     if size < 2:
         raise UsageError(f"training.batch_size is {size}: one has no negatives; accepted: 2 or more")
     random = np.random.default_rng([epoch, seed])
-    lessons = random.permutation(len(lengths))
+    examples = random.permutation(len(lengths))
     if order == "by-length":
         stretch = _BATCHES_SORTED * size
-        numbers = np.arange(len(lessons)) // stretch
-        lessons = lessons[np.lexsort((lengths[lessons], numbers))]
-    borders = list(range(0, len(lessons), size))
-    if len(borders) > 1 and len(lessons) - borders[-1] == 1:
+        numbers = np.arange(len(examples)) // stretch
+        examples = examples[np.lexsort((lengths[examples], numbers))]
+    borders = list(range(0, len(examples), size))
+    if len(borders) > 1 and len(examples) - borders[-1] == 1:
         borders.pop()
-    batches = np.split(lessons, borders[1:])
+    batches = np.split(examples, borders[1:])
     if order == "by-length":
         return [batches[number] for number in random.permutation(len(batches))]
     return batches

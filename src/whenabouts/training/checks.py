@@ -28,7 +28,7 @@ class SplitSummary:
     """What a split holds, and how often each rule for odd data applied (rule in words -> number)."""
 
     name: str
-    lessons: int
+    examples: int
     queries: int
     videos: int
     clips: int
@@ -38,7 +38,7 @@ class SplitSummary:
         """For programs, and for the run folder."""
         return {
             "split": self.name,
-            "lessons": self.lessons,
+            "examples": self.examples,
             "queries": self.queries,
             "videos": self.videos,
             "clips": self.clips,
@@ -48,7 +48,7 @@ class SplitSummary:
     def lines(self) -> list[str]:
         """For people."""
         head = (
-            f"{self.name:12}{_many(self.lessons, 'lesson')} of {_many(self.queries, 'query')} in "
+            f"{self.name:12}{_many(self.examples, 'example')} of {_many(self.queries, 'query')} in "
             f"{_many(self.videos, 'video')}, {_many(self.clips, 'clip')}"
         )
         return [head, *(f"{'':12}{what}: {times:,}" for what, times in self.counts.items() if times)]

@@ -20,7 +20,7 @@ from whenabouts.formats.opened import FormatError
 from whenabouts.models import model_names
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
-from whenabouts.training.material import DataSettings, FeatureSettings
+from whenabouts.training.data import DataSettings, FeatureSettings
 from whenabouts.training.schedule import SCHEDULES
 from whenabouts.training.settings import fitted, made_of, merged, read_toml, set_values, toml_of, unknown
 from whenabouts.types import UsageError
@@ -175,6 +175,13 @@ class Experiment:
     def with_seed(self, seed: int) -> Experiment:
         """The same with another seed."""
         return dataclasses.replace(self, training=dataclasses.replace(self.training, seed=seed))
+
+    def with_data(self, folder: str | Path) -> Experiment:
+        """The same with its annotations in that folder. Raises UsageError where there is no such folder."""
+        path = Path(folder).expanduser().resolve()
+        if not path.is_dir():
+            raise UsageError(f"{folder}: is no folder; give the folder of the annotations (--data)")
+        return dataclasses.replace(self, data=dataclasses.replace(self.data, folder=str(path)))
 
     def tables(self) -> dict[str, Any]:
         """All settings, defaults included, as `load_experiment` reads them."""

@@ -1,4 +1,4 @@
-"""The way of a lesson: material -> `Batch` -> `model.loss` -> optimizer -> validation -> the best, kept.
+"""The way of an example: material -> `Batch` -> `model.loss` -> optimizer -> validation -> the best, kept.
 
 What a step draws depends on (seed, step) alone, and the state is kept whole at every epoch's end, so that a
 training that was killed goes on to the very numbers of an unbroken one.
@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from whenabouts.models import new_model
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
+from whenabouts.training.data import Examples, ExperimentData
+from whenabouts.training.devices import DeviceSetup
 from whenabouts.training.experiment import Experiment, TrainingSettings
-from whenabouts.training.machine import Machine
-from whenabouts.training.material import Lessons, Material
-from whenabouts.training.negatives import HardNegatives, load_first_stage, open_first_stage
+from whenabouts.training.hard_negatives import HardNegatives, load_first_stage, open_first_stage
 from whenabouts.training.optimizer import freeze, new_optimizer
-from whenabouts.training.outcome import Outcome
 from whenabouts.training.progress import Clock, Progress, Show
 from whenabouts.training.retrieval_lists import folder_of
 from whenabouts.training.run_folder import RunFolder
@@ -42,14 +41,14 @@ class TrainingFault(WhenaboutsError):
 
 def train(
     experiment: Experiment,
-    material: Material,
+    material: ExperimentData,
     folder: RunFolder,
-    machine: Machine,
+    machine: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
-) -> Outcome:
-    """Train as an experiment says, into a folder that is claimed; what came of it.
+) -> State:
+    """Train as an experiment says, into a folder that is claimed; the state at the end.
 
     With `resume`, a training that the folder holds goes on; one that is finished is only told. Raises
     TrainingFault for a loss that is no number; the state before that step is kept then.
@@ -61,13 +60,18 @@ class _Training:
     """One training: what stays the same, and where it stands."""
 
     def __init__(
-        self, experiment: Experiment, material: Material, folder: RunFolder, machine: Machine, show: Show
+        self,
+        experiment: Experiment,
+        material: ExperimentData,
+        folder: RunFolder,
+        machine: DeviceSetup,
+        show: Show,
     ) -> None:
         self.experiment, self.material = experiment, material
         self.folder, self.machine, self.show = folder, machine, show
         self.settings: TrainingSettings = experiment.training
-        self.lessons: Lessons = material.split("train")
-        self.batches = self.lessons.batch_count(self.settings.batch_size)
+        self.examples: Examples = material.split("train")
+        self.batches = self.examples.batch_count(self.settings.batch_size)
         self.steps = self.settings.epochs * self.batches
         self.evaluation_steps = max(1, round(self.settings.evaluate_every * self.batches))
         seed_weights(self.settings.seed)
@@ -84,14 +88,14 @@ class _Training:
         freeze(self.model, self.settings.frozen, 0)
         self.state = State()
 
-    def run(self, resume: bool) -> Outcome:
+    def run(self, resume: bool) -> State:
         """The whole training, or what is left of it."""
         self._begin(resume)
         while not self.state.finished:
             self._epoch()
         if self.machine.writes:
             self.folder.draw_curves(self.state)
-        return Outcome.of(self.experiment, self.state, self.folder.path)
+        return self.state
 
     def _begin(self, resume: bool) -> None:
         first_stage = self._first_stage()
@@ -123,15 +127,15 @@ class _Training:
         wanted = self.experiment.data.negatives
         if first_stage is not None and (wanted.videos or wanted.queries):
             device, seed = self.machine.device, self.settings.seed
-            chosen = HardNegatives.open(first_stage, self.lessons, wanted, seed, device)
-            self.lessons.choose_negatives(chosen)
+            chosen = HardNegatives.open(first_stage, self.examples, wanted, seed, device)
+            self.examples.choose_negatives(chosen)
 
     def _epoch(self) -> None:
         """What is left of the state's epoch."""
         state, settings = self.state, self.settings
         self.model.train()
         freeze(self.model, settings.frozen, state.epoch)
-        batches = self.lessons.batches(
+        batches = self.examples.batches(
             size=settings.batch_size,
             epoch=state.epoch,
             seed=settings.seed,
@@ -265,9 +269,9 @@ class _Training:
         self._keep()
         wrong = [name for name, value in losses.items() if not math.isfinite(value)]
         names = [f"{name} = {losses[name]}" for name in wrong if name != "total" or len(wrong) == 1]
-        rows = self.lessons.plan(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
+        rows = self.examples.plan(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
         queries = list(
-            dict.fromkeys(self.lessons.queries[row].id for row in self.lessons.query[rows].tolist())
+            dict.fromkeys(self.examples.queries[row].id for row in self.examples.query[rows].tolist())
         )
         some = ", ".join(queries[:_SHOWN_QUERIES]) + (", …" if len(queries) > _SHOWN_QUERIES else "")
         return TrainingFault(

@@ -24,8 +24,8 @@ from whenabouts.ranking.corpus import CorpusEncoding
 from whenabouts.ranking.rank import Ranker
 from whenabouts.ranking.retrieve import can_retrieve
 from whenabouts.ranking.split import SplitRun, encode_split
-from whenabouts.training.material import DataSettings, Lessons, Material
-from whenabouts.training.retrieved import STAGE, RetrievedNegatives
+from whenabouts.training.data import DataSettings, Examples, ExperimentData
+from whenabouts.training.retrieval_negatives import STAGE, RetrievedNegatives
 from whenabouts.training.run_folder import EXPERIMENT
 from whenabouts.types import UsageError
 
@@ -38,37 +38,37 @@ _CLIPS_IN_MEMORY = 1 << 18
 
 def choose_retrieved(
     experiment: Experiment,
-    material: Material,
+    material: ExperimentData,
     run: str | Path,
     device: torch.device | str,
     tell: Callable[[str], None],
 ) -> None:
-    """Have the lessons of a training take negatives from the lists that its experiment names, if it asks.
+    """Have the examples of a training take negatives from the lists that its experiment names, if it asks.
 
     `run` is the folder of the training; `tell` hears a sentence before the lists are read or made, which may
-    take a while. Lessons whose own video is not listed far enough up are left out. Raises UsageError where
+    take a while. Examples whose own video is not listed far enough up are left out. Raises UsageError where
     lists are asked for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
     """
-    settings, lessons = experiment.data.retrieved, material.split("train")
+    settings, examples = experiment.data.retrieved, material.split("train")
     check_lists(experiment, material.folder)
     if not settings.asks:
         return
     place = folder_of(settings.lists, run, experiment.training.seed)
     tell(f"{'negatives':12}{settings.described} that {place} lists")
     with opened_lists(place, experiment.data, material, settings.reach, device) as source:
-        chosen = RetrievedNegatives(source, lessons, settings, experiment.training.seed)
-    lessons.note(chosen.counts)
+        chosen = RetrievedNegatives(source, examples, settings, experiment.training.seed)
+    examples.note(chosen.counts)
     if settings.own_within is not None:
-        why = f"lessons are left out: their own video is not among the first {settings.own_within} of a list"
-        lessons.leave_out(~chosen.within, why)
-        if not len(lessons):
+        why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
+        examples.leave_out(~chosen.within, why)
+        if not len(examples):
             raise UsageError(
-                f"{place}: has the own video of no query of {lessons.name} among its first "
-                f"{settings.own_within}, so that there is no lesson to train on; raise "
+                f"{place}: has the own video of no query of {examples.name} among its first "
+                f"{settings.own_within}, so that there is no example to train on; raise "
                 "data.retrieved.own_within"
             )
     if settings.videos:
-        lessons.choose_negatives(chosen)
+        examples.choose_negatives(chosen)
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:
@@ -106,7 +106,7 @@ def folder_of(named: str, run: str | Path, seed: int) -> str:
 def opened_lists(
     place: str,
     data: DataSettings,
-    material: Material,
+    material: ExperimentData,
     depth: int | None,
     device: torch.device | str = "cpu",
 ) -> Iterator[RunSource]:
@@ -115,7 +115,7 @@ def opened_lists(
     `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
     runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
     does not choose videos, and one without the experiment that names its feature files; and what
-    `Material.open` finds wrong with these.
+    `ExperimentData.open` finds wrong with these.
     """
     found = _found(place, data, material.folder)
     if not (found / CONFIG).is_file() and not (found / SYSTEM).is_file():
@@ -159,24 +159,26 @@ def _ranked(
     )
     trained.model.to(device)
     with (
-        Material.open(split, theirs.features, features, inputs=trained.inputs, splits=("train",)) as material,
+        ExperimentData.open(
+            split, theirs.features, features, inputs=trained.inputs, splits=("train",)
+        ) as material,
         _encoded(trained, material.split("train")) as corpus,
     ):
-        lessons = material.split("train")
+        examples = material.split("train")
         most = len(corpus) if depth is None else min(depth, len(corpus))
         decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
-        run = SplitRun(Ranker(trained, corpus, decoding=decoding), lessons, ("VR",))
+        run = SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
         yield _Named(str(place), run)
 
 
 @contextmanager
-def _encoded(trained: Trained, lessons: Lessons) -> Iterator[CorpusEncoding]:
+def _encoded(trained: Trained, examples: Examples) -> Iterator[CorpusEncoding]:
     """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
-    if int(lessons.clips.sum()) <= _CLIPS_IN_MEMORY:
-        yield encode_split(trained, lessons)
+    if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
+        yield encode_split(trained, examples)
         return
     with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
-        yield encode_split(trained, lessons, folder=Path(aside) / "corpus")
+        yield encode_split(trained, examples, folder=Path(aside) / "corpus")
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,22 @@ from typing import Any
 
 from whenabouts.formats.opened import FormatError
 from whenabouts.models.staged import write_stages
+from whenabouts.training.data import ExperimentData
+from whenabouts.training.devices import DeviceSetup
 from whenabouts.training.experiment import KEYS, Experiment, load_experiment
-from whenabouts.training.machine import Machine
-from whenabouts.training.material import Material
-from whenabouts.training.outcome import Outcome, seeds_to_json
+from whenabouts.training.launch import (
+    SEEDS,
+    TrainingResult,
+    different_seeds,
+    launch,
+    seeds_to_json,
+    write_json,
+)
 from whenabouts.training.progress import Show
 from whenabouts.training.retrieval_lists import check_lists
-from whenabouts.training.retrieved import STAGE
+from whenabouts.training.retrieval_negatives import STAGE
 from whenabouts.training.run_folder import EXPERIMENT, RunFolder
 from whenabouts.training.settings import fitted, read_toml, set_values, unknown
-from whenabouts.training.start import SEEDS, different_seeds, start, with_data, write_json
 from whenabouts.types import UsageError
 
 _REFERENCES: Mapping[str, Callable[[Experiment], str]] = {
@@ -62,16 +68,16 @@ class StagedExperiment:
 
     def with_data(self, folder: str | Path) -> StagedExperiment:
         """The same with all annotations in that folder."""
-        return replace(self, stages={name: with_data(one, folder) for name, one in self.stages.items()})
+        return replace(self, stages={name: one.with_data(folder) for name, one in self.stages.items()})
 
 
 @dataclass(frozen=True)
-class StagedOutcome:
+class StagedResult:
     """What came of the stages: an outcome for each seed of each stage, below one folder."""
 
     title: str
     folder: Path
-    stages: Mapping[str, Sequence[Outcome]]
+    stages: Mapping[str, Sequence[TrainingResult]]
     of_seeds: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -120,21 +126,21 @@ def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperim
     return StagedExperiment(str(place), title, found)
 
 
-def start_stages(
+def launch_stages(
     staged: StagedExperiment,
     features: str | Path,
     out: str | Path,
-    machine: Machine,
+    machine: DeviceSetup,
     *,
     seeds: Sequence[int] | None = None,
     resume: bool = False,
     show: Show | None = None,
     tell: Callable[[str], None] | None = None,
-) -> StagedOutcome:
+) -> StagedResult:
     """All stages in turn, or what is left of them; for each of the `seeds` in a folder of its own.
 
     With `resume`, stages that are done are only read, one that was broken off goes on, the others begin.
-    Raises before the first step what `check_stages` finds, and what `start` does of each stage.
+    Raises before the first step what `check_stages` finds, and what `launch` does of each stage.
     """
     runs = [(staged, Path(out), "")]
     if seeds is not None:
@@ -143,19 +149,19 @@ def start_stages(
     check_stages(staged, features)
     if machine.writes:
         _check_folders(runs, resume=resume, of_seeds=seeds is not None)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in staged.stages}
+    outcomes: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
         for number, (name, experiment) in enumerate(run.stages.items(), 1):
             if tell and machine.writes:
                 tell(f"{before}stage {name} ({number} of {len(run.stages)})")
             begun = machine.agreed(resume and (folder / name / EXPERIMENT).exists())
             own = replace(machine, precision=experiment.training.precision)
-            outcome = start(experiment, features, folder / name, own, resume=begun, show=show, tell=tell)
+            outcome = launch(experiment, features, folder / name, own, resume=begun, show=show, tell=tell)
             outcomes[name].append(outcome)
             machine.agreed(None)  # what this stage wrote is there for every process
         if machine.writes:
             write_stages(folder, localizer=run.localizer, retriever=run.retriever)
-    found = StagedOutcome(staged.title or staged.name, Path(out), outcomes, seeds is not None)
+    found = StagedResult(staged.title or staged.name, Path(out), outcomes, seeds is not None)
     if seeds is not None and machine.writes:
         write_json(Path(out) / SEEDS, found.to_json())
     return found
@@ -164,7 +170,7 @@ def start_stages(
 def check_stages(staged: StagedExperiment, features: str | Path) -> None:
     """Raise what can be told of every stage before the first one begins, hours before it is its turn."""
     for experiment in staged.stages.values():
-        inputs = Material.check(
+        inputs = ExperimentData.check(
             experiment.data, experiment.features, features, splits=("train", "validation")
         )
         experiment.check_negatives(experiment.config(inputs))

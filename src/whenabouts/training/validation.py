@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from whenabouts.evaluation.result import Evaluation
     from whenabouts.formats.columns import MemoryRun
     from whenabouts.models.trained import Trained
+    from whenabouts.training.data import Examples
     from whenabouts.training.experiment import TrainingSettings
-    from whenabouts.training.material import Lessons
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class Validation:
         return replace(self, answers=None, evaluation=None)
 
 
-def validate(trained: Trained, lessons: Lessons, settings: TrainingSettings) -> Validation:
+def validate(trained: Trained, examples: Examples, settings: TrainingSettings) -> Validation:
     """Rank the videos of a split for its queries and hold the answers against its judgements."""
     from whenabouts.ranking import rank_split
 
-    answers = rank_split(trained, lessons)
+    answers = rank_split(trained, examples)
     protocol = settings.protocol or None
-    evaluation = evaluate(lessons.annotations, answers, protocol=protocol)
+    evaluation = evaluate(examples.annotations, answers, protocol=protocol)
     more = [name for name in settings.metrics if name not in evaluation.metrics]
     asked = [*evaluation.metrics, *more]
     if more:
-        evaluation = evaluate(lessons.annotations, answers, asked, protocol=protocol)
+        evaluation = evaluate(examples.annotations, answers, asked, protocol=protocol)
     means = {name: None if math.isnan(value) else value for name, value in evaluation.means().items()}
-    return Validation(_sum(means, settings.metrics, lessons), means, settings.metrics, answers, evaluation)
+    return Validation(_sum(means, settings.metrics, examples), means, settings.metrics, answers, evaluation)
 
 
-def _sum(means: Mapping[str, float | None], metrics: tuple[str, ...], lessons: Lessons) -> float:
+def _sum(means: Mapping[str, float | None], metrics: tuple[str, ...], examples: Examples) -> float:
     total = 0.0
     for name in metrics:
         value = means[name]
         if value is None:
             raise UsageError(
-                f"{lessons.name}: {name} applies to none of its queries, so that no training is the best; "
+                f"{examples.name}: {name} applies to none of its queries, so that no training is the best; "
                 "name another with --set training.metric=…"
             )
         total += value

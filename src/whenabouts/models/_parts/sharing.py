@@ -15,7 +15,7 @@ def by_rows(method: Method) -> Method:
 
     Row i of all that it returns must depend on query or video i alone. Tensors have a row for each; those of
     a dataclass that has a field `packing` are packed rows. With several processes each then computes some of
-    the rows, and all get all (`training.sharing`); without, the mark does nothing.
+    the rows, and all get all (`training.distributed`); without, the mark does nothing.
     """
     setattr(method, _MARK, True)
     return method

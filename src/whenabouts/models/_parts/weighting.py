@@ -1,4 +1,4 @@
-"""The mean over the queries of a batch, each weighed where lessons have weights (paper 004)."""
+"""The mean over the queries of a batch, each weighed where examples have weights (paper 004)."""
 
 from __future__ import annotations
 

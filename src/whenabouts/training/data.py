@@ -21,23 +21,23 @@ from whenabouts.models.inputs import Inputs, LongVideos, StreamInput
 from whenabouts.relevance.pairs import RelevantPairs
 from whenabouts.training import checks
 from whenabouts.training.batches import Labels, Order
-from whenabouts.training.lessons import BatchOf, Lessons, Placed, Positives, Rules
-from whenabouts.training.negatives import NegativeSettings
-from whenabouts.training.retrieved import RetrievedSettings
+from whenabouts.training.examples import BatchOf, Examples, Placed, Positives, Rules
+from whenabouts.training.hard_negatives import NegativeSettings
+from whenabouts.training.retrieval_negatives import RetrievedSettings
 from whenabouts.types import UsageError, Video
 
-__all__ = ["DataSettings", "FeatureSettings", "Labels", "Lessons", "Material"]
+__all__ = ["DataSettings", "Examples", "ExperimentData", "FeatureSettings", "Labels"]
 
 SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The table `[data]` of an experiment: annotations, and how they become lessons.
+    """The table `[data]` of an experiment: annotations, and how they become examples.
 
     `train`, `validation`, `test` are files of judgements in any format that we read, or split names of
     `dataset` where that is given. A relative path lies in `folder`, else beside the features.
-    `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each lesson by its
+    `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each example by its
     judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
     `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
     are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
@@ -130,17 +130,17 @@ class FeatureSettings:
         return self.normalise if isinstance(self.normalise, bool) else stream in self.normalise
 
 
-class Material:
+class ExperimentData:
     """Annotations and features of an experiment; a context manager that closes the files.
 
     `inputs` is how features become batches, with what made them; `folder` is that of the feature files.
     """
 
     def __init__(
-        self, inputs: Inputs, lessons: Mapping[str, Lessons], files: ExitStack, folder: Path
+        self, inputs: Inputs, examples: Mapping[str, Examples], files: ExitStack, folder: Path
     ) -> None:
         self.inputs, self.folder = inputs, folder
-        self._lessons = dict(lessons)
+        self._examples = dict(examples)
         self._files = files
 
     @classmethod
@@ -172,13 +172,13 @@ class Material:
                 _refuse_others(inputs, sources)
             placed = opened.placed(sources, annotations)
             pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
-            lessons = {
-                split: _lessons(split, one, found, placed, data, pairs) for split, one in annotations.items()
+            examples = {
+                split: _examples(split, one, found, placed, data, pairs) for split, one in annotations.items()
             }
-            if "train" in lessons and not len(lessons["train"]):
-                told = "; ".join(f"{n:,} {what}" for what, n in lessons["train"].summary.counts.items())
-                raise UsageError(f"{data.train}: has no lesson to train on ({told})")
-            return cls(found, lessons, files.pop_all(), folder)
+            if "train" in examples and not len(examples["train"]):
+                told = "; ".join(f"{n:,} {what}" for what, n in examples["train"].summary.counts.items())
+                raise UsageError(f"{data.train}: has no example to train on ({told})")
+            return cls(found, examples, files.pop_all(), folder)
 
     @staticmethod
     def check(
@@ -208,23 +208,23 @@ class Material:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that were opened."""
-        return tuple(self._lessons)
+        return tuple(self._examples)
 
-    def split(self, name: str) -> Lessons:
+    def split(self, name: str) -> Examples:
         """A split by its name: "train", "validation" or "test"."""
-        if name not in self._lessons:
+        if name not in self._examples:
             raise UsageError(
-                f"the experiment's [data] names no {name!r}; it has {', '.join(self._lessons) or 'none'}"
+                f"the experiment's [data] names no {name!r}; it has {', '.join(self._examples) or 'none'}"
             )
-        return self._lessons[name]
+        return self._examples[name]
 
     def to_json(self) -> dict[str, Any]:
         """What was found, for the run folder: a summary of each split."""
-        return {name: one.summary.to_json() for name, one in self._lessons.items()}
+        return {name: one.summary.to_json() for name, one in self._examples.items()}
 
     def summary(self) -> list[str]:
         """What was found and which rules for odd data applied, for people."""
-        return [line for one in self._lessons.values() for line in one.summary.lines()]
+        return [line for one in self._examples.values() for line in one.summary.lines()]
 
     def close(self) -> None:
         """Give back the feature files."""
@@ -395,15 +395,15 @@ def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
     checks.one_clip_length(inputs.clip_seconds, files_of)
 
 
-def _lessons(
+def _examples(
     split: str,
     annotations: Annotations,
     inputs: Inputs,
     placed: Mapping[str, Mapping[str, Placed]],
     data: DataSettings,
     pairs: RelevantPairs | None,
-) -> Lessons:
-    """The lessons of a split, checked and counted."""
+) -> Examples:
+    """The examples of a split, checked and counted."""
     tokens = placed[QUERY][split] if QUERY in placed else None
     streams = {name: found[split] for name, found in placed.items() if name != QUERY}
     checks.refuse_without_time(annotations.videos, annotations.name)
@@ -425,7 +425,7 @@ def _lessons(
     }
     rules = Rules(data.labels, data.positives, data.weights, data.order, data.batch_of)
     used = pairs if split == "train" else None
-    return Lessons(split, annotations, inputs, tokens, streams, rules, used, counts)
+    return Examples(split, annotations, inputs, tokens, streams, rules, used, counts)
 
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> Any:

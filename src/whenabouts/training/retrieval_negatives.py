@@ -6,7 +6,7 @@ the batches, nor on where a training was broken off.
 
 - PREM (section 4.1.3): 4 (TVR) or 2 (DiDeMo) of the first 100 of its own retriever.
 - CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
-  whose own video is not among the first 100 are no lessons.
+  whose own video is not among the first 100 are no examples.
 
 Rules for odd lists, each counted in what `train` tells: a video that comes twice counts once, where it is
 best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
@@ -14,7 +14,7 @@ and HERO's files are sorted as they are read, which their readers tell in the lo
 than are asked for gets those that there are. A list with a video that is not of the training split, and a
 query without a list, are errors.
 
-Shapes: Q queries, V videos and N lessons of a split; K candidates of all queries.
+Shapes: Q queries, V videos and N examples of a split; K candidates of all queries.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from whenabouts.formats.columns import Floats, RunBlock, RunSource, Task
 from whenabouts.training.batches import Indices
-from whenabouts.training.negatives import Drawn
+from whenabouts.training.hard_negatives import Drawn
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.training.lessons import Lessons
+    from whenabouts.training.examples import Examples
 
 STAGE = "stage:"
 """Before the name of an earlier stage, where its folder is meant (see `stages`)."""
@@ -55,7 +55,7 @@ class RetrievedSettings:
     on TVR, 2 on DiDeMo; CONQUER: 3); 0: none. They are drawn from the first `depth` of the list (PREM: 100);
     or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
     all of it where that video is not listed. A query of several own videos has the rank of the best.
-    `own_within` (CONQUER: 100): lessons whose own video is not among the first so many are left out.
+    `own_within` (CONQUER: 100): examples whose own video is not among the first so many are left out.
     """
 
     lists: str = ""
@@ -94,32 +94,32 @@ class RetrievedSettings:
 
 
 class RetrievedNegatives:
-    """Draws of negatives for a split, from the lists of a retriever; chooses as `lessons.Negatives`.
+    """Draws of negatives for a split, from the lists of a retriever; chooses as `examples.Negatives`.
 
-    `ranks` (N,) is the rank of each lesson's own video in its query's list, from 0, and some 10**12 where it
+    `ranks` (N,) is the rank of each example's own video in its query's list, from 0, and some 10**12 where it
     is not listed. `counts` says how often each rule for odd lists applied. Four bytes are kept a candidate.
     """
 
-    def __init__(self, source: RunSource, lessons: Lessons, settings: RetrievedSettings, seed: int) -> None:
+    def __init__(self, source: RunSource, examples: Examples, settings: RetrievedSettings, seed: int) -> None:
         """Read the lists of a run for a split, block by block.
 
         Raises UsageError, naming run, query and video, for a run without videos, a video that the split does
         not have, and a query of the split that has no list; and what the run's format raises.
         """
         self.settings, self.seed = settings, seed
-        reader = _Reader(source.name, lessons, settings)
+        reader = _Reader(source.name, examples, settings)
         for block in source.blocks(reader.takes(source)):
             reader.read(block)
         self._videos, self._starts, self._counts = reader.candidates()
-        self.ranks = reader.ranks_of(lessons.query, lessons.video)
-        asked = np.unique(lessons.query)
+        self.ranks = reader.ranks_of(examples.query, examples.video)
+        asked = np.unique(examples.query)
         short = int((self._counts[asked] < settings.videos).sum())
         fewer = f"queries have fewer than {settings.videos} videos to draw from"
         self.counts: Mapping[str, int] = {**reader.counts, fewer: short}
 
     @property
     def within(self) -> NDArray[np.bool_]:
-        """(N,) whether a lesson's own video is listed as far up as `own_within` asks."""
+        """(N,) whether an example's own video is listed as far up as `own_within` asks."""
         most = self.settings.own_within
         return np.asarray(self.ranks < (_NOT_LISTED + 1 if most is None else most))
 
@@ -155,16 +155,16 @@ class RetrievedNegatives:
 class _Reader:
     """Makes candidates of the lists of a split's queries, a block of them at a time."""
 
-    def __init__(self, name: str, lessons: Lessons, settings: RetrievedSettings) -> None:
+    def __init__(self, name: str, examples: Examples, settings: RetrievedSettings) -> None:
         self.name, self.settings = name, settings
         self.counts: Counter[str] = Counter()
-        self._split, self._videos = lessons.name, len(lessons.videos)
-        self._asked = np.unique(lessons.query)
-        self._ids = [query.id for query in lessons.queries]
+        self._split, self._videos = examples.name, len(examples.videos)
+        self._asked = np.unique(examples.query)
+        self._ids = [query.id for query in examples.queries]
         self._query_of = {self._ids[row]: row for row in self._asked.tolist()}
-        self._video_of = {video.id: row for row, video in enumerate(lessons.videos)}
-        self._known = np.unique(lessons.known[0] * self._videos + lessons.known[1])
-        self._own = np.unique(lessons.query * self._videos + lessons.video)
+        self._video_of = {video.id: row for row, video in enumerate(examples.videos)}
+        self._known = np.unique(examples.known[0] * self._videos + examples.known[1])
+        self._own = np.unique(examples.query * self._videos + examples.video)
         self._ranks = np.full(len(self._own), _NOT_LISTED, np.int64)
         self._found = bytearray()
         self._starts = np.full(len(self._ids), -1, np.int64)
@@ -214,7 +214,7 @@ class _Reader:
         return videos, self._starts, self._sizes
 
     def ranks_of(self, query: Indices, video: Indices) -> Indices:
-        """(N,) the rank of each lesson's own video."""
+        """(N,) the rank of each example's own video."""
         return self._ranks[np.searchsorted(self._own, query * self._videos + video)]
 
     def _rows(self, block: RunBlock, number: Indices, video: NDArray[np.int32]) -> Indices:

@@ -140,20 +140,20 @@ class HardNegatives:
     def open(
         cls,
         first_stage: Trained,
-        lessons: Any,
+        examples: Any,
         settings: NegativeSettings,
         seed: int,
         device: torch.device | str = "cpu",
         progress: Progress | None = None,
     ) -> HardNegatives:
-        """Hard negatives of a split (`training.lessons.Lessons`), scored by a first system; takes a while.
+        """Hard negatives of a split (`training.examples.Examples`), scored by a first system; takes a while.
 
         Raises UsageError where the system was trained on other features, and as `matching_scores` does.
         """
-        _refuse_other_inputs(first_stage.inputs, lessons.inputs)
-        scores = matching_scores(first_stage, lessons, device, progress)
-        true = np.unique(_keys((lessons.query, lessons.video), scores.shape[1]))
-        return cls(scores, lessons.known, (true // scores.shape[1], true % scores.shape[1]), settings, seed)
+        _refuse_other_inputs(first_stage.inputs, examples.inputs)
+        scores = matching_scores(first_stage, examples, device, progress)
+        true = np.unique(_keys((examples.query, examples.video), scores.shape[1]))
+        return cls(scores, examples.known, (true // scores.shape[1], true % scores.shape[1]), settings, seed)
 
     @property
     def scores(self) -> Scores:
@@ -231,13 +231,13 @@ class HardNegatives:
 
 
 def matching_scores(
-    first_stage: Trained, lessons: Any, device: torch.device | str = "cpu", progress: Progress | None = None
+    first_stage: Trained, examples: Any, device: torch.device | str = "cpu", progress: Progress | None = None
 ) -> Scores:
     """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
 
-    `lessons` are a split (`training.lessons.Lessons`); queries without a lesson score 0. Videos are encoded
-    a few at a time and let go; what stays is a vector or so of each query, and the scores. Raises UsageError
-    for a system that finds no moments, and for one whose scores are no logarithms of a share.
+    `examples` are a split (`training.examples.Examples`); queries without an example score 0. Videos are
+    encoded a few at a time and let go; what stays is a vector or so of each query, and the scores. Raises
+    UsageError for a system that finds no moments, and for one whose scores are no logarithms of a share.
     """
     model: Any = first_stage.model
     if not hasattr(model, "score_spans"):
@@ -245,18 +245,18 @@ def matching_scores(
             f"the first stage, {first_stage.system}, finds no moments; hard negatives need one that does"
         )
     model.to(device)
-    asked = np.unique(lessons.query)
-    videos = len(lessons.videos)
-    found = _room(len(lessons.queries), videos)
+    asked = np.unique(examples.query)
+    videos = len(examples.videos)
+    found = _room(len(examples.queries), videos)
     with evaluating(model):
         queries = joined(
             [
-                model.encode_queries(lessons.query_batch(some).to(device))
+                model.encode_queries(examples.query_batch(some).to(device))
                 for some in _cut(asked, _BATCH_QUERIES)
             ]
         )
         for some in _cut(np.arange(videos), _BATCH_VIDEOS):
-            encoding = model.encode_videos(lessons.video_batch(some).to(device))
+            encoding = model.encode_videos(examples.video_batch(some).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(some))]
             found[np.ix_(asked, some)] = np.stack(columns, 1)
             if progress is not None:

@@ -31,7 +31,7 @@ def use_large_pages() -> None:
 
 
 @dataclass(frozen=True)
-class Machine:
+class DeviceSetup:
     """One device of one process; `rank` of `processes` (0 of 1: alone)."""
 
     device: torch.device
@@ -61,7 +61,7 @@ class Machine:
         """Within, `model` does this process's share of what works row by row, and returns all."""
         if self.processes == 1:
             return contextlib.nullcontext()
-        from whenabouts.training.sharing import shared
+        from whenabouts.training.distributed import shared
 
         return shared(model, self.rank, self.processes)
 
@@ -91,7 +91,7 @@ class Machine:
         return told[0]
 
 
-def open_machine(device: str = "auto", processes: int = 1, precision: Precision = "fp32") -> Machine:
+def open_device(device: str = "auto", processes: int = 1, precision: Precision = "fp32") -> DeviceSetup:
     """The machine that was asked for: "auto" is a GPU where there is one, "cpu", "cuda", "cuda:1".
 
     More than one process starts the program again, once for each. Raises UsageError for a device that is
@@ -111,10 +111,10 @@ def open_machine(device: str = "auto", processes: int = 1, precision: Precision 
         raise UsageError(
             f"device {device!r} is not here ({told}); accepted: auto, cpu, cuda, cuda:1"
         ) from None
-    return Machine(place, precision)
+    return DeviceSetup(place, precision)
 
 
-def _several(device: str, processes: int, precision: Precision) -> Machine:
+def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
     try:
         from lightning_fabric import Fabric
     except ImportError:
@@ -128,4 +128,4 @@ def _several(device: str, processes: int, precision: Precision) -> Machine:
     fabric.launch()
     if fabric.world_size != processes:
         raise UsageError(f"--processes {processes}: {fabric.world_size} could be started")
-    return Machine(fabric.device, precision, fabric.global_rank, fabric.world_size)
+    return DeviceSetup(fabric.device, precision, fabric.global_rank, fabric.world_size)

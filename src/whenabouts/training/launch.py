@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import whenabouts
 from whenabouts.formats.opened import written
+from whenabouts.training.data import ExperimentData
+from whenabouts.training.devices import DeviceSetup
 from whenabouts.training.experiment import Experiment
 from whenabouts.training.loop import train
-from whenabouts.training.machine import Machine
-from whenabouts.training.material import Material
-from whenabouts.training.outcome import Outcome, seeds_to_json
 from whenabouts.training.progress import Show
 from whenabouts.training.retrieval_lists import choose_retrieved
 from whenabouts.training.run_folder import EXPERIMENT, RunFolder
-from whenabouts.training.state import read_state
+from whenabouts.training.state import State, read_state
 from whenabouts.types import UsageError
 
 _PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "lightning-fabric")
 SEEDS = "seeds.json"
 
 
-def with_data(experiment: Experiment, folder: str | Path) -> Experiment:
-    """The experiment with its annotations in that folder."""
-    place = Path(folder).expanduser().resolve()
-    if not place.is_dir():
-        raise UsageError(f"{folder}: is no folder; give the folder of the annotations (--data)")
-    return replace(experiment, data=replace(experiment.data, folder=str(place)))
-
-
-def start(
+def launch(
     experiment: Experiment,
     features: str | Path,
     out: str | Path,
-    machine: Machine,
+    machine: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Outcome:
+) -> TrainingResult:
     """One training, or what is left of it; `tell` hears sentences of what was found before it begins.
 
     With `resume`, a training that was broken off before anything was written begins.
     Raises UsageError where the folder `out` is used and `resume` is not asked for, and whatever
-    `Material.open` finds wrong, before the first step.
+    `ExperimentData.open` finds wrong, before the first step.
     """
     folder = RunFolder(Path(out))
     resume = resume and not machine.agreed(folder.is_untouched)
@@ -56,8 +49,8 @@ def start(
         if resume:
             folder.check_same(experiment)
             if folder.state_path.exists() and (state := read_state(folder.state_path)).finished:
-                return Outcome.of(experiment, state, folder.path)
-        with Material.open(
+                return TrainingResult.of(experiment, state, folder.path)
+        with ExperimentData.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as material:
             say = tell if tell and machine.writes else _silent
@@ -67,23 +60,24 @@ def start(
             about = _about(experiment, material, Path(features), machine)
             if machine.writes:
                 folder.write_about(about)
-            outcome = train(experiment, material, folder, machine, resume=resume, show=show)
+            state = train(experiment, material, folder, machine, resume=resume, show=show)
+            outcome = TrainingResult.of(experiment, state, folder.path)
         if machine.writes:
             folder.write_about({**about, **outcome.to_json()})
         return outcome
 
 
-def start_seeds(
+def launch_seeds(
     experiment: Experiment,
     seeds: Sequence[int],
     features: str | Path,
     out: str | Path,
-    machine: Machine,
+    machine: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
     tell: Callable[[str], None] | None = None,
-) -> list[Outcome]:
+) -> list[TrainingResult]:
     """A training for each seed, in a folder of its own below `out`, and `seeds.json` beside them.
 
     With `resume`, those that are done are only read, one that was broken off goes on, the others begin.
@@ -96,7 +90,7 @@ def start_seeds(
         begun = resume and (place / EXPERIMENT).exists()
         if tell and machine.writes:
             tell(f"seed {seed}")
-        outcomes.append(start(seeded, features, place, machine, resume=begun, show=show, tell=summary))
+        outcomes.append(launch(seeded, features, place, machine, resume=begun, show=show, tell=summary))
         summary = None
     if machine.writes:
         write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
@@ -122,7 +116,9 @@ def _silent(_: str) -> None:
     """Nobody listens."""
 
 
-def _about(experiment: Experiment, material: Material, features: Path, machine: Machine) -> dict[str, Any]:
+def _about(
+    experiment: Experiment, material: ExperimentData, features: Path, machine: DeviceSetup
+) -> dict[str, Any]:
     """What `run.json` says before the training ends."""
     import torch
 
@@ -152,3 +148,106 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The best evaluation of a training; `score` is the sum of `measure`, None where there was none."""
+
+    title: str
+    folder: Path
+    seed: int
+    measure: str
+    score: float | None
+    step: int
+    steps: int
+    seconds: float
+    reason: str
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    simulated: bool = False
+
+    @classmethod
+    def of(cls, experiment: Experiment, state: State, folder: Path) -> TrainingResult:
+        """What a finished state says."""
+        return cls(
+            title=experiment.title or experiment.name,
+            folder=folder,
+            seed=experiment.training.seed,
+            measure=experiment.training.metric,
+            score=state.best,
+            step=state.best_step,
+            steps=state.step,
+            seconds=state.seconds,
+            reason=state.finished,
+            metrics=state.best_metrics,
+            simulated=experiment.simulated,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As `train --json` prints it."""
+        return {
+            "folder": str(self.folder),
+            "title": self.title,
+            "simulated": self.simulated,
+            "seed": self.seed,
+            "ended": self.reason,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            "best": {"step": self.step, "metric": self.measure, "score": self.score},
+            "metrics": dict(self.metrics),
+        }
+
+
+@dataclass(frozen=True)
+class MetricSpread:
+    """A metric over several seeds: mean and deviation (of the sample, n - 1), as fractions."""
+
+    mean: float
+    deviation: float
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> MetricSpread:
+        """Of one value or more; the deviation of one is NaN.
+
+        >>> MetricSpread.of([0.1, 0.2, 0.3])
+        MetricSpread(mean=0.2, deviation=0.1, values=(0.1, 0.2, 0.3))
+        """
+        mean = statistics.fmean(values)
+        # Rounded where floats are not exact: a hundred-millionth of a metric means nothing.
+        deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+        return cls(round(mean, 12), round(deviation, 12), tuple(values))
+
+    @property
+    def percent(self) -> str:
+        """For people: "5.42 ± 0.13"."""
+        deviation = "" if math.isnan(self.deviation) else f" ± {100 * self.deviation:.2f}"
+        return f"{100 * self.mean:.2f}{deviation}"
+
+
+def spreads(outcomes: Sequence[TrainingResult]) -> dict[str, MetricSpread]:
+    """Metric -> its spread over trainings with different seeds; metrics that all of them have."""
+    return dict(_spreads(outcomes))
+
+
+def _spreads(outcomes: Sequence[TrainingResult]) -> Iterator[tuple[str, MetricSpread]]:
+    for name in outcomes[0].metrics if outcomes else ():
+        values = [value for one in outcomes if (value := one.metrics.get(name)) is not None]
+        if len(values) == len(outcomes):
+            yield name, MetricSpread.of(values)
+
+
+def seeds_to_json(outcomes: Sequence[TrainingResult]) -> dict[str, Any]:
+    """As `train --seeds --json` prints it."""
+    return {
+        "seeds": [one.seed for one in outcomes],
+        "trainings": [one.to_json() for one in outcomes],
+        "metrics": {
+            name: {
+                "mean": one.mean,
+                "deviation": None if math.isnan(one.deviation) else one.deviation,
+                "values": list(one.values),
+            }
+            for name, one in spreads(outcomes).items()
+        },
+    }

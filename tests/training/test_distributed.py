@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
-from whenabouts.training.machine import open_machine
-from whenabouts.training.start import start
+from whenabouts.training.launch import launch
 from whenabouts.types import UsageError
 
 pytest.importorskip("lightning_fabric", reason="several processes are started by Lightning Fabric")
@@ -50,7 +50,7 @@ sys.exit(code)
 def test_two_processes_train_as_one(tiny: Any, tmp_path: Path, system: str) -> None:
     """Dropout is off, for each process draws its own; negatives are drawn alike."""
     settings = [f"model.system={system}", "model.dropout=0.0", "model.input_dropout=0.0", "training.epochs=2"]
-    start(load_experiment(tiny.experiment, settings), tiny.folder, tmp_path / "one", open_machine("cpu"))
+    launch(load_experiment(tiny.experiment, settings), tiny.folder, tmp_path / "one", open_device("cpu"))
     script = tmp_path / "several.py"
     script.write_text(_SEVERAL)
     done = subprocess.run(
@@ -71,8 +71,8 @@ def test_two_processes_train_as_one(tiny: Any, tmp_path: Path, system: str) -> N
 
 def test_a_gpu_that_is_not_there_is_an_error() -> None:
     with pytest.raises(UsageError, match="device 'tpu9' is not here"):
-        open_machine("tpu9")
+        open_device("tpu9")
     if not torch.cuda.is_available():
         with pytest.raises(UsageError, match="device 'cuda' is not here"):
-            open_machine("cuda")
-        assert open_machine("auto").device.type == "cpu"
+            open_device("cuda")
+        assert open_device("auto").device.type == "cpu"

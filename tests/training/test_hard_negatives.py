@@ -18,7 +18,12 @@ from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.trained import Trained
 from whenabouts.training import negatives
-from whenabouts.training.negatives import HardNegatives, NegativeSettings, load_first_stage, open_first_stage
+from whenabouts.training.hard_negatives import (
+    HardNegatives,
+    NegativeSettings,
+    load_first_stage,
+    open_first_stage,
+)
 from whenabouts.types import UsageError
 
 QUERIES, VIDEOS = 12, 7
@@ -126,7 +131,7 @@ def test_a_batch_that_shares_has_no_more_videos_than_were_asked_for_and_spares_k
         assert not known[chosen, one].any()
 
 
-def test_queries_that_have_no_lesson_are_never_drawn() -> None:
+def test_queries_that_have_no_example_are_never_drawn() -> None:
     scores = np.full((QUERIES, VIDEOS), 0.5, np.float16)
     asked = np.array([0, 1, 2, 5])
     hard = HardNegatives(
@@ -214,7 +219,7 @@ def test_a_first_stage_that_finds_no_moments_is_refused() -> None:
 
 
 class _Split:
-    """As much of `Lessons` as scoring asks for: five queries, of which one has no lesson, three videos."""
+    """As much of `Examples` as scoring asks for: five queries, of which one has no example, three videos."""
 
     query = np.array([0, 1, 3, 4])
     video = np.array([0, 1, 1, 2])

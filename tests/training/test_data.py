@@ -22,7 +22,7 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training.material import DataSettings, FeatureSettings, Material
+from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.types import UsageError, WhenaboutsError
 
 CLIP = 2.0
@@ -87,7 +87,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def counts(material: Material, split: str = "train") -> Mapping[str, int]:
+def counts(material: ExperimentData, split: str = "train") -> Mapping[str, int]:
     return material.split(split).summary.counts
 
 
@@ -102,13 +102,13 @@ def same(first: Batch, second: Batch) -> bool:
 
 
 def test_annotations_and_features_become_batches(place: Path) -> None:
-    with Material.open(DATA, FEATURES, place) as material:
-        lessons = material.split("train")
-        batch = lessons.batch(np.arange(len(lessons)))
+    with ExperimentData.open(DATA, FEATURES, place) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(len(examples)))
     assert material.inputs.widths == {"video": 6} and material.inputs.query.width == 5
     assert batch.video_of.tolist() == [0, 1, 1, 2, 3, 4, 0]
     assert batch.spans[:5].tolist() == [[0, 1], [1, 4], [5, 9], [0, 6], [0, 0]]
-    assert lessons.clips.tolist() == [5, 10, 7, 1, 12]
+    assert examples.clips.tolist() == [5, 10, 7, 1, 12]
     rows = video_rows()["b"].astype(np.float16).astype(np.float32)
     expected = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(batch.videos.streams["video"][1, :10], expected, atol=1e-4)
@@ -116,46 +116,46 @@ def test_annotations_and_features_become_batches(place: Path) -> None:
 
 
 def test_labels_of_a_pooled_video_lie_on_its_longer_clips(place: Path) -> None:
-    with Material.open(DATA, FEATURES, place) as material:
-        lessons = material.split("train")
-    assert lessons.clip_seconds.tolist() == [CLIP, CLIP, CLIP, CLIP, 5.0]
-    at = lessons.query.tolist().index(5)
-    assert lessons.spans[at].tolist() == [8, 10], "44 to 50.5 s in clips of 5 s"
+    with ExperimentData.open(DATA, FEATURES, place) as material:
+        examples = material.split("train")
+    assert examples.clip_seconds.tolist() == [CLIP, CLIP, CLIP, CLIP, 5.0]
+    at = examples.query.tolist().index(5)
+    assert examples.spans[at].tolist() == [8, 10], "44 to 50.5 s in clips of 5 s"
     assert counts(material)["videos of more than 12 clips are pooled to 12"] == 1
 
 
-def test_moments_behind_the_clips_that_are_kept_are_no_lessons(place: Path) -> None:
-    with Material.open(DATA, replace(FEATURES, long_videos="cut"), place) as material:
+def test_moments_behind_the_clips_that_are_kept_are_no_examples(place: Path) -> None:
+    with ExperimentData.open(DATA, replace(FEATURES, long_videos="cut"), place) as material:
         found = counts(material)
         assert len(material.split("train")) == len(QUERIES) - 1
     assert found["videos of more than 12 clips are cut at 12"] == 1
-    assert found["moments begin behind the clips that are kept and are no lessons"] == 1
+    assert found["moments begin behind the clips that are kept and are no examples"] == 1
     assert found["queries have no positive among the videos"] == 1
 
 
 def test_released_labels_keep_them_at_the_last_clip(place: Path) -> None:
     settings = replace(FEATURES, long_videos="cut")
-    with Material.open(replace(DATA, labels="as-released"), settings, place) as material:
-        lessons = material.split("train")
-    assert lessons.spans[5].tolist() == [11, 11]
+    with ExperimentData.open(replace(DATA, labels="as-released"), settings, place) as material:
+        examples = material.split("train")
+    assert examples.spans[5].tolist() == [11, 11]
 
 
 def test_an_epoch_that_begins_later_goes_on_as_it_would_have(place: Path) -> None:
-    with Material.open(DATA, FEATURES, place) as material:
-        lessons = material.split("train")
+    with ExperimentData.open(DATA, FEATURES, place) as material:
+        examples = material.split("train")
         told = {"size": 2, "epoch": 3, "seed": 5, "epochs": 10}
-        whole = list(lessons.batches(**told, ahead_by=0))
-        late = list(lessons.batches(**told, first=2))
-    assert len(whole) == lessons.batch_count(2) == 3 and [len(one) for one in whole] == [2, 2, 3]
+        whole = list(examples.batches(**told, ahead_by=0))
+        late = list(examples.batches(**told, first=2))
+    assert len(whole) == examples.batch_count(2) == 3 and [len(one) for one in whole] == [2, 2, 3]
     assert len(late) == 1 and same(late[0], whole[2])
     assert [one.progress for one in whole] == pytest.approx([0.3, 0.3 + 1 / 30, 0.3 + 2 / 30])
     assert {one.epoch for one in whole} == {3}
 
 
 def test_the_thread_changes_nothing(place: Path) -> None:
-    with Material.open(DATA, FEATURES, place) as material:
-        lessons = material.split("train")
-        alone, ahead = (list(lessons.batches(size=3, seed=1, ahead_by=count)) for count in (0, 4))
+    with ExperimentData.open(DATA, FEATURES, place) as material:
+        examples = material.split("train")
+        alone, ahead = (list(examples.batches(size=3, seed=1, ahead_by=count)) for count in (0, 4))
     assert all(same(a, b) for a, b in zip(alone, ahead, strict=True))
 
 
@@ -165,10 +165,10 @@ def test_what_does_not_fit_into_memory_is_read_from_the_file(place: Path) -> Non
             file.create_dataset(name, data=one.astype(np.float16), compression="gzip")
     found = []
     for memory in (0, 4096):
-        with Material.open(DATA, replace(FEATURES, memory_mb=memory), place) as material:
-            lessons = material.split("train")
-            assert bool(lessons._streams["video"].gathered.items_held) == bool(memory)
-            found.append(lessons.batch(np.arange(len(lessons))))
+        with ExperimentData.open(DATA, replace(FEATURES, memory_mb=memory), place) as material:
+            examples = material.split("train")
+            assert bool(examples._streams["video"].gathered.items_held) == bool(memory)
+            found.append(examples.batch(np.arange(len(examples))))
     assert same(*found)
 
 
@@ -176,7 +176,7 @@ def test_what_does_not_fit_into_memory_is_read_from_the_file(place: Path) -> Non
 def test_what_lies_in_one_piece_is_mapped_and_not_copied(place: Path, name: str) -> None:
     write_store(place / "store", video_rows().items(), Fingerprint())
     settings = replace(FEATURES, streams={"video": name}, memory_mb=0)
-    with Material.open(DATA, settings, place) as material:
+    with ExperimentData.open(DATA, settings, place) as material:
         rows = material.split("train")._streams["video"].gathered
         assert rows.items_held == len(VIDEOS) and rows.bytes_held == 0
 
@@ -192,7 +192,7 @@ def test_a_cache_is_used_until_the_file_changes(place: Path, monkeypatch: pytest
     monkeypatch.setattr(gathered, "write_store", writing)
 
     def first_batch() -> Batch:
-        with Material.open(DATA, settings, place) as material:
+        with ExperimentData.open(DATA, settings, place) as material:
             return material.split("train").batch(np.arange(4))
 
     before = first_batch()
@@ -217,7 +217,7 @@ def test_potentially_relevant_pairs_are_looked_up_by_query(place: Path) -> None:
         tuple(ids), np.arange(7, dtype=np.int32), captions, PairSettings("vp", 0.5, "", ""), kept
     )
     pairs.save(place / "pairs.safetensors")
-    with Material.open(replace(DATA, pairs="pairs.safetensors"), FEATURES, place) as material:
+    with ExperimentData.open(replace(DATA, pairs="pairs.safetensors"), FEATURES, place) as material:
         batch = material.split("train").batch(np.array([6, 0, 2, 1]))
     assert batch.confidence is not None
     expected = torch.zeros(4, 4)
@@ -236,7 +236,7 @@ def test_queries_of_the_same_words_can_share_their_positives(place: Path) -> Non
     found = {}
     for positives in ("judged", "sentence"):
         data = replace(DATA, positives=positives)
-        with Material.open(data, FEATURES, place) as material:
+        with ExperimentData.open(data, FEATURES, place) as material:
             found[positives] = material.split("train").batch(np.array([0, 1, 3])).positives.tolist()
     assert found["judged"] == [[True, False, False], [False, True, False], [False, False, True]]
     assert found["sentence"] == [[True, True, False], [True, True, False], [False, False, True]]
@@ -257,12 +257,12 @@ def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
     ]
     (place / "ranked.json").write_text(json.dumps(pairs))
     data = DataSettings(train="ranked.json", weights="relevance")
-    with Material.open(data, FEATURES, place) as material:
+    with ExperimentData.open(data, FEATURES, place) as material:
         batch = material.split("train").batch(np.arange(2))
         found = counts(material)
     assert batch.weight is not None and batch.weight.tolist() == [1.0, 0.25]
     assert batch.positives.all(), "both videos answer the one query of the batch"
-    assert found["judgements of relevance 0 are no lessons"] == 1
+    assert found["judgements of relevance 0 are no examples"] == 1
     assert found["queries have no positive among the videos"] == 1
 
 
@@ -270,7 +270,7 @@ def test_a_data_set_is_opened_by_its_name(place: Path) -> None:
     (place / "annotations").mkdir()
     (place / "train.jsonl").rename(place / "annotations" / "tvr_train_release.jsonl")
     data = DataSettings(dataset="tvr", train="train", folder=str(place / "annotations"))
-    with Material.open(data, FEATURES, place) as material:
+    with ExperimentData.open(data, FEATURES, place) as material:
         assert len(material.split("train")) == len(QUERIES)
 
 
@@ -292,7 +292,7 @@ def test_odd_data_is_counted_and_told(place: Path) -> None:
         FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",), max_tokens=5
     )
     write_hdf5(place / "video.h5", videos)
-    with Material.open(DATA, settings, place) as material:
+    with ExperimentData.open(DATA, settings, place) as material:
         found, lines = counts(material), material.summary()
         assert len(material.split("train")) == len(QUERIES) + 1
         batch = material.split("train").batch(np.arange(8))
@@ -305,21 +305,21 @@ def test_odd_data_is_counted_and_told(place: Path) -> None:
         "videos have fewer rows than clips; their last clips are left out": 1,
         "videos have nothing in stream 'words' (zeros)": 5,
         "queries of more than 5 tokens are cut": 4,
-        "judgements without a usable moment are no lessons": 1,
-        "moments begin after their video's end and are no lessons": 1,
+        "judgements without a usable moment are no examples": 1,
+        "moments begin after their video's end and are no examples": 1,
         "moments end after their video and are cut there": 1,
         "queries have no positive among the videos": 2,
     }
-    assert lines[0].startswith("train       8 lessons of 10 queries in 5 videos")
+    assert lines[0].startswith("train       8 examples of 10 queries in 5 videos")
     assert len(lines) == 1 + len(found)
     assert json.loads(json.dumps(material.to_json()))["train"]["counts"] == found
 
 
 def test_one_of_a_kind_is_told_as_one(place: Path) -> None:
     write_annotations(place / "train.jsonl", [("q4", "d", 0.2, 1.1)])
-    with Material.open(DATA, FEATURES, place) as material:
+    with ExperimentData.open(DATA, FEATURES, place) as material:
         lines = material.summary()
-    assert lines[0] == "train       1 lesson of 1 query in 1 video, 1 clip"
+    assert lines[0] == "train       1 example of 1 query in 1 video, 1 clip"
     assert lines[1] == "            videos have one clip: 1"
 
 
@@ -330,17 +330,17 @@ def test_videos_of_which_nothing_is_read_are_counted_and_silent(place: Path) -> 
     write_hdf5(place / "words.h5", words)
     told = "videos have nothing in any stream and are not found (scored only where they are given)"
     both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",))
-    with Material.open(DATA, both, place) as material:
+    with ExperimentData.open(DATA, both, place) as material:
         assert told not in counts(material)
         assert counts(material)["videos have nothing in stream 'words' (zeros)"] == 3
     write_hdf5(place / "words.h5", words | {"c": np.zeros((1, 2))})
     alone = replace(FEATURES, streams={"words": "words.h5"})
-    with Material.open(DATA, alone, place) as material:
-        lessons = material.split("train")
-        silent = lessons.video_batch(range(len(lessons.videos))).silent
+    with ExperimentData.open(DATA, alone, place) as material:
+        examples = material.split("train")
+        silent = examples.video_batch(range(len(examples.videos))).silent
         assert counts(material)[told] == 3
     assert silent is not None
-    assert [one.id for one, is_silent in zip(lessons.videos, silent, strict=True) if is_silent] == [
+    assert [one.id for one, is_silent in zip(examples.videos, silent, strict=True) if is_silent] == [
         "b",
         "c",
         "d",
@@ -350,11 +350,11 @@ def test_videos_of_which_nothing_is_read_are_counted_and_silent(place: Path) -> 
 def test_a_stream_that_no_video_has_is_zeros_and_counted(place: Path) -> None:
     write_hdf5(place / "words.h5", {"of another corpus": np.ones((3, 2))})
     both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",))
-    with Material.open(DATA, both, place) as material:
-        lessons = material.split("train")
-        batch = lessons.batch(np.arange(len(lessons)))
+    with ExperimentData.open(DATA, both, place) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(len(examples)))
         found = counts(material)
-    assert found["videos have nothing in stream 'words' (zeros)"] == len(lessons.videos) == len(VIDEOS)
+    assert found["videos have nothing in stream 'words' (zeros)"] == len(examples.videos) == len(VIDEOS)
     assert batch.videos.streams["words"].shape[2] == 2
     assert not batch.videos.streams["words"].any() and batch.videos.streams["video"].any()
     config = config_of(
@@ -370,7 +370,7 @@ def test_rows_of_the_named_streams_alone_are_brought_to_unit_length(place: Path)
     write_hdf5(place / "words.h5", {name: 3 * rows[:, :2] for name, rows in video_rows().items()})
     both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"})
     for normalise, unit in ((True, {"video", "words"}), (False, set()), (("words",), {"words"})):
-        with Material.open(DATA, replace(both, normalise=normalise), place) as material:
+        with ExperimentData.open(DATA, replace(both, normalise=normalise), place) as material:
             videos = material.split("train").video_batch([1])
             told = material.inputs.streams
         assert {name for name, one in told.items() if one.normalise} == unit
@@ -384,7 +384,7 @@ def test_queries_without_words_are_counted(place: Path) -> None:
     lines = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
     lines[2]["desc"], lines[4]["desc"] = "", "  "
     (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with Material.open(DATA, FEATURES, place) as material:
+    with ExperimentData.open(DATA, FEATURES, place) as material:
         found = counts(material)
     assert found["queries have no words in the annotations; their features are taken as they are"] == 2
 
@@ -411,7 +411,7 @@ def refused(
     inputs: Inputs | None = None,
 ) -> None:
     with pytest.raises(kind, match=told):
-        Material.open(data, features, place, inputs=inputs)
+        ExperimentData.open(data, features, place, inputs=inputs)
 
 
 def test_missing_features_are_named(place: Path) -> None:
@@ -471,7 +471,7 @@ def two_splits(place: Path, **test_facts: Any) -> tuple[DataSettings, FeatureSet
 
 def test_splits_may_have_feature_files_of_their_own(place: Path) -> None:
     data, features = two_splits(place, encoder="clip", frame_rate=2.0)
-    with Material.open(data, features, place) as material:
+    with ExperimentData.open(data, features, place) as material:
         assert material.splits == ("train", "test")
         assert len(material.split("test").videos) == 2
         assert material.inputs.streams["video"].encoder == "clip"
@@ -489,9 +489,9 @@ def test_splits_made_by_different_encoders_are_refused(place: Path) -> None:
 
 def test_features_of_another_encoder_than_the_checkpoints_are_refused(place: Path) -> None:
     write_hdf5(place / "video.h5", video_rows(), encoder="clip", weights_sha256="a" * 64)
-    with Material.open(DATA, FEATURES, place) as material:
+    with ExperimentData.open(DATA, FEATURES, place) as material:
         inputs = material.inputs
-    with Material.open(DATA, replace(FEATURES, max_clips=50), place, inputs=inputs) as again:
+    with ExperimentData.open(DATA, replace(FEATURES, max_clips=50), place, inputs=inputs) as again:
         assert again.inputs is inputs and again.split("train").clips.max() == 12
     write_hdf5(place / "video.h5", video_rows(), encoder="slowfast")
     refused(place, "the checkpoint and .*encoder: clip in .*slowfast", FeatureMismatch, inputs=inputs)
@@ -506,7 +506,7 @@ def test_features_of_another_encoder_than_the_checkpoints_are_refused(place: Pat
 def test_a_checkpoint_of_another_clip_length_is_refused(place: Path) -> None:
     (place / "video.h5").rename(place / "video_cl-2.h5")
     settings = replace(FEATURES, streams={"video": "video_cl-2.h5"}, clip_seconds=None)
-    with Material.open(DATA, settings, place) as material:
+    with ExperimentData.open(DATA, settings, place) as material:
         inputs = replace(material.inputs, clip_seconds=3.0)
     refused(place, "its clips are 2 s long; .* says 3 s", features=settings, inputs=inputs)
 
@@ -523,7 +523,7 @@ def test_an_id_that_comes_twice_in_a_file_is_left_out_and_counted(place: Path) -
     line = json.loads((place / "train.jsonl").read_text().splitlines()[0])
     with (place / "train.jsonl").open("a") as stream:
         stream.write(json.dumps({**line, "desc": "other words"}) + "\n")
-    with Material.open(DATA, FEATURES, place) as material:
+    with ExperimentData.open(DATA, FEATURES, place) as material:
         assert counts(material)["query ids come twice"] == 1
         assert len(material.split("train")) == len(QUERIES)
 
@@ -563,9 +563,9 @@ def test_a_video_without_features_anywhere_is_named(place: Path) -> None:
     refused(place, "video 'c' of train is in none of the feature files", features=settings)
 
 
-def test_a_training_set_without_lessons_is_refused(place: Path) -> None:
+def test_a_training_set_without_examples_is_refused(place: Path) -> None:
     write_annotations(place / "train.jsonl", [("q0", "a", 5.0, 5.0)])
-    refused(place, r"train.jsonl: has no lesson to train on \(1 moments have no length; ")
+    refused(place, r"train.jsonl: has no example to train on \(1 moments have no length; ")
 
 
 @pytest.mark.parametrize(
@@ -595,13 +595,13 @@ def test_settings_that_contradict_themselves_are_refused(make: Callable[[], Any]
 
 def test_folders_and_files_that_are_not_there_are_named(place: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: is no folder"):
-        Material.open(DATA, FEATURES, place / "nowhere")
+        ExperimentData.open(DATA, FEATURES, place / "nowhere")
     refused(place, r"missing.jsonl.*No such file", WhenaboutsError, data=DataSettings(train="missing.jsonl"))
     refused(place, r"\[data\] names no judgements for train or validation or test", data=DataSettings())
 
 
 def test_closing_gives_back_the_files(place: Path) -> None:
-    with Material.open(DATA, FEATURES, place) as material:
+    with ExperimentData.open(DATA, FEATURES, place) as material:
         source = material.split("train")._streams["video"].gathered.source
     with pytest.raises(UsageError, match="are closed"):
         source.get("a")

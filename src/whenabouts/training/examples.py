@@ -1,6 +1,6 @@
-"""The lessons of one split: a query, a video and the clips that answer, handed out in batches.
+"""The examples of one split: a query, a video and the clips that answer, handed out in batches.
 
-Shapes: N lessons, Q queries, V videos; see `models.protocol`.
+Shapes: N examples, Q queries, V videos; see `models.protocol`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from whenabouts.training.similar import similar_captions
 from whenabouts.types import Query, UsageError, Video
 
 if TYPE_CHECKING:
-    from whenabouts.training.negatives import Drawn
+    from whenabouts.training.hard_negatives import Drawn
 
 Positives = Literal["judged", "sentence", "similar", "own"]
 BatchOf = Literal["queries", "videos"]
@@ -76,7 +76,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Rules:
-    """How judgements become lessons; see `material.DataSettings`."""
+    """How judgements become examples; see `material.DataSettings`."""
 
     labels: Labels = "inclusive"
     positives: Positives = "judged"
@@ -85,10 +85,10 @@ class Rules:
     batch_of: BatchOf = "queries"
 
 
-class Lessons:
+class Examples:
     """One split: queries, videos, their truth in clips, and batches of them.
 
-    Lesson i is `queries[query[i]]` with one of its moments, clips `spans[i]` of `videos[video[i]]`. `spans`
+    Example i is `queries[query[i]]` with one of its moments, clips `spans[i]` of `videos[video[i]]`. `spans`
     (N, 2) int64; `shares` (N, 2) float32 the moment's start and end as shares of its video; `weight` (N,)
     float32 or None. Of each video: `durations` (V,) seconds, `clips` (V,) how many steps the system's grid of
     answers has (clips after pooling or cutting, or cells of some clips), `clip_seconds` (V,) how long they
@@ -142,13 +142,13 @@ class Lessons:
         """Have the summary say how often some more rules applied."""
         self._counts |= counts
 
-    def leave_out(self, lessons: NDArray[np.bool_], why: str) -> None:
-        """Train without some of the lessons (N,); the summary counts them under `why`."""
-        kept = ~lessons
+    def leave_out(self, examples: NDArray[np.bool_], why: str) -> None:
+        """Train without some of the examples (N,); the summary counts them under `why`."""
+        kept = ~examples
         self.query, self.video, self.spans = self.query[kept], self.video[kept], self.spans[kept]
         self.shares = self.shares[kept]
         self.weight = None if self.weight is None else self.weight[kept]
-        self.note({why: int(lessons.sum())})
+        self.note({why: int(examples.sum())})
 
     @property
     def known(self) -> tuple[Indices, Indices]:
@@ -209,9 +209,9 @@ class Lessons:
         )
         return ahead(made, ahead_by)
 
-    def batch(self, lessons: Indices, epoch: int = 0, progress: float = 0.0) -> Batch:
-        """Some lessons as a model reads them; a video that several of them share comes once."""
-        query, video = self.query[lessons], self.video[lessons]
+    def batch(self, examples: Indices, epoch: int = 0, progress: float = 0.0) -> Batch:
+        """Some examples as a model reads them; a video that several of them share comes once."""
+        query, video = self.query[examples], self.video[examples]
         videos, video_of = _in_order(video)
         drawn = None if self._negatives is None else self._negatives.drawn(query, videos, epoch)
         if drawn is not None:
@@ -222,13 +222,13 @@ class Lessons:
             queries=self.query_batch(query),
             videos=self.video_batch(videos),
             video_of=torch.from_numpy(video_of),
-            spans=torch.from_numpy(self.spans[lessons]),
+            spans=torch.from_numpy(self.spans[examples]),
             positives=torch.from_numpy(known),
             confidence=self._confidence(query),
-            weight=None if self.weight is None else torch.from_numpy(self.weight[lessons]),
+            weight=None if self.weight is None else torch.from_numpy(self.weight[examples]),
             epoch=epoch,
             progress=progress,
-            labels={"moments": torch.from_numpy(self.shares[lessons])},
+            labels={"moments": torch.from_numpy(self.shares[examples])},
             **({} if drawn is None else self._chosen(drawn)),
         )
 
@@ -264,9 +264,9 @@ class Lessons:
         return {name: rows[:count] for name, rows in found.items() if rows is not None}
 
     def plan(self, size: int, seed: int, epoch: int) -> list[Indices]:
-        """The numbers of the lessons in each batch of an epoch."""
+        """The numbers of the examples in each batch of an epoch."""
         if not len(self):
-            raise UsageError(f"{self.name}: has no lesson; expected judgements with a moment in their video")
+            raise UsageError(f"{self.name}: has no example; expected judgements with a moment in their video")
         groups = self.video if self._rules.batch_of == "videos" else None
         return epoch_batches(self.clips[self.video], size, seed, epoch, self._rules.order, groups)
 
@@ -278,7 +278,7 @@ class Lessons:
         return np.array([self.inputs.rows_in(*one) for one in told], np.int64)
 
     def _shares(self, chosen: Indices) -> NDArray[np.float32]:
-        """(N, 2) start and end of the lessons' moments as shares of their videos, in [0, 1]."""
+        """(N, 2) start and end of the examples' moments as shares of their videos, in [0, 1]."""
         judged = self.annotations
         seconds = np.stack([judged.start[chosen], judged.end[chosen]], 1)
         return (seconds / self._ends()[chosen][:, None]).clip(0, 1).astype(np.float32)
@@ -288,7 +288,7 @@ class Lessons:
         return self.durations[self.annotations.video]
 
     def _usable(self) -> Indices:
-        """The judgements that are lessons; what is left out is counted."""
+        """The judgements that are examples; what is left out is counted."""
         judged, inclusive = self.annotations, self._rules.labels == "inclusive"
         relevant, has_span = judged.relevance > 0, judged.start < judged.end
         inside = judged.start < self._ends()
@@ -297,15 +297,15 @@ class Lessons:
         answered = np.zeros(len(judged.queries), bool)
         answered[judged.query[usable]] = True
         self._counts |= {
-            "judgements of relevance 0 are no lessons": int((~relevant).sum()),
-            "judgements without a usable moment are no lessons": int((relevant & ~has_span).sum()),
-            "moments begin after their video's end and are no lessons": int(
+            "judgements of relevance 0 are no examples": int((~relevant).sum()),
+            "judgements without a usable moment are no examples": int((relevant & ~has_span).sum()),
+            "moments begin after their video's end and are no examples": int(
                 (relevant & has_span & ~inside).sum()
             ),
             "moments end after their video and are cut there": int(
                 (usable & (judged.end > self._ends() + 1e-6)).sum()
             ),
-            "moments begin behind the clips that are kept and are no lessons": int(
+            "moments begin behind the clips that are kept and are no examples": int(
                 (relevant & has_span & inside & ~kept).sum()
             ),
             "queries have no positive among the videos": int((~answered).sum()),
@@ -335,7 +335,7 @@ class Lessons:
         return np.where(self._pair_rows < 0, alone, captions)
 
     def _rows_of_pairs(self, pairs: RelevantPairs) -> Indices:
-        """(Q,) rows of the relevant pairs; -1 for queries without a lesson that are not among them."""
+        """(Q,) rows of the relevant pairs; -1 for queries without an example that are not among them."""
         found = np.full(len(self.queries), -1, np.int64)
         asked = np.unique(self.query)
         pairs.check(self.queries[row] for row in asked.tolist())
@@ -372,7 +372,7 @@ def _groups(queries: Sequence[Query], by_text: bool) -> Indices:
 
 
 def _in_order(video: Indices) -> tuple[Indices, Indices]:
-    """Different videos in the order they first come, and where each lesson's is among them."""
+    """Different videos in the order they first come, and where each example's is among them."""
     values, first, inverse = np.unique(video, return_index=True, return_inverse=True)
     order = np.argsort(first)
     places = np.empty(len(order), np.int64)

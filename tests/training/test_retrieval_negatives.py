@@ -13,7 +13,7 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats.columns import MemoryRun, RunBlock, RunSource, Task
-from whenabouts.training.retrieved import RetrievedNegatives, RetrievedSettings
+from whenabouts.training.retrieval_negatives import RetrievedNegatives, RetrievedSettings
 from whenabouts.types import Query, UsageError, Video
 
 from ..golden_folder import cases, golden_folder
@@ -74,8 +74,8 @@ def whole(*, changed: dict[str, Sequence[int]] | None = None) -> dict[str, Seque
 
 def made(source: RunSource | None = None, split: Any = None, seed: int = 3, **settings: Any) -> Any:
     told = RetrievedSettings(**{"lists": "a.run", "videos": 3, **settings})
-    lessons: Any = split or _Split()
-    return RetrievedNegatives(source or run_of(block_of(whole())), lessons, told, seed)
+    examples: Any = split or _Split()
+    return RetrievedNegatives(source or run_of(block_of(whole())), examples, told, seed)
 
 
 def test_the_first_of_a_list_are_candidates_without_what_is_known_to_answer() -> None:
@@ -104,7 +104,7 @@ def test_a_query_of_two_own_videos_has_the_rank_of_the_better_one() -> None:
     assert found.ranks.tolist() == [11, 10, 9, 8, 7, 2]
 
 
-def test_lessons_are_within_where_their_own_video_is_listed_far_enough_up() -> None:
+def test_examples_are_within_where_their_own_video_is_listed_far_enough_up() -> None:
     found = made(run_of(block_of(whole(changed={"q3": [1, 2]}))), own_within=9)
     assert found.within.tolist() == [False, False, False, False, True]
     assert made().within.all()
@@ -199,7 +199,7 @@ def test_a_list_of_moments_ranks_videos_by_their_best_moment() -> None:
     assert not any(times for what, times in found.counts.items() if "twice" in what)
 
 
-def test_lists_of_queries_without_a_lesson_are_passed_over() -> None:
+def test_lists_of_queries_without_a_example_are_passed_over() -> None:
     lists = {"q5": [VIDEOS, 3], "elsewhere": [VIDEOS], **whole()}
     assert made(run_of(block_of(lists))).candidates(4).tolist() == made().candidates(4).tolist()
 
