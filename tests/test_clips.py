@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.clips import ClipGrid
+from whenabouts.clips import INSTANT, ClipGrid, clip_among, clip_counts, clip_spans
 from whenabouts.types import UsageError
 
 grids = st.builds(
@@ -56,3 +62,62 @@ def test_faults_name_the_value() -> None:
         ClipGrid(2.0, 0.0).index_at(1.0)
     with pytest.raises(UsageError, match="reversed"):
         ClipGrid(2.0, 5.0).seconds_of(2, 1)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 500), st.floats(0.01, 500)), min_size=1), st.sampled_from([0.1, 1.5, 3.0])
+)
+def test_arrays_have_the_clips_that_each_number_has(spans: list[tuple[float, float]], clip: float) -> None:
+    start = np.array([low for low, _ in spans])
+    end = start + np.array([length for _, length in spans])
+    first, last = clip_spans(start, end, clip)
+    grids = [ClipGrid(clip, duration) for duration in end.tolist()]
+    assert clip_counts(end, clip).tolist() == [len(grid) for grid in grids]
+    each = [
+        grid.span_of(*span)
+        for grid, span in zip(grids, zip(start.tolist(), end.tolist(), strict=True), strict=True)
+    ]
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == each
+
+
+def test_an_instant_is_found_among_clips_by_where_they_begin() -> None:
+    starts = ClipGrid(2.0, 9.0).clip_seconds * np.arange(5)
+    assert [clip_among(starts, at) for at in (-1.0, 2.0 - INSTANT / 2, 3.9, 99.0)] == [0, 1, 1, 4]
+    assert clip_among(starts, 4.0, ends=True) == 1
+
+
+def _clip_arithmetic(tree: ast.AST) -> Iterator[int]:
+    """Lines that round a quotient of seconds to clips, or define how long an instant is."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="floor" | "ceil" | "floor_" | "ceil_"), args=args):
+                quotients = [part for arg in args for part in ast.walk(arg) if isinstance(part, ast.BinOp)]
+            case ast.BinOp(op=ast.FloorDiv()):
+                quotients = [node]
+            case ast.Name(id=name, ctx=ast.Store()) if "INSTANT" in name:
+                yield node.lineno
+                continue
+            case _:
+                continue
+        for part in quotients:
+            divisor = ast.unparse(part.right).rsplit(".", 1)[-1]
+            if isinstance(part.op, ast.Div | ast.FloorDiv) and re.fullmatch(
+                r"_?(clip|clip_seconds)", divisor
+            ):
+                yield node.lineno
+
+
+def test_no_other_file_turns_seconds_into_clips() -> None:
+    source = Path(__file__).resolve().parents[1] / "src" / "whenabouts"
+    lines = [
+        f"{path.relative_to(source)}:{line}"
+        for path in sorted(source.rglob("*.py"))
+        if path.name != "clips.py"
+        for line in _clip_arithmetic(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not lines, f"use whenabouts.clips in {', '.join(lines)}"
+
+
+def test_the_check_sees_clip_arithmetic() -> None:
+    source = "_INSTANT = 1e-6\nnp.floor((start + 1e-6) / clip)\nend // self.clip_seconds\nnp.ceil(rows / 2)\n"
+    assert sorted(_clip_arithmetic(ast.parse(source))) == [1, 2, 3]

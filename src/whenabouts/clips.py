@@ -1,21 +1,104 @@
-"""The time grid: the only place where seconds become clip indices and back. Standard library only."""
+"""The time grid: the only place where seconds become clip indices and back.
+
+Clip i of a video covers [i * clip_seconds, (i + 1) * clip_seconds), cut off at the video's end. The functions
+take numbers or arrays, which broadcast; `ClipGrid` is the grid of one video.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from whenabouts.types import UsageError
 
-# Seconds that differ by less than this are one instant: floats of exact rationals, not noise.
-_INSTANT = 1e-6
+INSTANT = 1e-6
+"""Seconds that differ by less are one instant: floats of exact rationals, not noise."""
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
+    """How many clips videos of some duration have; the last one may be shorter.
+
+    >>> clip_counts([9.0, 8.0], 2.0).tolist()
+    [5, 4]
+    """
+    # The slack comes off before the division: after it, it would be a share of a clip and not an instant.
+    clips = np.ceil((np.asarray(duration, np.float64) - INSTANT) / clip_seconds)
+    return np.asarray(np.maximum(clips, 0), np.int64)
+
+
+def clips_at(seconds: ArrayLike, clip_seconds: ArrayLike) -> Indices:
+    """The clip that holds each instant, on a grid without an end: -1 lies before a video."""
+    return np.asarray(np.floor((np.asarray(seconds, np.float64) + INSTANT) / clip_seconds), np.int64)
+
+
+def clip_spans(start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike) -> tuple[Indices, Indices]:
+    """First and last clips (inclusive) that share time with [start, end), on a grid without an end.
+
+    >>> [clips.tolist() for clips in clip_spans([1.9, 2.0], [4.0, 4.1], 2.0)]
+    [[0, 1], [1, 2]]
+    """
+    first = clips_at(start, clip_seconds)
+    # Two instants: one that `clips_at` adds, one by which [start, end) stops before the clip that begins at
+    # its end.
+    return first, np.maximum(first, clips_at(np.asarray(end, np.float64) - 2 * INSTANT, clip_seconds))
+
+
+def clip_spans_as_released(
+    start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike
+) -> tuple[Indices, Indices]:
+    """floor(start / clip) and ceil(end / clip), as the programs of XML, ReLoCLNet and TVR-Ranking have them.
+
+    The last clip is exclusive there, and floats are not rounded to instants.
+    """
+    clip = np.asarray(clip_seconds, np.float64)
+    first, last = np.floor(np.asarray(start) / clip), np.ceil(np.asarray(end) / clip)
+    return np.asarray(first, np.int64), np.asarray(last, np.int64)
+
+
+def span_seconds(
+    first: ArrayLike, last: ArrayLike, clip_seconds: ArrayLike, duration: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
+    """Start and end in seconds of the clips first..last (inclusive), cut off at `duration` if it is given."""
+    clip = np.asarray(clip_seconds, np.float64)
+    start, end = np.asarray(first, np.float64) * clip, (np.asarray(last, np.float64) + 1) * clip
+    return start, end if duration is None else np.minimum(end, np.asarray(duration, np.float64))
+
+
+def clip_among(starts: Floats, seconds: float, *, ends: bool = False) -> int:
+    """The clip that holds an instant among clips that begin at `starts` (T,); with `ends`, an exclusive end.
+
+    Instants outside fall into the first or the last clip.
+
+    >>> clip_among(np.array([0.0, 2.0, 4.0]), 4.0), clip_among(np.array([0.0, 2.0, 4.0]), 4.0, ends=True)
+    (2, 1)
+    """
+    instant = seconds - INSTANT if ends else seconds + INSTANT
+    return int(np.clip(np.searchsorted(starts, instant, side="right") - 1, 0, len(starts) - 1))
+
+
+def whole_clips(seconds: float, clip_seconds: float) -> int:
+    """The number of whole clips nearest to a length of time, at least one.
+
+    >>> whole_clips(4.0, 1.5)
+    3
+    """
+    return max(1, math.floor(seconds / clip_seconds + 0.5))
+
+
+def same_instant(a: float, b: float) -> bool:
+    """Whether two times, or two clip lengths, are the same but for the rounding of floats."""
+    return abs(a - b) <= INSTANT
 
 
 @dataclass(frozen=True, slots=True)
 class ClipGrid:
     """A video cut into clips of equal length; the last one may be shorter.
-
-    Clip i covers [i * clip_seconds, (i + 1) * clip_seconds), cut off at `duration`.
 
     >>> grid = ClipGrid(clip_seconds=2.0, duration=9.0)
     >>> len(grid), grid.bounds(4)
@@ -34,35 +117,39 @@ class ClipGrid:
             raise UsageError(f"duration is {self.duration!r}; it must be a number of seconds, 0 or more")
 
     def __len__(self) -> int:
-        return max(0, math.ceil((self.duration - _INSTANT) / self.clip_seconds))
+        return int(clip_counts(self.duration, self.clip_seconds))
 
     def index_at(self, seconds: float) -> int:
         """The clip that holds an instant; instants outside the video fall into its first or last clip."""
         if len(self) == 0:
             raise UsageError(f"a video of {self.duration} s has no clip at {seconds} s")
-        index = math.floor((seconds + _INSTANT) / self.clip_seconds)
-        return min(max(index, 0), len(self) - 1)
+        return min(max(int(clips_at(seconds, self.clip_seconds)), 0), len(self) - 1)
 
     def bounds(self, index: int) -> tuple[float, float]:
         """Start and end of a clip in seconds."""
         if not 0 <= index < len(self):
             raise UsageError(f"clip {index} is not one of the {len(self)} clips")
-        return index * self.clip_seconds, min((index + 1) * self.clip_seconds, self.duration)
+        return self.seconds_of(index, index)
 
     def span_of(self, start: float, end: float) -> tuple[int, int]:
-        """First and last clip (inclusive) that share time with [start, end).
+        """First and last clip (inclusive) that share time with [start, end); those outside are the outermost.
 
         >>> ClipGrid(2.0, 9.0).span_of(1.9, 4.0)
         (0, 1)
         """
         if not start < end:
             raise UsageError(f"{start!r}-{end!r} is no span of time; start must come before end")
-        first = self.index_at(start)
-        last = self.index_at(max(start, end - 2 * _INSTANT))
-        return first, max(first, last)
+        first, last = self.spans_of(start, end)
+        return int(first), int(last)
+
+    def spans_of(self, start: ArrayLike, end: ArrayLike) -> tuple[Indices, Indices]:
+        """As `span_of`, for (N,) spans of time at once."""
+        first, last = clip_spans(start, end, self.clip_seconds)
+        return np.clip(first, 0, len(self) - 1), np.clip(last, 0, len(self) - 1)
 
     def seconds_of(self, first: int, last: int) -> tuple[float, float]:
         """Start and end in seconds of the clips first..last, inclusive."""
         if first > last:
             raise UsageError(f"span {first}..{last} is reversed")
-        return self.bounds(first)[0], self.bounds(last)[1]
+        start, end = span_seconds(first, last, self.clip_seconds, self.duration)
+        return float(start), float(end)

@@ -14,6 +14,7 @@ from io import BytesIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from whenabouts.clips import INSTANT
 from whenabouts.explanation.sheet import GREY, INK, SMALL, TRUTH, Sheet, clock, wrapped
 from whenabouts.explanation.told import Film, Frame
 from whenabouts.types import Moment
@@ -133,7 +134,7 @@ def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
 
 def _whole(seconds: float) -> str:
     """An instant without tenths."""
-    return clock(math.floor(seconds + 1e-6))[:-2]
+    return clock(math.floor(seconds + INSTANT))[:-2]
 
 
 def _mark(start: float, end: float, marks: Sequence[tuple[Moment, str]]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.clips import clip_among
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MEETS = 0.5
 """From this overlap (IoU) on, an answer meets the truth: the laxer of the papers' two thresholds."""
 _MOST_WORDS = 5
-_INSTANT = 1e-6
 
 Floats = NDArray[np.float64]
 
@@ -78,11 +78,12 @@ class Borders:
 
     def of(self, moment: Moment) -> tuple[Place, Place]:
         """What start and end of a moment score."""
-        ends = moment.end + _INSTANT if self.exclusive else moment.end - _INSTANT
-        return self._place(self.start, moment.start + _INSTANT), self._place(self.end, ends)
+        first = clip_among(self.low, moment.start)
+        last = clip_among(self.low, moment.end, ends=not self.exclusive)
+        return self._place(self.start, first), self._place(self.end, last)
 
-    def _place(self, values: Floats, seconds: float) -> Place:
-        clip = int(np.clip(np.searchsorted(self.low, seconds, side="right") - 1, 0, len(values) - 1))
+    @staticmethod
+    def _place(values: Floats, clip: int) -> Place:
         return Place(float(values[clip]), 1 + int(np.count_nonzero(values > values[clip])))
 
     def to_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.clips import ClipGrid
+from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.on_grid import GridRows, rows_on_grid
 from whenabouts.features.protocol import Options
@@ -128,7 +128,7 @@ class FeatureSource(ABC):
         stated = measured.told(self._facts(), self.path)
         given = self.options.clip_seconds
         if given is not None:
-            if stated.clip_seconds is not None and abs(stated.clip_seconds - given) > 1e-6:
+            if stated.clip_seconds is not None and not same_instant(stated.clip_seconds, given):
                 raise UsageError(
                     f"{self.path}: its clips are {stated.clip_seconds:g} s long, as the file or its name "
                     f"says, not {given:g} s; leave the clip length out"

@@ -18,13 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.clips import ClipGrid
+from whenabouts.clips import INSTANT, ClipGrid, same_instant, span_seconds
 from whenabouts.index.records import ClipBlock, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.types import UsageError
 
-# Shared time below this is rounding of float seconds.
-_INSTANT = 1e-6
 _VIDEOS_AT_A_TIME = 64
 
 
@@ -50,7 +48,7 @@ def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
             "encoder"
         )
     taken = info.settings.get("clip_seconds")
-    if taken is not None and abs(float(taken) - clip_seconds) > _INSTANT:
+    if taken is not None and not same_instant(float(taken), clip_seconds):
         raise UsageError(
             f"{store.place}: stream {name} has clips of {float(taken):g} s, not of {clip_seconds:g} s; index "
             f"the videos into a new corpus with --clip-seconds {clip_seconds:g}, or use what was made for "
@@ -104,12 +102,11 @@ def _shared_time(
     grid: ClipGrid, start: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Pairs of a clip and a cell of the grid that share time: clips, cells, seconds; clip by clip."""
-    seconds, last = grid.clip_seconds, len(grid) - 1
-    low = np.clip(np.floor((start + _INSTANT) / seconds).astype(np.int64), 0, last)
-    high = np.clip(np.ceil((end - _INSTANT) / seconds).astype(np.int64) - 1, low, last)
+    low, high = grid.spans_of(start, end)
     counts = high - low + 1
     clip = np.repeat(np.arange(len(start)), counts)
     cell = np.arange(len(clip)) - np.repeat(np.cumsum(counts) - counts, counts) + low[clip]
-    shared = np.minimum(end[clip], (cell + 1) * seconds) - np.maximum(start[clip], cell * seconds)
-    there = shared > _INSTANT
+    begins, ends = span_seconds(cell, cell, grid.clip_seconds)
+    shared = np.minimum(end[clip], ends) - np.maximum(start[clip], begins)
+    there = shared > INSTANT
     return clip[there], cell[there], shared[there]

@@ -18,14 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from whenabouts.clips import clip_counts, span_seconds
 from whenabouts.models.protocol import SpanScores
 from whenabouts.types import UsageError
 
 Ends = Literal["inclusive", "exclusive", "as-released"]
 Floats = NDArray[np.float64]
 
-# Seconds that differ by less are one instant (as in `whenabouts.clips`).
-_INSTANT = 1e-6
 # Numbers of a block of work: 64 MiB of float32.
 _BLOCK = 1 << 24
 
@@ -135,12 +134,8 @@ def seconds_of(
     `duration` in seconds, None or infinite where it is not known. `decoding.ends` says what the clips mean.
     """
     ends = decoding.ends if decoding is not None else "inclusive"
-    clip = np.asarray(clip_seconds, np.float64)
-    start = np.asarray(first, np.float64) * clip
-    end = (np.asarray(last, np.float64) + (ends != "exclusive")) * clip
-    if ends != "as-released" and duration is not None:
-        end = np.minimum(end, np.asarray(duration, np.float64))
-    return start, end
+    last_clip = np.asarray(last) - (ends == "exclusive")
+    return span_seconds(first, last_clip, clip_seconds, None if ends == "as-released" else duration)
 
 
 def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding) -> NDArray[np.int64]:
@@ -156,8 +151,8 @@ def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decodin
     if decoding.ends == "as-released":
         return every
     known = np.isfinite(seconds)
-    filled = np.ceil((np.where(known, seconds, 0.0) - _INSTANT) / clip).clip(0)
-    return np.where(known, filled.astype(np.int64) + (decoding.ends == "exclusive"), every)
+    filled = clip_counts(np.where(known, seconds, 0.0), clip)
+    return np.where(known, filled + (decoding.ends == "exclusive"), every)
 
 
 def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:

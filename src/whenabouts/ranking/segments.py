@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whenabouts.clips import clip_spans, same_instant, whole_clips
 from whenabouts.features.source import Rows
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import ClipBatch, QueryEncoding
@@ -39,8 +40,6 @@ Indices = NDArray[np.int64]
 
 # Scores (float32) of segments that are held at once.
 _NUMBERS = 1 << 26
-# Seconds that differ by less are one instant (as in `whenabouts.clips`).
-_INSTANT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +96,6 @@ class Footage(Protocol):
         """Stream -> (T, D) rows of a video."""
 
 
-def clips_of_segment(seconds: float, clip_seconds: float) -> int:
-    """How many clips a segment of so many seconds has: whole ones, at least one.
-
-    >>> clips_of_segment(4.0, 1.5)
-    3
-    """
-    return max(1, int(np.floor(seconds / clip_seconds + 0.5)))
-
-
 def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
     """How many clips segments of so many seconds have for a system, rounded to whole ones.
 
@@ -114,12 +104,12 @@ def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
     clip, most = inputs.clip_seconds, inputs.max_clips
     if not 0 < seconds < float("inf"):
         raise UsageError(f"segments of {seconds!r} seconds: give a number above 0, such as 4")
-    if seconds < clip - _INSTANT:
+    if seconds < clip and not same_instant(seconds, clip):
         raise UsageError(
             f"segments of {seconds:g} s are shorter than the clips of {name} ({clip:g} s); give {clip:g} or "
             "more"
         )
-    clips = clips_of_segment(seconds, clip)
+    clips = whole_clips(seconds, clip)
     if clips > most:
         raise UsageError(
             f"segments of {seconds:g} s are {clips} clips of {clip:g} s, and {name} has places for {most}; "
@@ -140,7 +130,7 @@ class Windows:
     @classmethod
     def equal(cls, footage: Footage, seconds: float) -> Windows:
         """Whole videos cut into segments, video after video; the last of each may be shorter."""
-        size = clips_of_segment(seconds, footage.inputs.clip_seconds)
+        size = whole_clips(seconds, footage.inputs.clip_seconds)
         rows = np.asarray(footage.row_counts, np.int64)
         counts = -(-rows // size)
         video = np.repeat(np.arange(len(rows)), counts)
@@ -151,9 +141,9 @@ class Windows:
     def around(cls, footage: Footage, video: Indices, start: Floats, end: Floats) -> Windows:
         """The rows that hold the seconds from `start` to `end` (W,), as far as the videos have them."""
         clip, rows = footage.inputs.clip_seconds, np.asarray(footage.row_counts, np.int64)[video]
-        first = np.floor((np.asarray(start) + _INSTANT) / clip).astype(np.int64).clip(0, rows - 1)
-        stop = np.ceil((np.asarray(end) - _INSTANT) / clip).astype(np.int64)
-        return cls(footage, np.asarray(video, np.int64), first, np.clip(stop, first + 1, rows))
+        first, last = clip_spans(start, end, clip)
+        first = first.clip(0, rows - 1)
+        return cls(footage, np.asarray(video, np.int64), first, np.clip(last + 1, first + 1, rows))
 
     def __len__(self) -> int:
         return len(self.video)

@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 NMS = 0.5
 """Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
 _SPANS_A_MOMENT, _LEAST_SPANS, _MOST_SPANS = 20, 200, 50_000
-# Of a clip: what numbers are rounded by.
-_INSTANT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,9 +196,3 @@ class MomentEvidence:
             return None
         text = said(moment.video_id, start, end) if stream == "subtitle" else ""
         return Evidence(stream, score, start, end, shortened(text))
-
-
-def clips_of(start: Floats, end: Floats, seconds: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last clips (inclusive) of grids that moments touch; clips are `seconds` long; all (N,)."""
-    first = np.floor(start / seconds + _INSTANT).astype(np.int64)
-    return first, np.maximum(first, np.ceil(end / seconds - _INSTANT).astype(np.int64) - 1)

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from whenabouts.clips import clip_spans
 from whenabouts.explanation import Explained, Heard, Ranked
 from whenabouts.explanation.asking import borders, heard, pieces_of
 from whenabouts.index.keys import KeptVideo, Keys
@@ -40,7 +41,7 @@ from whenabouts.search import RankedMoments, Searcher
 from whenabouts.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from whenabouts.trained.keys import Progress, key_seconds, unpacked
 from whenabouts.trained.loaded import LoadedModel
-from whenabouts.trained.moments import CandidateRanking, MomentEvidence, Place, Spans, Witness, clips_of
+from whenabouts.trained.moments import CandidateRanking, MomentEvidence, Place, Spans, Witness
 from whenabouts.trained.nearest import nearest_videos
 from whenabouts.types import ScoredMoment, UsageError
 
@@ -321,7 +322,7 @@ def _places(found: Spans, corpus: CorpusEncoding, theirs: CorpusEncoding) -> lis
     if theirs is corpus:
         first, last = found.first, found.last
     else:
-        first, last = clips_of(found.start, found.end, theirs.clip_seconds[rows])
+        first, last = clip_spans(found.start, found.end, theirs.clip_seconds[rows])
     return [Place(*one) for one in zip(rows.tolist(), first.tolist(), last.tolist(), strict=True)]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.clips import clip_counts
 from whenabouts.index.byte_cache import ByteCache
 from whenabouts.index.even_grid import GridVideo, videos_on_grid
 from whenabouts.index.keys import EncodedVideo, KeptVideo, mark_of
@@ -40,8 +41,6 @@ ROWS_AT_A_TIME = 60_000
 ROWS_BYTES = 256 * 2**20
 """What is remembered of the videos read last, in half precision: 60 hours of pictures and words."""
 _CLIPS_AT_ONCE = 6_400
-# Seconds that differ by less are one instant (as in `whenabouts.clips`).
-_INSTANT = 1e-6
 # What a video of unknown length is taken to be, where only much or little is asked.
 _UNKNOWN_SECONDS = 3600.0
 
@@ -49,7 +48,7 @@ _UNKNOWN_SECONDS = 3600.0
 def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> None:
     """Refuse to cut a corpus into more segments (of so many seconds) than an index should hold."""
     lengths = np.array([record.duration or 0.0 for record in records])
-    count, hours = int(np.ceil(lengths / seconds).sum()), lengths.sum() / 3600
+    count, hours = int(clip_counts(lengths, seconds).sum()), lengths.sum() / 3600
     if count > MOST_SEGMENTS:
         enough = int(np.ceil(seconds * count / MOST_SEGMENTS))
         raise UsageError(
@@ -181,8 +180,7 @@ class StoredRows:
 
     def counts(self, durations: Floats) -> Indices:
         """(V,) how many rows videos of so many seconds have."""
-        rows = np.ceil((np.asarray(durations) - _INSTANT) / self.inputs.clip_seconds)
-        return np.maximum(rows, 1).astype(np.int64)
+        return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
 
     def of(self, video: KeptVideo) -> Streams:
         """The rows of a video; zeros where it was written anew or taken out since it was encoded."""

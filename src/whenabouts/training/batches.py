@@ -13,15 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.clips import clip_spans, clip_spans_as_released
 from whenabouts.models.protocol import Batch
 from whenabouts.types import UsageError
 
 Indices = NDArray[np.int64]
 Labels = Literal["inclusive", "as-released"]
 Order = Literal["random", "by-length"]
-
-_INSTANT = 1e-6
-"""As in `clips.ClipGrid`: seconds that differ by less are one instant."""
 
 _BATCHES_SORTED = 16
 """As many batches of examples are drawn at random, and sorted by length among themselves."""
@@ -32,7 +30,7 @@ def spans_in_clips(
 ) -> Indices:
     """(N, 2) first and last clip of moments [start, end) in seconds, in videos of `clips` clips.
 
-    "inclusive": the clips that hold the first and the last instant, as `ClipGrid.span_of` says; what lies
+    "inclusive": the clips that hold the first and the last instant, as `clips.clip_spans` says; what lies
     behind the last clip falls into it. "as-released": min(floor(start / clip), n - 1) and
     min(ceil(end / clip), n - 1), as XML, ReLoCLNet and TVR-Ranking train: the end is exclusive, except
     where it is held at the last clip.
@@ -42,15 +40,9 @@ def spans_in_clips(
     >>> spans_in_clips([1.9], [4.0], 2.0, 5, "as-released").tolist()
     [[0, 2]]
     """
-    begins, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
-    clip, last_clip = np.asarray(clip_seconds, np.float64), np.asarray(clips, np.int64) - 1
-    if labels == "as-released":
-        first, last = np.floor(begins / clip), np.ceil(ends / clip)
-    else:
-        first = np.floor((begins + _INSTANT) / clip)
-        last = np.floor((np.maximum(begins, ends - 2 * _INSTANT) + _INSTANT) / clip)
-    spans = np.stack([first, last], -1).astype(np.int64)
-    return np.clip(spans, 0, last_clip[..., None])
+    rule = clip_spans_as_released if labels == "as-released" else clip_spans
+    spans = np.stack(rule(start, end, clip_seconds), -1)
+    return np.clip(spans, 0, np.asarray(clips, np.int64)[..., None] - 1)
 
 
 def epoch_batches(

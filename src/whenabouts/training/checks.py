@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.clips import same_instant
 from whenabouts.features import FeatureSource, Fingerprint, require_same
 from whenabouts.formats.columns import Annotations
 from whenabouts.models.inputs import Inputs, StreamInput
@@ -120,7 +121,7 @@ def one_clip_length(given: float | None, sources: Mapping[str, Sequence[FeatureS
         told = source.clip_seconds
         if told is None:
             continue
-        if found is not None and abs(told - found) > 1e-6:
+        if found is not None and not same_instant(told, found):
             raise UsageError(
                 f"{source.path}: its clips are {told:g} s long; {where} says {found:g} s; "
                 "expected one length for all streams"

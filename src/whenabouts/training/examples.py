@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from whenabouts.clips import INSTANT
 from whenabouts.features.gathered import Gathered
 from whenabouts.features.source import Rows
 from whenabouts.formats.columns import Annotations
@@ -303,7 +304,7 @@ class Examples:
                 (relevant & has_span & ~inside).sum()
             ),
             "moments end after their video and are cut there": int(
-                (usable & (judged.end > self._ends() + 1e-6)).sum()
+                (usable & (judged.end > self._ends() + INSTANT)).sum()
             ),
             "moments begin behind the clips that are kept and are no examples": int(
                 (relevant & has_span & inside & ~kept).sum()
