@@ -73,7 +73,7 @@ def test_nothing_there_no_file_and_a_folder_without_features(tmp_path: Path) -> 
 
 def test_an_unknown_layout_is_named_with_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="layout 'hdf6' is not known; known: activitynet, arrays, .*whenabouts"
+        UsageError, match=r"layout 'hdf6' is not known; known: activitynet, arrays, .*whenabouts"
     ):
         open_features(tmp_path, layout="hdf6")
 
