@@ -28,13 +28,15 @@ def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
     [5, 4]
     """
     # The slack comes off before the division: after it, it would be a share of a clip and not an instant.
-    clips = np.ceil((np.asarray(duration, np.float64) - INSTANT) / clip_seconds)
+    clips = np.ceil((np.asarray(duration, np.float64) - INSTANT) / np.asarray(clip_seconds))
     return np.asarray(np.maximum(clips, 0), np.int64)
 
 
 def clips_at(seconds: ArrayLike, clip_seconds: ArrayLike) -> Indices:
     """The clip that holds each instant, on a grid without an end: -1 lies before a video."""
-    return np.asarray(np.floor((np.asarray(seconds, np.float64) + INSTANT) / clip_seconds), np.int64)
+    return np.asarray(
+        np.floor((np.asarray(seconds, np.float64) + INSTANT) / np.asarray(clip_seconds)), np.int64
+    )
 
 
 def clip_spans(start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike) -> tuple[Indices, Indices]:

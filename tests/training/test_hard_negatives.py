@@ -17,7 +17,7 @@ from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.trained import Trained
-from whenabouts.training import negatives
+from whenabouts.training import hard_negatives as negatives
 from whenabouts.training.hard_negatives import (
     HardNegatives,
     NegativeSettings,
