@@ -3,65 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 import whenabouts
-from whenabouts.cli import (
-    build,
-    calibrate,
-    compare,
-    convert,
-    cut,
-    datasets,
-    doctor,
-    evaluate,
-    explain,
-    export,
-    features,
-    import_checkpoint,
-    index,
-    relevance,
-    remove,
-    report,
-    run,
-    search,
-    serve,
-    show,
-    stats,
-    train,
-)
 from whenabouts.cli.options import encode_anything, for_terminal
 from whenabouts.types import WhenaboutsError
 
 FOUND, NOT_FOUND, WRONG = 0, 1, 2
 INTERRUPTED = 130
 
-_VERBS = (
-    index,
-    search,
-    show,
-    stats,
-    remove,
-    doctor,
-    serve,
-    export,
-    cut,
-    calibrate,
-    train,
-    run,
-    explain,
-    evaluate,
-    compare,
-    report,
-    convert,
-    datasets,
-    features,
-    relevance,
-    build,
-    import_checkpoint,
+VERBS = (
+    "index",
+    "search",
+    "show",
+    "stats",
+    "remove",
+    "doctor",
+    "serve",
+    "export",
+    "cut",
+    "calibrate",
+    "train",
+    "run",
+    "explain",
+    "evaluate",
+    "compare",
+    "report",
+    "convert",
+    "datasets",
+    "features",
+    "relevance",
+    "build",
+    "import-checkpoint",
 )
+"""In the order of the help; `import-checkpoint` stands in `import_checkpoint.py`."""
 
 _EPILOG = """\
 first steps:
@@ -76,8 +54,8 @@ exit codes: 0 found, 1 no match, 2 wrong use or bad input
 WHENABOUTS_CORPUS names the corpus where --corpus is not given."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all verbs; each verb's file says what it takes."""
+def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """The parser of some verbs; each verb's file says what it takes."""
     parser = argparse.ArgumentParser(
         prog="whenabouts",
         description="Find moments in your own videos: a sentence in, ranked moments (video, start, end) out. "
@@ -87,17 +65,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"whenabouts {whenabouts.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in _VERBS:
-        verb.add_parser(verbs)
+    kinds = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in verbs:
+        importlib.import_module(f"whenabouts.cli.{verb.replace('-', '_')}").add_parser(kinds)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code says whether something was found."""
     encode_anything()
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # The options before a verb take no values, so the first other word is the verb; with a wrong one, or
+    # none, all verbs are loaded to say what there is.
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    options = build_parser((named,) if named in VERBS else VERBS).parse_args(arguments)
     try:
         code = options.run(options)
         sys.stdout.flush()
