@@ -22,7 +22,7 @@ from whenabouts.features.store import write_store
 from whenabouts.formats.columns import Annotations, Collector
 from whenabouts.models.inputs import endpoint_features
 from whenabouts.models.protocol import Batch
-from whenabouts.training import batches, material
+from whenabouts.training import batches
 from whenabouts.training.batches import KnownPairs, ahead, epoch_batches, spans_in_clips
 from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.training.examples import Examples
@@ -284,7 +284,7 @@ def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     told = json.loads(path.with_suffix(".json").read_text())
     write_features(tmp_path, raw, ("query", "video", "sub"))
     annotations = ranked(told["rows_expanded_in_order"])
-    monkeypatch.setattr(material, "read_annotations", lambda path: annotations)
+    monkeypatch.setattr("whenabouts.training.data.read_annotations", lambda path: annotations)
     settings = features(
         {"video": "video", "sub": "sub"},
         max_clips=told["max_ctx_len"],
