@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -18,40 +17,43 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts import __version__ as version
+from whenabouts.cli.main import VERBS as GROUPS
 
 Whenabouts = Callable[..., Any]
-CORPUS_VERBS = (
-    "index",
-    "search",
-    "show",
-    "stats",
-    "remove",
-    "doctor",
-    "doctor why",
-    "serve",
-    "export",
-    "cut",
-    "calibrate",
-)
-VERBS = ("evaluate", "compare", "report", "convert", "datasets", "features")
+WITHOUT_CORPUS = {"train", "run", "evaluate", "compare", "report", "convert", "datasets", "features"}
+WITHOUT_CORPUS |= {"relevance", "build", "import-checkpoint"}
+VERBS = [name for group in GROUPS.values() for name in group]
 PROGRAM = (sys.executable, "-m", "whenabouts")
 
 
-@pytest.mark.parametrize("verb", [*CORPUS_VERBS, *VERBS])
+@pytest.mark.parametrize("verb", [*VERBS, "doctor why"])
 def test_every_verb_has_a_help_page_with_an_explanation_of_each_option(bare: Whenabouts, verb: str) -> None:
     done = bare(*verb.split(), "--help")
     assert done.code == 0
     assert done.out.startswith(f"usage: whenabouts {verb}")
     assert done.err == ""
-    assert ("--corpus" in done.out) == (verb in CORPUS_VERBS)
+    assert ("--corpus" in done.out) == (verb not in WITHOUT_CORPUS)
 
 
-def test_the_help_page_names_all_verbs_and_exit_codes(bare: Whenabouts) -> None:
+def test_the_help_page_lists_each_verb_in_its_group_and_the_exit_codes(bare: Whenabouts) -> None:
     done = bare("--help")
     assert done.code == 0
-    for verb in {verb.split()[0] for verb in (*CORPUS_VERBS, *VERBS)}:
-        assert re.search(rf"\n    {verb}\s", done.out)
+    for title, group in GROUPS.items():
+        listed = done.out.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == list(group)
     assert "exit codes" in done.out
+
+
+def test_a_verb_imports_its_own_file_alone() -> None:
+    code = (
+        "import sys\n"
+        "from whenabouts.cli.main import main\n"
+        "try: main(['--debug', 'stats', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(name for name in sys.modules if name.startswith('whenabouts.cli.')), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == f"{[f'whenabouts.cli.{name}' for name in ('main', 'options', 'stats')]}\n"
 
 
 def test_version(bare: Whenabouts) -> None:

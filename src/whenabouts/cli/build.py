@@ -7,7 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_corpus, add_format, print_json, print_lines, wants_json
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_verb,
+    print_either,
+    print_json,
+    print_lines,
+    wants_json,
+)
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -27,13 +35,12 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb and its kinds."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "build",
-        help="MVMR pools from a data set, and people's check of them",
         description="Build a benchmark from any annotated data set, in which each query has several right\n"
         "videos and many wrong ones; let people check it, and say how much of it is wrong.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = parser.add_subparsers(dest="kind", metavar="mvmr|thresholds|tasks|answers", required=True)
     _add_mvmr(kinds)
@@ -344,10 +351,11 @@ def run_thresholds(options: argparse.Namespace) -> int:
     if options.report:
         stem = Path(options.report) / "thresholds"
         files = [str(file) for file in draw_study(pairs, cosines, (0.9, 0.5), stem)]
-    if wants_json(options):
-        print_json({"files": files, **study.to_json()})
-    else:
-        print_lines([*study.lines(), *(f"written: {file}" for file in files)])
+    print_either(
+        options,
+        lambda: {"files": files, **study.to_json()},
+        lambda: [*study.lines(), *(f"written: {file}" for file in files)],
+    )
     return 0
 
 
@@ -371,10 +379,11 @@ def run_tasks(options: argparse.Namespace) -> int:
     count = write_tasks(annotations, out, queries=options.queries, url=url, seed=options.seed)
     with written(interface) as stream:
         stream.write(LABELLING.encode())
-    if wants_json(options):
-        print_json({"files": [str(out), str(interface)], "tasks": count})
-    else:
-        print_lines([f"{out}: {count} tasks", f"{interface}: the labelling interface"])
+    print_either(
+        options,
+        lambda: {"files": [str(out), str(interface)], "tasks": count},
+        lambda: [f"{out}: {count} tasks", f"{interface}: the labelling interface"],
+    )
     return 0
 
 
@@ -384,10 +393,7 @@ def run_answers(options: argparse.Namespace) -> int:
     from whenabouts.relevance.people import judge_answers, read_answers
 
     verdict = judge_answers(read_annotations(options.pools), read_answers(Path(options.answers)))
-    if wants_json(options):
-        print_json(verdict.to_json())
-    else:
-        print_lines(verdict.lines())
+    print_either(options, verdict.to_json, verdict.lines)
     return 0
 
 

@@ -8,7 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+from whenabouts.cli.options import (
+    add_corpus,
+    add_data,
+    add_device,
+    add_format,
+    add_verb,
+    open_corpus,
+    print_either,
+)
 from whenabouts.cli.splits import SplitOptions, stages_named
 from whenabouts.types import UsageError
 
@@ -32,15 +40,15 @@ the calibration of a checkpoint is kept in its folder; `search --model` and `run
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "calibrate",
-        help="measure how often the answers are wrong",
+        run,
         description="Ask a corpus unrelated questions, and questions whose answer is known with their true\n"
         "video in and taken out; say how often the answers are wrong, and keep that with the corpus.\n"
         "Or, with --checkpoint: ask a trained system the queries of a split, in pools with their answer\n"
         "and without, and keep with the checkpoint how sure its answers are.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_corpus(parser)
     parser.add_argument(
@@ -54,7 +62,6 @@ def add_parser(verbs: Any) -> None:
     _add_checkpoint(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another command writes to the corpus")
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +74,7 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
     add("--features", metavar="DIR", help="folder of the split's feature files")
     add("--split", metavar="NAME", default="validation", help="train, validation (default) or test")
-    add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
+    add_data(group)
     add("--experiment", metavar="FILE", help="which files to read (default: as --checkpoint keeps it)")
     add(
         "--pools", metavar="FILE", help="pools of the split's queries: an MVMR file (`whenabouts build mvmr`)"
@@ -105,7 +112,7 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="decides which pools and which unrelated queries are drawn (default: 0)",
     )
-    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+    add_device(group)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -117,10 +124,11 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     report = corpus.calibrate(options.queries, wait=options.wait, progress=_progress())
     written = report.write(Path(options.out)) if options.out else []
-    if wants_json(options):
-        print_json({**report.to_json(), "files": [str(path) for path in written]})
-    else:
-        print_lines([*report.lines(), *(f"written: {path}" for path in written)])
+    print_either(
+        options,
+        lambda: {**report.to_json(), "files": [str(path) for path in written]},
+        lambda: [*report.lines(), *(f"written: {path}" for path in written)],
+    )
     return 0
 
 
@@ -134,10 +142,11 @@ def _run_checkpoint(options: argparse.Namespace) -> int:
 
         files = list(write_report(report, Path(options.out)))
     files = [report.confidence.save(options.checkpoint), *files]
-    if wants_json(options):
-        print_json({**report.to_json(), "notes": notes, "files": [str(path) for path in files]})
-    else:
-        print_lines([*report.lines(), *notes, *(f"written: {path}" for path in files)])
+    print_either(
+        options,
+        lambda: {**report.to_json(), "notes": notes, "files": [str(path) for path in files]},
+        lambda: [*report.lines(), *notes, *(f"written: {path}" for path in files)],
+    )
     return 0
 
 

@@ -6,14 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_format,
-    add_judged,
-    file_formats,
-    print_json,
-    print_lines,
-    wants_json,
-)
+from whenabouts.cli.options import add_format, add_judged, add_verb, file_formats, print_either
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -26,12 +19,12 @@ A family of comparisons, corrected together, is all pairs of runs that are compa
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "compare",
-        help="say whether runs really differ",
+        run,
         description="Compare runs over the same queries: means with intervals, differences, p-values.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
@@ -40,7 +33,6 @@ def add_parser(verbs: Any) -> None:
     _add_statistics(parser)
     add_format(parser)
     parser.add_argument("--latex", action="store_true", help="a booktabs table for a paper")
-    parser.set_defaults(run=run)
 
 
 def _add_statistics(parser: argparse.ArgumentParser) -> None:
@@ -94,8 +86,6 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.latex:
         sys.stdout.write(comparison.to_latex())
-    elif wants_json(options):
-        print_json(comparison.to_json())
     else:
-        print_lines(comparison.table())
+        print_either(options, comparison.to_json, comparison.table)
     return 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb, print_either
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "convert",
-        help="judgements and runs in another format",
+        run,
         description="Write judgements or a run in another format. What the file holds and its format are "
         "told by its content; what the new format cannot say is told. Names that end in .gz are compressed.",
     )
@@ -35,7 +36,6 @@ def add_parser(verbs: Any) -> None:
         "--truth", metavar="FILE", help="judgements a run answers: some formats carry their texts and videos"
     )
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,8 +43,5 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.formats.conversion import convert
 
     done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
-    if wants_json(options):
-        print_json(done.to_json())
-    else:
-        print_lines(done.lines())
+    print_either(options, done.to_json, done.lines)
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.moments import add_moments, chosen_moments, tell_notes
-from whenabouts.cli.options import add_format, for_terminal, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb, for_terminal, print_either
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "cut",
-        help="moments as video files, exact to the frame",
+        run,
         description="Cut moments out of their videos: one file each, or joined into one. Exact to the frame "
         "(H.264 and AAC in MP4); size, frame times, rotation and sound are kept.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_moments(parser, k=1)
     parser.add_argument(
@@ -46,7 +46,6 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,10 +60,11 @@ def run(options: argparse.Namespace) -> int:
         done = (
             _joined(options, chosen.clips, display) if options.join else _each(options, chosen.clips, display)
         )
-    if wants_json(options):
-        print_json({"cuts": [cut.to_json() for cut in done]})
-    else:
-        print_lines(line for cut in done for line in _lines(cut))
+    print_either(
+        options,
+        lambda: {"cuts": [cut.to_json() for cut in done]},
+        lambda: (line for cut in done for line in _lines(cut)),
+    )
     tell_notes(chosen.notes)
     return 0
 

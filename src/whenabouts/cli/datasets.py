@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb, print_either, print_json, print_lines, wants_json
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb and its three."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "datasets",
-        help="known data sets: list them, show one, check a folder",
+        run_list,
         description="The published data sets that whenabouts reads.",
     )
     add_format(parser)
-    parser.set_defaults(run=run_list)
     kinds = parser.add_subparsers(dest="kind", metavar="list|show|doctor")
     listing = kinds.add_parser(
         "list",
@@ -81,8 +81,5 @@ def run_doctor(options: argparse.Namespace) -> int:
     from whenabouts.datasets.doctor import examine
 
     report = examine(options.folder)
-    if wants_json(options):
-        print_json(report.to_json())
-    else:
-        print_lines(report.lines())
+    print_either(options, report.to_json, report.lines)
     return report.exit_code

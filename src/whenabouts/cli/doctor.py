@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb, with `why` under it."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "doctor",
-        help="what is installed and usable; why a moment was (not) found",
+        run,
         description="What is installed, which encoders work offline. `doctor why` explains one answer.",
     )
     add_corpus(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
     topics = parser.add_subparsers(dest="topic", metavar="why")
     why = topics.add_parser(
         "why",
@@ -41,18 +41,12 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.diagnosis import examine
 
     report = examine(options.corpus)
-    if wants_json(options):
-        print_json(report.to_json())
-    else:
-        print_lines(report.lines())
+    print_either(options, report.to_json, report.lines)
     return 0 if report.healthy else 2
 
 
 def run_why(options: argparse.Namespace) -> int:
     """Explain one answer; 0 if the moment is in the list, 1 if not."""
     why = open_corpus(options).why(options.query, options.moment, k=options.k)
-    if wants_json(options):
-        print_json(why.to_json())
-    else:
-        print_lines(why.lines())
+    print_either(options, why.to_json, why.lines)
     return 0 if why.found else 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.cli.options import (
     add_file_formats,
     add_format,
+    add_verb,
     console,
     file_formats,
     for_terminal,
@@ -44,12 +45,12 @@ the same queries with their video given and in a pool, and the drop between (doc
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "evaluate",
-        help="measure a run against judgements",
+        run,
         description="Hold a run against judgements under a named protocol.",
         epilog=_EPILOG.format(protocols=_summaries()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
@@ -92,7 +93,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_file_formats(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def _summaries() -> str:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import (
     add_corpus,
+    add_data,
+    add_device,
     add_format,
     add_retriever,
+    add_verb,
     encoded_with,
     encoding_bar,
     open_corpus,
-    print_json,
-    print_lines,
-    wants_json,
+    print_either,
 )
 from whenabouts.cli.splits import SplitOptions, stages_named
 from whenabouts.types import UsageError
@@ -40,14 +41,14 @@ _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_fea
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "explain",
-        help="why a trained system answers a query as it does",
+        run,
         description="For one query: which words count in each stream, how probable start and end are along "
         "a video, and the best moments of one or two trained systems; as text, JSON and a picture. Of your "
         "own videos with the frames and the words of that video.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("query", metavar="QUERY", nargs="?", help="what was asked; with --query-id it may be left out")
@@ -55,24 +56,23 @@ def add_parser(verbs: Any) -> None:
     add("--video", metavar="ID", help="tell start and end along this video (default: the true or the best)")
     add("--other", metavar="RUN", help="another trained system, told side by side")
     add("-k", type=int, default=5, metavar="N", help="so many moments (default 5)")
-    add_retriever(add)
+    add_retriever(parser)
     split = parser.add_argument_group("a query of a data set")
     add = split.add_argument
     add("--checkpoint", metavar="RUN", help="folder of a trained system, or owner/name on a hub")
     add("--features", metavar="DIR", help="folder of the feature files")
     add("--split", metavar="NAME", help="train, validation or test (default)")
     add("--query-id", metavar="ID", help="the query, by its id")
-    add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
+    add_data(split)
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
     add("--other-features", metavar="DIR", help="the feature files of --other (default: --features)")
-    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+    add_device(split)
     corpus = parser.add_argument_group("a query to one's own videos")
     add_corpus(corpus)
     add = corpus.add_argument
     add("--model", metavar="RUN", help="folder of a trained system, or owner/name on a hub")
     add("--moment", metavar="VIDEO@START-END", help="the moment that should be found")
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,10 +91,11 @@ def run(options: argparse.Namespace) -> int:
         from whenabouts.explanation.picture import draw
 
         draw(told, options.out)
-    if wants_json(options):
-        print_json(told.to_json())
-    else:
-        print_lines([*told.lines(), *(["", f"drawn: {options.out}"] if options.out else [])])
+    print_either(
+        options,
+        told.to_json,
+        lambda: [*told.lines(), *(["", f"drawn: {options.out}"] if options.out else [])],
+    )
     return 0
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from whenabouts.cli.moments import add_moments, chosen_moments, tell_notes
-from whenabouts.cli.options import for_terminal
+from whenabouts.cli.options import add_verb, for_terminal
 
 _EPILOG = """\
 examples:
@@ -19,12 +19,12 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "export",
-        help="moments as a list: edl, otio, fcpxml, csv, json, vtt, ...",
+        run,
         description="Write moments as a list for editors, players and scripts, exact to the frame.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_moments(parser, k=5)
     parser.add_argument(
@@ -53,7 +53,6 @@ def add_parser(verbs: Any) -> None:
         "--non-drop-frame", dest="drop_frame", action="store_false", help="count every number at 29.97"
     )
     parser.add_argument("--title", metavar="TEXT", help="name of the list (default: the question)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

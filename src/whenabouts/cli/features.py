@@ -7,22 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    for_terminal,
-    open_corpus,
-    print_json,
-    print_lines,
-    wants_json,
-)
+from whenabouts.cli.options import add_corpus, add_format, add_verb, for_terminal, open_corpus, print_either
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb and its actions."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "features",
-        help="show, compare, convert and make feature files",
         description="Feature files of released layouts (HDF5, LMDB, npz, npy) and our own store.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -203,10 +195,9 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 def _print(options: argparse.Namespace, found: Any) -> None:
-    if wants_json(options):
-        print_json(_finite(found.to_json()))
-    else:
-        print_lines(for_terminal(line) for line in found.lines())
+    print_either(
+        options, lambda: _finite(found.to_json()), lambda: (for_terminal(line) for line in found.lines())
+    )
 
 
 def _finite(value: Any) -> Any:

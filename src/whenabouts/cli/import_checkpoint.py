@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_format, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb, print_json, print_lines, wants_json
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -18,14 +18,14 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "import-checkpoint",
-        help="a checkpoint of the authors' program as a trained system",
+        run,
         description="Read a checkpoint that a released program wrote and make the folder of a trained system "
         "that computes the same. Nothing in the file is executed: tensors and plain settings are read alone. "
         "Settings are told by the tensors' shapes, by the file, and by the program's opt.json beside it.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "program", metavar="PROGRAM", help="xml, reloclnet, mmn (CroCs likewise), conquer, ms_sl or gmmformer"
@@ -52,7 +52,6 @@ def add_parser(verbs: Any) -> None:
         "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos, whose map it has"
     )
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

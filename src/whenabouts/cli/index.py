@@ -15,6 +15,7 @@ from whenabouts.cli.options import (
     add_format,
     add_retriever,
     add_segments,
+    add_verb,
     console,
     corpus_name,
     encoded_with,
@@ -47,12 +48,12 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "index",
-        help="put videos, sound files and transcripts into a corpus",
+        run,
         description="Find videos, sound files and transcripts under PATH and make them searchable.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="files or folders (folders are searched through)"
@@ -92,11 +93,10 @@ def add_parser(verbs: Any) -> None:
         metavar="RUN",
         help="then encode the videos with this trained system, for search --model (without PATH: only that)",
     )
-    add_retriever(parser.add_argument)
-    add_segments(parser.add_argument)
+    add_retriever(parser)
+    add_segments(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,9 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,7 +23,43 @@ if TYPE_CHECKING:
     from whenabouts.search import SearchResult
 
 
-def add_corpus(parser: argparse.ArgumentParser) -> None:
+def add_verb(
+    verbs: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None = None,
+    *,
+    description: str,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """The parser of a verb; `run` is called with its options (None: each of its own verbs has another).
+
+    With an epilog (examples), that keeps its line breaks; the description is filled to the terminal's width.
+    """
+    width = max(40, shutil.get_terminal_size().columns - 2)
+    formatter = argparse.HelpFormatter if epilog is None else argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, description=textwrap.fill(description, width), epilog=epilog, formatter_class=formatter
+    )
+    if run is not None:
+        parser.set_defaults(run=run)
+    return parser
+
+
+def add_device(parser: argparse._ActionsContainer) -> None:
+    """Where a network runs."""
+    parser.add_argument(
+        "--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)"
+    )
+
+
+def add_data(parser: argparse._ActionsContainer) -> None:
+    """The annotations of a trained system's split."""
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder of the annotations (default: as in the training)"
+    )
+
+
+def add_corpus(parser: argparse._ActionsContainer) -> None:
     """The corpus a command works on."""
     parser.add_argument(
         "--corpus",
@@ -31,7 +69,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="JSON, as also when the output is piped")
@@ -40,7 +78,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_judged(parser: argparse.ArgumentParser) -> None:
+def add_judged(parser: argparse._ActionsContainer) -> None:
     """The judgements that runs are held against, and the formats of both."""
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
     parser.add_argument(
@@ -58,7 +96,7 @@ def add_judged(parser: argparse.ArgumentParser) -> None:
     add_file_formats(parser)
 
 
-def add_file_formats(parser: argparse.ArgumentParser) -> None:
+def add_file_formats(parser: argparse._ActionsContainer) -> None:
     """What the files are, where their content does not tell."""
     parser.add_argument("--format", metavar="NAME", help="format of all files (default: their content tells)")
     parser.add_argument("--truth-format", metavar="NAME", help="format of the judgements alone")
@@ -110,18 +148,18 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, dict[str, An
     }
 
 
-def add_retriever(add: Callable[..., Any]) -> None:
+def add_retriever(parser: argparse._ActionsContainer) -> None:
     """What chooses the videos for a trained system."""
-    add(
+    parser.add_argument(
         "--retriever",
         metavar="RUN",
         help="let this trained system choose the videos (default: the one that a staged run names)",
     )
 
 
-def add_segments(add: Callable[..., Any]) -> None:
+def add_segments(parser: argparse._ActionsContainer) -> None:
     """Long videos by segments."""
-    add(
+    parser.add_argument(
         "--segments",
         metavar="SECONDS",
         type=float,
@@ -178,6 +216,16 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def wants_json(options: argparse.Namespace) -> bool:
     """JSON when it is asked for or when a program reads."""
     return bool(options.json) or not (options.table or sys.stdout.isatty())
+
+
+def print_either(
+    options: argparse.Namespace, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
+) -> None:
+    """The JSON document or the lines for people, as the options and the output say."""
+    if wants_json(options):
+        print_json(document())
+    else:
+        print_lines(lines())
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb, print_json, print_lines, wants_json
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb and its two."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "relevance",
-        help="relevant pairs of captions, ranked training sets",
         description="What captions tell of moments that nobody judged: which queries are relevant to one "
         "another's moments, and which moments are most like a query.",
     )

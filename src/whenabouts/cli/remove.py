@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "remove",
-        help="take videos out of a corpus",
+        run,
         description="Take videos out of a corpus by id, name or path. The files themselves are left alone.",
     )
     parser.add_argument(
@@ -21,14 +22,14 @@ def add_parser(verbs: Any) -> None:
     add_corpus(parser)
     parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Remove and say what was removed."""
     removed = open_corpus(options).remove(*options.videos, wait=options.wait)
-    if wants_json(options):
-        print_json({"removed": [video.id for video in removed]})
-    else:
-        print_lines(f"removed {video.id} ({video.path})" for video in removed)
+    print_either(
+        options,
+        lambda: {"removed": [video.id for video in removed]},
+        lambda: (f"removed {video.id} ({video.path})" for video in removed),
+    )
     return 0

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_file_formats,
-    add_format,
-    file_formats,
-    print_json,
-    print_lines,
-    wants_json,
-)
+from whenabouts.cli.options import add_file_formats, add_format, add_verb, file_formats, print_either
 
 _EPILOG = """\
   whenabouts report --truth val.jsonl --run mine.jsonl --out report
@@ -21,12 +14,12 @@ _EPILOG = """\
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "report",
-        help="write a page that shows where a run fails",
+        run,
         description="Write one self-contained HTML page: where a run fails, what changed between two.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements")
     parser.add_argument(
@@ -52,7 +45,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_file_formats(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,8 +61,5 @@ def run(options: argparse.Namespace) -> int:
         truth_format=truth_format,
         run_format=run_format,
     )
-    if wants_json(options):
-        print_json(written.to_json())
-    else:
-        print_lines(written.lines())
+    print_either(options, written.to_json, written.lines)
     return 0

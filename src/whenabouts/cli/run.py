@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from whenabouts.cli.options import add_format, console, for_terminal, print_json, wants_json
+from whenabouts.cli.options import (
+    add_data,
+    add_device,
+    add_format,
+    add_verb,
+    console,
+    for_terminal,
+    print_json,
+    wants_json,
+)
 from whenabouts.cli.splits import (
     SplitOptions,
     check_localizer,
@@ -65,12 +74,12 @@ this run. docs/running.md has more. exit codes: 0 written, 2 wrong use or bad in
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "run",
-        help="let a trained system answer the queries of a split",
+        run,
         description="Rank the videos and moments of a split for its queries, and write the answers.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(
@@ -83,7 +92,7 @@ def add_parser(verbs: Any) -> None:
     add("--features", metavar="DIR", required=True, help="folder of the feature files")
     add("--out", metavar="FILE", required=True, help="file to write: run.jsonl, or submission.json (TVR)")
     add("--split", metavar="NAME", default="test", help="train, validation or test (default)")
-    add("--data", metavar="DIR", help="folder of the annotations (default: as in the training)")
+    add_data(parser)
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
     add(
         "--task",
@@ -104,10 +113,9 @@ def add_parser(verbs: Any) -> None:
         help="write how sure each query's first answer is (needs `whenabouts calibrate --checkpoint`)",
     )
     add("--on-disk", metavar="DIR", help="keep encoded videos in a folder, not in memory; it is made anew")
-    add("--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)")
+    add_device(parser)
     _add_decoding(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_retriever(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from whenabouts.cli.options import (
     add_format,
     add_retriever,
     add_segments,
+    add_verb,
     console,
     corpus_and_search,
     counting_bar,
@@ -47,12 +48,12 @@ many queries at once, as a run that `evaluate` measures and `run --retriever` ta
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "search",
-        help="ranked moments for a sentence",
+        run,
         description="Answer a sentence with ranked moments: video, start-end, confidence, and what matched.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("query", metavar="QUERY", nargs="?", help="what to look for, in your own words")
     parser.add_argument(
@@ -89,10 +90,9 @@ def add_parser(verbs: Any) -> None:
         metavar="RUN",
         help="find moments with this trained system: a folder of `whenabouts train`, or owner/name on a hub",
     )
-    add_retriever(parser.add_argument)
-    add_segments(parser.add_argument)
+    add_retriever(parser)
+    add_segments(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, encoded_with, open_corpus
+from whenabouts.cli.options import add_corpus, add_verb, encoded_with, open_corpus
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -19,13 +19,13 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "serve",
-        help="a page in the browser, and REST, for a corpus",
+        run,
         description="Search in a browser: results with pictures, a player, match curves. And REST for "
         "programs (/openapi.json). Only this machine can ask, unless --host and a token say otherwise.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_corpus(parser)
     parser.add_argument(
@@ -54,7 +54,6 @@ def add_parser(verbs: Any) -> None:
         help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
         "for more)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

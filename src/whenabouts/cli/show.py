@@ -5,22 +5,30 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, open_corpus, print_json, print_lines, wants_json
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_verb,
+    open_corpus,
+    print_json,
+    print_lines,
+    wants_json,
+)
 from whenabouts.times import format_time
 from whenabouts.types import Video
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "show",
-        help="what is known of a video or a moment",
+        run,
         description="A video's record, its words and its shots; or of one moment, VIDEO@START-END.",
     )
     parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="nothing: list all videos")
     add_corpus(parser)
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

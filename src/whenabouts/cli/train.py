@@ -6,7 +6,15 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, console, for_terminal, print_json, wants_json
+from whenabouts.cli.options import (
+    add_device,
+    add_format,
+    add_verb,
+    console,
+    for_terminal,
+    print_json,
+    wants_json,
+)
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -30,12 +38,12 @@ exit codes: 0 trained, 2 wrong use or bad input (named before the first step)"""
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "train",
-        help="train a system on annotated moments and features",
+        run,
         description="Train a system as an experiment says: a TOML file with every setting.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "experiment", metavar="EXPERIMENT", help="the experiment, a TOML file; or one that names stages"
@@ -56,9 +64,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
     parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
-    parser.add_argument(
-        "--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)"
-    )
+    add_device(parser)
     parser.add_argument(
         "--processes",
         metavar="N",
@@ -72,7 +78,6 @@ def add_parser(verbs: Any) -> None:
         help="numbers of the networks: fp32 or bf16 (default: what the experiment says)",
     )
     add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
