@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.evaluation.protocols import PROTOCOLS
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.overlap import suppress
 from whenabouts.proposals import best_moments
 
@@ -121,7 +122,7 @@ def as_plain(annotations: Annotations, block: RunBlock, queries: int) -> tuple[A
 def tvr(rng: np.random.Generator) -> dict[str, Any]:
     """10,895 queries, 100 rows in each of three lists."""
     queries, rows, videos, share = 10_895, 100, 2_179, 400
-    truth = Collector("tvr", cut=False)
+    truth = AnnotationBuilder("tvr", cut=False)
     own = rng.integers(0, videos, queries)
     start, end = spans(rng, queries)
     for n in range(queries):
@@ -164,7 +165,7 @@ def tvr(rng: np.random.Generator) -> dict[str, Any]:
 def ranked(rng: np.random.Generator) -> dict[str, Any]:
     """2,781 queries, 40 rows, 30 judged moments each, 3 K and 3 IoU."""
     queries, rows, videos, judged, share = 2_781, 40, 2_517, 30, 100
-    truth = Collector("rvmr")
+    truth = AnnotationBuilder("rvmr")
     near = rng.integers(0, videos, (queries, judged))
     for n in range(queries):
         truth.add_query(f"q{n}")
@@ -205,7 +206,7 @@ def pools(rng: np.random.Generator) -> dict[str, Any]:
     smooth = rng.normal(size=(queries, places, 1)) + 0.5 * rng.normal(size=(queries, places, len(row)))
     smooth += np.cumsum(rng.normal(size=(queries, places, len(row))), axis=2) / 8
     scores = smooth.astype(np.float32)
-    truth = Collector("mvmr")
+    truth = AnnotationBuilder("mvmr")
     for n in range(queries):
         truth.add_query(f"q{n}")
         for place in rng.permutation(places)[: rng.integers(1, 5)]:

@@ -56,7 +56,8 @@ def items_of(count: int, mean_length: int, width: int) -> dict[str, Rows]:
 
 
 def write_store(path: Path, items: dict[str, Rows]) -> None:
-    from whenabouts.features import Fingerprint, store
+    from whenabouts.features import Fingerprint
+    from whenabouts.features.layouts import store
 
     store.write_store(path, items.items(), Fingerprint())
 
@@ -237,13 +238,15 @@ def _commands(folder: Path, size: int) -> dict[str, float]:
     """Megabytes of rows a second of the three commands' work, on the HDF5 file and our store."""
     from whenabouts.features import open_features
     from whenabouts.features.compare import compare
-    from whenabouts.features.convert import convert
+    from whenabouts.features.layouts.store import convert_to_store
     from whenabouts.features.summary import summarise
 
     with open_features(folder / "hdf5") as source, open_features(folder / "our store") as ours:
         return {
             "show_hdf5_mb_per_s": round(size / _timed(lambda: summarise(source)) / 1e6),
-            "convert_hdf5_mb_per_s": round(size / _timed(lambda: convert(source, folder / "again")) / 1e6),
+            "convert_hdf5_mb_per_s": round(
+                size / _timed(lambda: convert_to_store(source, folder / "again")) / 1e6
+            ),
             "compare_hdf5_with_ours_mb_per_s": round(size / _timed(lambda: compare(source, ours)) / 1e6),
         }
 

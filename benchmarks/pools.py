@@ -29,7 +29,8 @@ import torch
 from benchmarks.machine import describe_machine
 
 from whenabouts.evaluation.evaluate import evaluate
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
@@ -115,7 +116,7 @@ def _widened(few: VideoEncoding, count: int) -> VideoEncoding:
 
 def _truth(rng: np.random.Generator, durations: Any) -> Annotations:
     """One to five positives a query, in its pool."""
-    truth = Collector("pools")
+    truth = AnnotationBuilder("pools")
     for number in range(QUERIES):
         name, pool = f"q{number}", rng.choice(VIDEOS, POOL, replace=False).tolist()
         truth.add_query(name)

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import RunBlock
+from whenabouts.formats.runs import RunBlock
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding, span_mask
 from whenabouts.models.protocol import ClipBatch, QueryBatch

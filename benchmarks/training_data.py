@@ -43,7 +43,7 @@ def make_files(folder: Path, videos: int) -> None:
     import h5py
 
     from whenabouts.features import open_features
-    from whenabouts.features.store import write_store
+    from whenabouts.features.layouts.store import write_store
 
     random = np.random.default_rng(0)
     lengths = random.integers(20, 80, videos)

@@ -11,7 +11,7 @@ import pytest
 
 from whenabouts import corpus_run
 from whenabouts.corpus_run import CorpusRun, names_of
-from whenabouts.formats.columns import moments_of
+from whenabouts.formats.runs import moments_of
 from whenabouts.types import Moment, Query, ScoredMoment, UsageError, Video
 
 

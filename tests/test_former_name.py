@@ -15,7 +15,7 @@ import pytest
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
 from whenabouts.features import open_features
-from whenabouts.features.store import content_hash
+from whenabouts.features.layouts.store import content_hash
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import RelevantPairs
 

@@ -11,7 +11,7 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.encoders import encode_tokens, open_text_encoder, token_fingerprint
 from whenabouts.features import open_features
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.index.even_grid import videos_on_grid
 from whenabouts.own_features import queries_of, read_queries, write_token_features
 from whenabouts.types import Query, UsageError

@@ -12,8 +12,8 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.encoders import EncoderUnavailable, open_image_encoder
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.store import write_store
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.features.layouts.store import write_store
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.index.records import EncoderMismatch
 from whenabouts.pool_frames import corpus_scorer, feature_scorer
 from whenabouts.relevance.word_vectors import ClipWords, query_words
@@ -30,7 +30,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seen(names: tuple[str, ...]) -> Annotations:
-    collector = Collector("seen")
+    collector = AnnotationBuilder("seen")
     for number, name in enumerate(names):
         collector.add_video(name, 10.0)
         collector.add_query(f"{name}#0", f"a sentence of {'many more ' * number}words")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from whenabouts.curves import Curves
     from whenabouts.encoders.protocol import ImageEncoder, TextEncoder
     from whenabouts.explanation import Explanation
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
     from whenabouts.index.build import Encoders
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan

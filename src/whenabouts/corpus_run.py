@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whenabouts.formats.columns import RunBlock, Task
+from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.index.naming import VideoNames
 from whenabouts.index.records import VideoRecord
 from whenabouts.search import SearchResult
@@ -19,7 +19,7 @@ QUERIES_AT_ONCE = 64
 
 @dataclass(frozen=True, eq=False)
 class CorpusRun:
-    """The answers to `queries`, asked when they are read; a `formats.columns.RunSource`.
+    """The answers to `queries`, asked when they are read; a `formats.runs.RunSource`.
 
     `ask` answers one sentence. `called` gives videos of the corpus (by id) the names that the judgements have
     for them; others keep their ids. `confidence` is that of a query's first moment, where it is told.

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import TextEncoder, encode_tokens, token_fingerprint
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.store import Written, write_store
+from whenabouts.features.layouts.store import WrittenStore, write_store
 from whenabouts.formats import read_annotations
-from whenabouts.formats.opened import FormatError, look_into, opened
+from whenabouts.formats.files import FormatError, open_unpacked, read_head
 from whenabouts.index.even_grid import check_stream, videos_on_grid
 from whenabouts.index.store import Store
 from whenabouts.types import Query, UsageError
@@ -28,7 +28,7 @@ _QUERIES_AT_A_TIME = 2048
 class Exported:
     """What was written of a corpus, and how many videos have neither a length nor clips."""
 
-    written: Written
+    written: WrittenStore
     left_out: int
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprin
     )
 
 
-def write_token_features(queries: Sequence[Query], encoder: TextEncoder, path: Path) -> Written:
+def write_token_features(queries: Sequence[Query], encoder: TextEncoder, path: Path) -> WrittenStore:
     """Write query id -> (L, D) float16 token features as a store; what was written.
 
     Raises UsageError for an id that comes twice with two texts, EncoderUnavailable for an encoder that
@@ -87,12 +87,12 @@ def read_queries(path: Path) -> list[Query]:
     """The queries of a file of judgements in any known format, or of lines with `query_id` and `text`."""
     if not _holds_queries_alone(path):
         return list(read_annotations(path).queries)
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         return [_query(path, number, line) for number, line in enumerate(stream, 1) if line.strip()]
 
 
 def _holds_queries_alone(path: Path) -> bool:
-    first = look_into(path).first_record
+    first = read_head(path).first_object
     return first is not None and {"query_id", "text"} <= set(first) and "video_id" not in first
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.features import FeatureSource, open_features
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.relevance.emscore import EMScore, Frames

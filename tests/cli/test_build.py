@@ -10,9 +10,9 @@ import pytest
 
 from whenabouts.cli import build
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.store import write_store
+from whenabouts.features.layouts.store import write_store
 from whenabouts.formats import read_annotations
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.word_vectors import ClipWords
 from whenabouts.types import UsageError
 

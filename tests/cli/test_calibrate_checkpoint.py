@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from whenabouts.cli import calibrate
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.confidence import load_confidence
 from whenabouts.ranking.trials import with_drawn_pools

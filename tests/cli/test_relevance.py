@@ -9,7 +9,7 @@ import pytest
 
 from whenabouts.cli import relevance
 from whenabouts.formats import read_annotations
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.pairs import RelevantPairs
 from whenabouts.types import UsageError, WhenaboutsError
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from whenabouts.cli import calibrate, evaluate, explain, run
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.staged import write_stages

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from whenabouts.datasets.card import fingerprint_of, numbers_of
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 
 
-def two_videos() -> Collector:
+def two_videos() -> AnnotationBuilder:
     """A video of 20 s and one of 40 s, and one that nobody knows the length of."""
-    collector = Collector("made by hand")
+    collector = AnnotationBuilder("made by hand")
     collector.add_video("short", 20.0)
     collector.add_video("long", 40.0)
     collector.add_video("unknown")
@@ -72,7 +72,7 @@ def test_without_answers_there_are_no_means_over_them() -> None:
 
 
 def test_a_split_without_anything_is_no_error() -> None:
-    numbers = numbers_of(Collector("empty").annotations())
+    numbers = numbers_of(AnnotationBuilder("empty").annotations())
     assert (numbers.videos, numbers.queries, numbers.words_per_query) == (0, 0, None)
 
 

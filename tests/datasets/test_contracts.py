@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whenabouts.datasets import dataset_names, declared_as, open_dataset
-from whenabouts.datasets.declared import COUNTS, MEASURES
+from whenabouts.datasets import dataset_names, declaration_named, open_dataset
+from whenabouts.datasets.declaration import COUNTS, MEASURES
 from whenabouts.formats import format_names
 
 Release = Callable[[str], Path]
@@ -40,7 +40,7 @@ def test_the_data_sets_of_the_issue_are_all_known() -> None:
 
 @EVERY
 def test_a_data_set_declares_what_a_person_must_know(name: str) -> None:
-    dataset = declared_as(name)
+    dataset = declaration_named(name)
     assert dataset.name == name
     for said in (dataset.title, dataset.citation, dataset.licence, dataset.how, *dataset.notes):
         assert said.strip() == said
@@ -55,7 +55,7 @@ def test_a_data_set_declares_what_a_person_must_know(name: str) -> None:
 @EVERY
 def test_a_count_of_one_split_does_not_stand_on_the_cards_of_all(name: str) -> None:
     """The notes of a data set are shown with every split; what is true of one is said with that split."""
-    dataset = declared_as(name)
+    dataset = declaration_named(name)
     for measure in ("videos", "queries"):
         counts = [
             {getattr(split.paper, measure), *(getattr(file.holds, measure) for file in split.files)} - {None}
@@ -69,14 +69,14 @@ def test_a_count_of_one_split_does_not_stand_on_the_cards_of_all(name: str) -> N
 
 @EVERY
 def test_no_promise_of_a_link_is_made(name: str) -> None:
-    told = json.dumps(declared_as(name).to_json())
+    told = json.dumps(declaration_named(name).to_json())
     assert "http" not in told
     assert "www." not in told
 
 
 @EVERY
 def test_a_data_set_declares_its_files_and_numbers(name: str) -> None:
-    dataset = declared_as(name)
+    dataset = declaration_named(name)
     split_names = [split.name for split in dataset.splits]
     assert len(set(split_names)) == len(split_names) > 0
     file_names = [file.name for split in dataset.splits for file in split.files]

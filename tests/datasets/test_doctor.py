@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whenabouts.datasets import declared_as, doctor, open_dataset
-from whenabouts.datasets.declared import Declaration, FeatureFile
+from whenabouts.datasets import declaration_named, doctor, open_dataset
+from whenabouts.datasets.declaration import Declaration, FeatureFile
 from whenabouts.datasets.doctor import Finding, Report, examine
 from whenabouts.types import UsageError
 
@@ -174,7 +174,7 @@ def test_features_without_their_reader_are_unverified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from whenabouts import features as room
-    from whenabouts.features.protocol import ReaderMissing
+    from whenabouts.features.location import ReaderMissing
 
     def refuse(path: Path) -> None:
         raise ReaderMissing(path, "HDF5", "h5py")
@@ -239,7 +239,7 @@ def test_all_synthetic_releases_are_found_in_one_tree(releases: Path) -> None:
     assert report.unreadable == ()
     for dataset in report.datasets:
         states = {f.what: f.state for f in dataset.findings if f.kind == "annotations"}
-        assert set(states) == {split.name for split in declared_as(dataset.name).splits}
+        assert set(states) == {split.name for split in declaration_named(dataset.name).splits}
         assert set(states.values()) <= {"ok", "differs"}
     json.dumps(report.to_json(), allow_nan=False)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from whenabouts.datasets import dataset_names, declared_as, found, open_dataset
-from whenabouts.datasets.found import Folder
-from whenabouts.formats.opened import FormatError
+from whenabouts.datasets import dataset_names, declaration_named, open_dataset
+from whenabouts.datasets.folder import DatasetFolder
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 Release = Callable[[str], Path]
@@ -25,9 +25,9 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", dataset_names())
 def test_a_name_may_have_underscores_and_be_in_any_case(name: str) -> None:
     """Papers write Charades-STA, programs charades_sta."""
-    assert declared_as(name.replace("-", "_")).name == name
-    assert declared_as(name.title()).name == name
-    assert declared_as(name.upper().replace("-", "_", 1)).name == name
+    assert declaration_named(name.replace("-", "_")).name == name
+    assert declaration_named(name.title()).name == name
+    assert declaration_named(name.upper().replace("-", "_", 1)).name == name
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_its_files_is_told_how_they_are_obtained(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         open_dataset(name, tmp_path)
-    assert declared_as(name).how in str(refused.value)
+    assert declaration_named(name).how in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -89,7 +89,7 @@ def test_folders_are_looked_through_to_a_bounded_depth(release: Release, tmp_pat
     shutil.move(deep / "val_data.json", too_deep)
     with pytest.raises(UsageError, match="holds no annotations"):
         open_dataset("didemo", tmp_path)
-    folder = Folder(tmp_path)
+    folder = DatasetFolder(tmp_path)
     assert folder.by_name
     assert not folder.complete
 
@@ -97,8 +97,8 @@ def test_folders_are_looked_through_to_a_bounded_depth(release: Release, tmp_pat
 def test_looking_stops_after_so_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(20):
         (tmp_path / f"{i:02d}").touch()
-    monkeypatch.setattr(found, "MOST_ENTRIES", 10)
-    folder = Folder(tmp_path)
+    monkeypatch.setattr("whenabouts.datasets.folder.MOST_ENTRIES", 10)
+    folder = DatasetFolder(tmp_path)
     assert sorted(folder.by_name) == [f"{i:02d}" for i in range(10)]
     assert not folder.complete
 

@@ -11,7 +11,7 @@ import pytest
 
 from whenabouts.datasets import Dataset, open_dataset
 from whenabouts.datasets.tvr import CORPUS
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 Release = Callable[[str], Path]
 Moments = list[tuple[str, float, float, float]]

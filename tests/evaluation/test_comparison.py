@@ -24,7 +24,7 @@ from whenabouts.evaluation.comparison import (
 from whenabouts.evaluation.latex import booktabs, escaped
 from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ def compared(runs: list[Evaluation], videos: dict[str, int]) -> Comparison:
 
 def judged(*rows: tuple[str, str, float]) -> Annotations:
     """Annotations of (query, video, relevance)."""
-    collector = Collector("made")
+    collector = AnnotationBuilder("made")
     for number, (query, video, relevance) in enumerate(rows):
         collector.add_query(query)
         collector.judge(query, video, number, number + 1.0, relevance)
@@ -89,7 +89,7 @@ def test_a_query_of_several_videos_is_filed_under_the_most_relevant_and_then_the
 
 
 def test_queries_without_judgements_are_clusters_by_themselves() -> None:
-    collector = Collector("made")
+    collector = AnnotationBuilder("made")
     for query in ("x", "y", "z"):
         collector.add_query(query)
     collector.judge("y", "v", 0, 1)
@@ -99,8 +99,8 @@ def test_queries_without_judgements_are_clusters_by_themselves() -> None:
 
 
 def test_where_nothing_is_judged_there_are_still_clusters() -> None:
-    assert clusters_of(Collector("made").annotations()) == {}
-    assert queries_in_several_videos(Collector("made").annotations()) == 0
+    assert clusters_of(AnnotationBuilder("made").annotations()) == {}
+    assert queries_in_several_videos(AnnotationBuilder("made").annotations()) == 0
 
 
 # ------------------------------------------------------------------------------- numbers

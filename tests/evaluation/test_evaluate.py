@@ -18,7 +18,8 @@ from sklearn.metrics import ndcg_score
 import whenabouts
 from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.evaluation.protocols import PROTOCOLS, Protocol, protocol_for
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,7 +152,7 @@ ALL = [
 def test_every_value_is_a_fraction_or_does_not_apply(truth: Any, run: Any, protocol: str) -> None:
     if not fits(truth, run):
         return
-    collector = Collector("pooled")
+    collector = AnnotationBuilder("pooled")
     for query, rows in truth.items():
         collector.add_query(query)
         for video, (start, end), grade in rows:
@@ -344,8 +345,8 @@ def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:
 # Protocols ----------------------------------------------------------------------------------------
 
 
-def judged(**pools: list[str]) -> Collector:
-    truth = Collector("truth")
+def judged(**pools: list[str]) -> AnnotationBuilder:
+    truth = AnnotationBuilder("truth")
     for query in ("full", "short"):
         truth.add_query(query)
         truth.judge(query, "v", 0, 10)
@@ -403,7 +404,7 @@ def test_decimals_that_are_equal_on_paper_are_equal_in_vcmr_and_as_released_in_t
 
 
 def test_a_query_whose_moments_have_no_length_is_left_out_of_vcmr_and_zero_in_tvr() -> None:
-    truth = Collector("truth")
+    truth = AnnotationBuilder("truth")
     truth.add_query("q")
     truth.add_query("empty")
     truth.judge("q", "v", 0, 10)
@@ -424,11 +425,11 @@ def test_the_judgements_choose_the_protocol() -> None:
     assert protocol_for(unjudged).name == "vcmr"
     graded = Annotations.from_qrels({"q": [Judgement(Moment("v", 0, 1), g) for g in (1.0, 3.0)]})
     assert protocol_for(graded).name == "rvmr"
-    typed = Collector("tvr")
+    typed = AnnotationBuilder("tvr")
     typed.add_query("1", "text", type="vt")
     typed.judge("1", "v", 0, 1)
     assert protocol_for(typed.annotations()).name == "tvr"
-    lit = Collector("qvh")
+    lit = AnnotationBuilder("qvh")
     lit.add_query("1", "text", saliency_scores=[[1, 1, 1]], relevant_clip_ids=[0])
     lit.judge("1", "v", 0, 2)
     assert protocol_for(lit.annotations()).name == "qvh"

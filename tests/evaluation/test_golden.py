@@ -15,7 +15,8 @@ from whenabouts import formats
 from whenabouts.evaluation.evaluate import evaluate, evaluate_files
 from whenabouts.evaluation.protocols import PROTOCOLS, Protocol
 from whenabouts.evaluation.result import Evaluation
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.overlap import suppress, temporal_iou
 from whenabouts.proposals import BestMoments, best_moments
 
@@ -97,7 +98,7 @@ def test_tvr_agrees_on_the_edges_one_query_at_a_time(golden: Path) -> None:
     for file in cases(golden / "metrics", "*edge_cases.json"):
         for case in json.loads(file.read_text()):
             names = {code: name for name, code in case["video2idx"].items()}
-            truth = Collector("edge", cut=False)
+            truth = AnnotationBuilder("edge", cut=False)
             truth.add_query("q", "text", type="v")
             truth.judge("q", case["gt_vid_name"], *case["gt_ts"])
             rows = [[names[row[0]], *row[1:]] for row in case["predictions"]]
@@ -128,7 +129,7 @@ CONVENTIONS = {
 def ranked(file: Path, protocol: Protocol) -> tuple[Evaluation, dict[str, Any]]:
     """The evaluation of a file that holds truth and predictions."""
     released = json.loads(file.read_text())
-    truth = Collector("ranked", cut=False)
+    truth = AnnotationBuilder("ranked", cut=False)
     for query, moments in released["ground_truth"].items():
         truth.add_query(query)
         for moment in moments:
@@ -270,7 +271,7 @@ def as_run(best: BestMoments, pools: NDArray[np.int64]) -> MemoryRun:
 
 def pool_truth(case: Mapping[str, Any], frames_to_seconds: bool) -> Annotations:
     """The judgements of a pool file; further positives as released, or made seconds."""
-    truth = Collector("pools", cut=False)
+    truth = AnnotationBuilder("pools", cut=False)
     for number, query in enumerate(case["queries"]):
         own = query["origin_video"]
         truth.add_query(str(number))
@@ -362,7 +363,7 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
         seconds = released["duration"].astype(np.float32)[:, None]
         start = row.astype(np.float32) * seconds / np.float32(config["N"])
         end = (column + 1).astype(np.float32) * seconds / np.float32(config["N"])
-        truth = Collector("features", cut=False)
+        truth = AnnotationBuilder("features", cut=False)
         scores: list[Any] = []
         pools: list[Any] = []
         for video, sentence in released["query_order"].tolist():
@@ -416,7 +417,7 @@ def _one_video(released: Mapping[str, Any], data: str) -> None:
     durations, mask = released[f"{data}.duration"], released[f"{data}.mask2d"]
     valid = np.flatnonzero(mask.reshape(-1))
     size = len(mask)
-    truth, lists = Collector(data, cut=False), {}
+    truth, lists = AnnotationBuilder(data, cut=False), {}
     for video, duration in enumerate(durations.tolist()):
         start = (valid // size).astype(np.float32) * np.float32(duration) / np.float32(size)
         end = (valid % size + 1).astype(np.float32) * np.float32(duration) / np.float32(size)

@@ -12,7 +12,8 @@ from sklearn.metrics import precision_recall_curve
 
 from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.evaluation.highlights import average_precision, highlights_of, hit_at_one
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Query, UsageError
 
 
@@ -85,7 +86,7 @@ def test_clips_that_the_video_does_not_have_are_refused() -> None:
 
 
 def judged() -> Annotations:
-    truth = Collector("qvh")
+    truth = AnnotationBuilder("qvh")
     truth.add_video("v", 150.0)
     for name, windows in {"1": [(0, 8), (100, 140)], "2": [(20, 44)]}.items():
         truth.add_query(name, "text", relevant_clip_ids=[0, 1], saliency_scores=[[4, 4, 4], [2, 2, 2]])

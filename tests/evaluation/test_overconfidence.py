@@ -8,7 +8,8 @@ import pytest
 
 from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.evaluation.overconfidence import FIGURE_METRICS, IOUS, RANKS, Drop, drop_of
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 RIGHT, WRONG = (0.0, 10.0), (20.0, 30.0)
@@ -16,7 +17,7 @@ RIGHT, WRONG = (0.0, 10.0), (20.0, 30.0)
 
 def truth(pools: bool = True) -> Annotations:
     """Four queries: a has two positives, d a short pool."""
-    told = Collector("pools.json")
+    told = AnnotationBuilder("pools.json")
     for name in "abcd":
         told.add_query(name, f"words of {name}")
         told.judge(name, f"{name}1", *RIGHT)
@@ -114,7 +115,7 @@ def test_the_picture_has_both_bars_of_each_system(tmp_path: Path) -> None:
 
 
 def test_queries_without_a_positive_in_their_pool_are_left_out_and_counted() -> None:
-    told = Collector("pools.json")
+    told = AnnotationBuilder("pools.json")
     for name in "ab":
         told.add_query(name)
         told.judge(name, f"{name}1", *RIGHT)

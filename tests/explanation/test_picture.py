@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked
 from whenabouts.explanation import picture as drawing
 from whenabouts.explanation.picture import check_target, draw
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.types import Moment, UsageError
 
 TRUTH = Moment("v", 2.0, 5.0)

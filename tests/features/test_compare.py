@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from whenabouts.features import _blocks, open_features
+from whenabouts.features import _batches, open_features
 from whenabouts.features.compare import Comparison, compare
 
 from .conftest import VARIANTS, make_items, write_hdf5
@@ -189,8 +189,8 @@ def test_blocks_change_nothing_and_a_and_b_may_be_swapped(
     a, b = make_items(seed, count=9), make_items(seed + 1000, count=8)
     usual = held_against(tmp_path, a, b)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_blocks, "_BLOCK_BYTES", block_bytes)
-        patch.setattr(_blocks, "_SLICE_ROWS", slice_rows)
+        patch.setattr(_batches, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(_batches, "_SLICE_ROWS", slice_rows)
         other = held_against(tmp_path, a, b)
         swapped = held_against(tmp_path, b, a)
     assert other.verdict == usual.verdict == swapped.verdict

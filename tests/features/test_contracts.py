@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from whenabouts import features
 from whenabouts.features import layout_names, layout_summaries, open_features
-from whenabouts.features.convert import convert
-from whenabouts.features.protocol import Place
-from whenabouts.formats.opened import FormatError
+from whenabouts.features.layouts import all_layouts
+from whenabouts.features.layouts.store import convert_to_store
+from whenabouts.features.location import FeatureLocation
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 from .conftest import VARIANTS, Maker, make_items
@@ -57,8 +57,8 @@ def test_a_layout_is_recognised_by_its_content_and_by_its_own_reader_alone(
     variant: Variant, tmp_path: Path, items: dict[str, Any]
 ) -> None:
     layout, make = variant
-    place = Place(make(tmp_path / "no suffix", items))
-    assert [module.NAME for module in features._layouts() if module.recognises(place)] == [layout]
+    place = FeatureLocation(make(tmp_path / "no suffix", items))
+    assert [module.NAME for module in all_layouts() if module.recognises(place)] == [layout]
 
 
 def test_the_order_of_access_changes_nothing(variant: Variant, tmp_path: Path, items: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def test_what_was_given_stays_when_the_source_is_closed(
 
 def test_our_store_and_back_are_equal(variant: Variant, tmp_path: Path, items: dict[str, Any]) -> None:
     with open_features(variant[1](tmp_path / "f", items)) as source:
-        written = convert(source, tmp_path / "ours")
+        written = convert_to_store(source, tmp_path / "ours")
         order = source.ids()
     assert written.rows == sum(map(len, items.values()))
     with open_features(tmp_path / "ours") as ours:
@@ -105,11 +105,11 @@ def test_the_content_hash_is_that_of_the_content_and_not_of_the_layout(tmp_path:
     hashes = set()
     for number, (_, make) in enumerate(VARIANTS.values()):
         with open_features(make(tmp_path / f"f{number}", made)) as source:
-            hashes.add(convert(source, tmp_path / f"ours{number}").content)
+            hashes.add(convert_to_store(source, tmp_path / f"ours{number}").content)
     assert len(hashes) == 1
     made["9"][0, 0] += 1
     with open_features(VARIANTS["npy"][1](tmp_path / "changed", made)) as source:
-        assert convert(source, tmp_path / "other").content not in hashes
+        assert convert_to_store(source, tmp_path / "other").content not in hashes
 
 
 def test_one_vector_an_item_is_given_as_one_row(variant: Variant, tmp_path: Path) -> None:

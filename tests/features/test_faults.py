@@ -18,7 +18,7 @@ import pytest
 
 from whenabouts.features import ReaderMissing, open_features
 from whenabouts.features.source import FeatureSource
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 from .conftest import VARIANTS, make_items, npz_bytes, packed, write_hdf5, write_lmdb
@@ -429,8 +429,8 @@ def test_a_fingerprint_that_makes_no_sense(tmp_path: Path, variant: str, facts: 
 
 
 def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path: Path) -> None:
-    from whenabouts.features.protocol import Options
-    from whenabouts.features.source import Unread
+    from whenabouts.features.location import OpenOptions
+    from whenabouts.features.source import UnreadArray
 
     class Liar(FeatureSource):
         layout = "liar"
@@ -438,8 +438,8 @@ def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path:
         def _find(self) -> dict[str, int]:
             return {"a": 1}
 
-        def _look(self, item: str, where: Any) -> Unread:
-            return Unread((2, 3), np.dtype("f4"), lambda: np.ones((3, 3), np.float32))
+        def _look(self, item: str, where: Any) -> UnreadArray:
+            return UnreadArray((2, 3), np.dtype("f4"), lambda: np.ones((3, 3), np.float32))
 
     with pytest.raises(FormatError, match=r"has shape \(3, 3\) where \(2, 3\) was announced"):
-        Liar(tmp_path, Options()).get("a")
+        Liar(tmp_path, OpenOptions()).get("a")

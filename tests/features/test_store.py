@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from whenabouts.features import Fingerprint, open_features
-from whenabouts.features.convert import convert
-from whenabouts.features.store import content_hash, write_store
+from whenabouts.features.layouts.store import content_hash, convert_to_store, write_store
 from whenabouts.features.summary import summarise
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 from .conftest import make_items, write_hdf5, write_store_by_hand
@@ -118,7 +117,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("whenabouts.features.store._Writer.finish", full)
+    monkeypatch.setattr("whenabouts.features.layouts.store._Writer.finish", full)
     with pytest.raises(FormatError, match="s: cannot be written: No space left on device"):
         write_store(tmp_path / "s", make_items().items(), BARE)
     assert list(tmp_path.iterdir()) == []
@@ -245,12 +244,12 @@ def test_rows_that_were_changed_are_found_out(tmp_path: Path) -> None:
 def test_converting_keeps_what_is_known_and_refuses_what_contradicts_it(tmp_path: Path) -> None:
     path = write_hdf5(tmp_path / "x_cl-1.5.h5", make_items(), encoder="i3d", simulated=True)
     with open_features(path) as source:
-        convert(source, tmp_path / "s", facts={"frame_rate": 3.0, "note": "mine", "encoder": "i3d"})
+        convert_to_store(source, tmp_path / "s", facts={"frame_rate": 3.0, "note": "mine", "encoder": "i3d"})
         for facts in ({"encoder": "c3d"}, {"clip_seconds": 2.0}, {"simulated": "no"}):
             with pytest.raises(UsageError, match="leave it out"):
-                convert(source, tmp_path / "t", facts=facts)
+                convert_to_store(source, tmp_path / "t", facts=facts)
         with pytest.raises(UsageError, match="dtype 'int8' is not stored"):
-            convert(source, tmp_path / "t", dtype="int8")
+            convert_to_store(source, tmp_path / "t", dtype="int8")
     assert not (tmp_path / "t").exists()
     with open_features(tmp_path / "s") as ours:
         told = ours.fingerprint

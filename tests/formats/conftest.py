@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunSource, Task
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunSource, Task
 from whenabouts.types import Moment, ScoredMoment
 
 Rows = dict[str, list[tuple[str, float, float, float]]]
@@ -20,7 +21,7 @@ Rows = dict[str, list[tuple[str, float, float, float]]]
 
 def collected() -> Annotations:
     """Judgements that every format can say: one moment a query, in the video its id names."""
-    collector = Collector("example")
+    collector = AnnotationBuilder("example")
     collector.add_video("a", 30.0)
     collector.add_video("b", 41.5)
     for query_id, text, start, end in (

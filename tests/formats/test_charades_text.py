@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats.charades_text import read_annotations, recognises
-from whenabouts.formats.opened import FormatError, look_into
+from whenabouts.formats.files import FormatError, read_head
 
 LINES = "3MSZA 24.3 30.4##person turn a light on.\nAMT7R 4.3 12.5## a picture on a wall. \n"
 LINES += "\r\n3MSZA 0.0 4.0##person ## flips a switch.\r\n"
@@ -72,8 +72,8 @@ def test_reversed_and_negative_times_follow_the_rules_for_odd_data(tmp_path: Pat
 
 
 def test_the_format_is_recognised(tmp_path: Path) -> None:
-    assert recognises(look_into(written(tmp_path, LINES)))
-    assert not recognises(look_into(written(tmp_path, "q1 Q0 a@0.000-3.000 1 0.5 tag\n")))
+    assert recognises(read_head(written(tmp_path, LINES)))
+    assert not recognises(read_head(written(tmp_path, "q1 Q0 a@0.000-3.000 1 0.5 tag\n")))
     assert formats.read_annotations(written(tmp_path, LINES)).queries[0].id == "3MSZA#0"
 
 

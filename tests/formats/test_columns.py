@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.formats._blocks import BlockBuilder, Losses, in_order_of_scores
-from whenabouts.formats.columns import RunBlock, best_first
+from whenabouts.formats._losses import Losses, in_order_of_scores
+from whenabouts.formats.runs import RunBlock, RunBlockBuilder, best_first
 
 rows = st.lists(
     st.tuples(
@@ -23,7 +23,7 @@ blocks = st.lists(rows, max_size=4)
 
 
 def built(lists: list[list[tuple[str, float, float, float]]]) -> RunBlock:
-    builder = BlockBuilder()
+    builder = RunBlockBuilder()
     for number, made in enumerate(lists):
         builder.add(f"q{number}", made)
     return builder.block()

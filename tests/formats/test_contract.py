@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import Annotations, MemoryRun
-from whenabouts.formats.opened import FormatError, look_into
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FormatError, read_head
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import UsageError, WhenaboutsError
 
 MODULES = {module.NAME: module for module in formats._formats()}
@@ -67,7 +68,7 @@ def test_no_two_formats_have_the_same_name() -> None:
 
 @pytest.mark.parametrize(("name", "way"), READ)
 def test_a_file_is_recognised_by_its_own_format_and_no_other(name: str, way: str, sample: Sample) -> None:
-    opening = look_into(sample(name, way))
+    opening = read_head(sample(name, way))
     assert [other for other, module in MODULES.items() if module.recognises(opening)] == [name]
 
 
@@ -76,8 +77,8 @@ def test_a_long_file_is_recognised_by_its_beginning(
     name: str, way: str, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = sample(name, way)
-    monkeypatch.setattr("whenabouts.formats.opened._HEAD_BYTES", len(path.read_bytes()) * 3 // 4)
-    opening = look_into(path)
+    monkeypatch.setattr("whenabouts.formats.files._HEAD_BYTES", len(path.read_bytes()) * 3 // 4)
+    opening = read_head(path)
     assert not opening.whole
     assert MODULES[name].recognises(opening)
 
@@ -186,7 +187,7 @@ def test_what_cannot_be_opened_is_refused_in_one_line(name: str, way: str, tmp_p
     with pytest.raises(FormatError, match=r"folder"):
         read_all(tmp_path / "folder", way, name)
     with pytest.raises(FormatError, match="cannot be read: a name that holds the character NUL"):
-        look_into(Path("a\0b.jsonl"))
+        read_head(Path("a\0b.jsonl"))
     with pytest.raises(FormatError, match=r"folder: (is a folder without qrels\.jsonl|cannot be read)"):
         read_all(tmp_path / "folder", way)
 

@@ -13,9 +13,10 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.cli import convert as verb
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.conversion import convert
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import UsageError
 
 Sample = Callable[[str, str], Path]
@@ -190,7 +191,7 @@ def test_the_command_says_what_was_converted(
 
 
 def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:
-    collector = Collector("graded")
+    collector = AnnotationBuilder("graded")
     collector.add_query("q", "text")
     collector.judge("q", "v", 1, 2, 3.0)
     formats.write_annotations(collector.annotations(), tmp_path / "in", "trec")
@@ -199,7 +200,7 @@ def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", TRUTHS)
 def test_what_was_judged_to_be_wrong_does_not_become_right(to: str, tmp_path: Path) -> None:
-    collector = Collector("graded")
+    collector = AnnotationBuilder("graded")
     for number, grade in enumerate((0.0, 2.0, 0.0, 1.0)):
         collector.add_query("v#0", "text")
         collector.judge("v#0", "v", number, number + 1, grade)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats.didemo import read_annotations, recognises
-from whenabouts.formats.opened import FormatError, look_into
+from whenabouts.formats.files import FormatError, read_head
 
 GOOD: dict[str, Any] = {
     "annotation_id": 7,
@@ -106,9 +106,9 @@ def test_what_is_true_is_what_a_plain_count_says(
 
 
 def test_the_format_is_recognised(tmp_path: Path) -> None:
-    assert recognises(look_into(written(tmp_path, [GOOD])))
-    assert not recognises(look_into(written(tmp_path, {"annotation_id": 1, "times": []})))
-    assert not recognises(look_into(written(tmp_path, [{"query_id": 1}])))
+    assert recognises(read_head(written(tmp_path, [GOOD])))
+    assert not recognises(read_head(written(tmp_path, {"annotation_id": 1, "times": []})))
+    assert not recognises(read_head(written(tmp_path, [{"query_id": 1}])))
     assert formats.read_annotations(written(tmp_path, [GOOD])).queries[0].id == "7"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats import _run_lines, jsonl
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
@@ -288,7 +289,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def rich() -> Annotations:
-    collector = Collector("rich", cut=False)
+    collector = AnnotationBuilder("rich", cut=False)
     collector.add_video("v1", 12.5, language="en", self="me")
     collector.add_video("v2")
     collector.add_query("q1", "A tree – falls", type="v", tags=["x", {"y": None}])
@@ -453,7 +454,7 @@ def test_an_order_that_scores_contradict_is_written_so_that_it_comes_back(
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whenabouts.formats._records.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("whenabouts.formats.json_records.LONGEST_LINE", 1 << 20)
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"query_id": "a", "moments": []}\n{"query_id": "' + b"a" * (2 << 20))
     with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):

@@ -11,7 +11,7 @@ import pytest
 
 from whenabouts.formats._lmdb import close_environment, open_environment
 from whenabouts.formats._lmdb_pages import check_pages
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 lmdb = pytest.importorskip("lmdb")
 

@@ -11,8 +11,8 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats import mvmr
-from whenabouts.formats.columns import Annotations, Collector
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError
 
 
 def seconds(**changes: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_the_own_moment_comes_first_then_those_of_other_videos(tmp_path: Path) -
     assert [query.text for query in made.queries] == ["opens a door", "closes it", "sits"]
     assert dict(made.pools) == {"A#0": ("A", "B", "C"), "A#1": ("A", "C", "D"), "B#0": ("B",)}
     assert {video.id: video.duration for video in made.videos} == {"A": 30.5, "B": 9.0, "C": None, "D": None}
-    assert made.counts == {Collector.CUT: 1}
+    assert made.counts == {AnnotationBuilder.CUT: 1}
 
 
 def test_frames_become_seconds_with_the_rate_of_the_video_of_a_moment(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_pool_file_comes_back(tmp_path: Path) -> None:
 def test_ids_and_grades_that_cannot_be_kept_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     collector.add_query("first")
     collector.judge("first", "v", 0, 1, 3.0)
     collector.add_query("second")

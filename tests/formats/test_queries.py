@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.formats.queries import read_queries
 
 

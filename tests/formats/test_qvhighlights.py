@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError
 from whenabouts.formats.qvhighlights import QVHighlightsRun
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 Rows = Callable[..., Any]
@@ -118,7 +119,7 @@ def test_without_judgements_moments_of_two_videos_are_refused(tmp_path: Path) ->
 
 
 def test_a_query_judged_in_two_videos_cannot_be_written(tmp_path: Path) -> None:
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     collector.add_query("q")
     collector.judge("q", "v", 0, 1)
     collector.judge("q", "w", 0, 1)

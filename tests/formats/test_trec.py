@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats import _trec_lines, trec
-from whenabouts.formats.columns import Collector, MemoryRun, RunBlock
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
@@ -220,7 +221,7 @@ def test_an_id_with_white_space_cannot_be_written(name: str, tmp_path: Path) -> 
     for run in ({"q": [ScoredMoment(Moment(name, 1, 2), 1)]}, {name: [ScoredMoment(Moment("v", 1, 2), 1)]}):
         with pytest.raises(UsageError, match="holds white space"):
             formats.write_run(MemoryRun.from_run(run), tmp_path / "run", "trec")
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     collector.add_query(name)
     with pytest.raises(UsageError, match="holds white space"):
         formats.write_annotations(collector.annotations(), tmp_path / "qrels", "trec")
@@ -291,7 +292,7 @@ def test_a_fault_of_qrels_is_named_with_line_field_and_value(line: str, tmp_path
 
 
 def test_graded_qrels_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     for number, (video, start, end, grade) in enumerate(
         [("v@1-2", 0.125, 3.0, 2.0), ("v", 1.0, 1.0, 0.5), ("x-y", 10.0, 11.0004, 0.0)]
     ):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats import tvr
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
@@ -186,7 +187,7 @@ def test_annotations_keep_raw_times_and_types(tmp_path: Path) -> None:
         ("3", "x", {"type": "vt"}), ("s", "x", {"type": "v"})
     ]  # fmt: skip
     assert made.start.tolist() == [1.0, 2.0] and made.end.tolist() == [9.75, 2.0]
-    assert made.counts == {Collector.CUT: 1, Collector.EMPTY: 1}
+    assert made.counts == {AnnotationBuilder.CUT: 1, AnnotationBuilder.EMPTY: 1}
     assert made.videos[0].duration == 9.5
     formats.write_annotations(made, tmp_path / "again", "tvr")
     again = formats.read_annotations(tmp_path / "again")

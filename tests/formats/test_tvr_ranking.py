@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Moment, ScoredMoment
 
 Rows = Callable[..., Any]
@@ -147,7 +148,7 @@ def test_a_video_without_moment_keeps_its_rank(tmp_path: Path, rows: Rows) -> No
 
 
 def test_queries_without_judgements_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     collector.add_query("silent")
     collector.add_query("q")
     collector.judge("q", "v", 0, 1)

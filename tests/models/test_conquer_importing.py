@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released.importing import import_checkpoint
 from whenabouts.models.released.settings import Asked

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import read_checkpoint

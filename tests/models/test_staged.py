@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import (
     Stages,
     fingerprint_of,

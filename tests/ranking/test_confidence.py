@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from whenabouts.confidence.outcomes import risk_coverage
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.ranking.calibrators import area_under_curve
 from whenabouts.ranking.confidence import (
     ENOUGH_TO_BEND,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, VideoEncoding
 from whenabouts.ranking import CorpusEncoding, corpus, encode_corpus
 from whenabouts.types import UsageError

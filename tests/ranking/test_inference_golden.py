@@ -22,7 +22,8 @@ from torch import Tensor
 
 from whenabouts import formats
 from whenabouts.evaluation.evaluate import evaluate
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, Task
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
@@ -242,7 +243,7 @@ def test_suppression_leaves_what_the_program_of_xml_leaves(path: Path, variant: 
 
 
 def judged_for_xml(case: Case) -> Annotations:
-    collector = Collector("golden", cut=False)
+    collector = AnnotationBuilder("golden", cut=False)
     for name, query in zip(case.query_ids, case.queries, strict=True):
         collector.add_query(name, query["desc"], type=query["type"])
         collector.judge(name, query["vid_name"], *query["ts"])
@@ -290,7 +291,7 @@ def test_probabilities_of_tvr_ranking_become_its_ranked_moments(path: Path, vari
 @pytest.mark.parametrize(("path", "variant"), TVRR, ids=_name)
 def test_the_ndcg_of_tvr_ranking_comes_out(path: Path, variant: str, tmp_path: Path) -> None:
     case = _case(path)
-    collector = Collector("golden", cut=False)
+    collector = AnnotationBuilder("golden", cut=False)
     for query in case.queries:
         collector.add_query(str(query["query_id"]), query["query"])
         for moment in query["relevant_moment"]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.formats.columns import MemoryRun, Task
+from whenabouts.formats.runs import MemoryRun, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.ranking import Ranker, pools
 from whenabouts.ranking.pools import PoolScorer, best_of_videos, pool_candidates

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.formats.columns import RunBlock, Task, best_first
+from whenabouts.formats.runs import RunBlock, Task, best_first
 from whenabouts.models.decoding import Decoding, clips_inside, seconds_of, span_mask
 from whenabouts.ranking import Ranker, corpus, localize, rank, retrieve
 from whenabouts.ranking.pools import pool_candidates

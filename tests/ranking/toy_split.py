@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.types import Query, Video
 
@@ -65,7 +65,7 @@ def judgements(
     name: str = "test",
 ) -> Annotations:
     """Annotations; a query's words are those given, else its id."""
-    collector = Collector(name, cut=False)
+    collector = AnnotationBuilder(name, cut=False)
     for query, rows in judged.items():
         collector.add_query(query, (words or {}).get(query, f"words of {query}"))
         for video, start, end in rows:

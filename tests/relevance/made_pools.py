@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.relevance.emscore import EMScore, Frames, Words
 
 Arrays = dict[str, NDArray[Any]]
@@ -70,7 +70,7 @@ def construction(path: Path) -> Construction:
 
 def annotated(videos: dict[str, Any], name: str = "made") -> Annotations:
     """Annotations of {video: {duration, timestamps, sentences}}."""
-    collector = Collector(name)
+    collector = AnnotationBuilder(name)
     for video_id, video in videos.items():
         collector.add_video(video_id, video["duration"], **video.get("metadata", {}))
         for number, (span, text) in enumerate(zip(video["timestamps"], video["sentences"], strict=True)):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.arrays_file import read_arrays, write_arrays
 from whenabouts.relevance.detectors import detector_of
 from whenabouts.relevance.finding import listed_pairs, vector_pairs

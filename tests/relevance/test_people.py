@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from whenabouts.confidence.rates import rate_of
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.people import (
     LABELLING,
     Answer,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from whenabouts.formats import read_annotations
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.pool_files import write_judgements, write_released
 from whenabouts.relevance.pool_report import (
     PoolCounts,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
 from whenabouts.types import UsageError
 
 
 @pytest.fixture
 def judged(queries: Any) -> Annotations:
-    collector = Collector("made")
+    collector = AnnotationBuilder("made")
     for number, query in enumerate(queries):
         collector.add_video(f"v{number % 30}", 30.0)
         collector.add_query(query.id, query.text)
@@ -76,7 +76,7 @@ def test_queries_that_are_asked_elsewhere_alone_are_ranked_against_all_moments(
 
 
 def test_moments_without_length_and_of_grade_zero_are_not_ranked(encoder: Any) -> None:
-    collector = Collector("made")
+    collector = AnnotationBuilder("made")
     for number, (start, end, grade) in enumerate([(0, 5, 1), (3, 3, 1), (1, 4, 0)]):
         collector.add_query(f"q{number}", "man opens door")
         collector.judge(f"q{number}", "v", start, end, grade)
@@ -126,7 +126,7 @@ def test_nothing_to_rank_is_an_error(judged: Any, encoder: Any) -> None:
 
 
 def test_a_moment_with_several_captions_comes_once_by_its_nearest(encoder: Any) -> None:
-    collector = Collector("made")
+    collector = AnnotationBuilder("made")
     texts = ["a man opens a door", "a man opens the door", "a dog eats", "a woman laughs"]
     for number, text in enumerate(texts):
         collector.add_query(f"q{number}", text)

@@ -13,7 +13,7 @@ import torch
 
 from whenabouts import Corpus
 from whenabouts.confidence.chance import Thresholds
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.index.even_grid import videos_on_grid
 from whenabouts.index.keys import Keys, known_systems, remove_keys
 from whenabouts.index.lock import CorpusBusy

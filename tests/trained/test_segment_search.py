@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from whenabouts import Corpus
 from whenabouts.features import open_features
-from whenabouts.formats.columns import Task
+from whenabouts.formats.runs import Task
 from whenabouts.index.keys import Keys, known_systems, system_of
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs

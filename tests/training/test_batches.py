@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.store import write_store
-from whenabouts.formats.columns import Annotations, Collector
+from whenabouts.features.layouts.store import write_store
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.models.inputs import endpoint_features
 from whenabouts.models.protocol import Batch
 from whenabouts.training import batches
@@ -263,7 +263,7 @@ def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
 
 
 def ranked(rows: list[dict[str, Any]]) -> Annotations:
-    collector = Collector("train", cut=False)
+    collector = AnnotationBuilder("train", cut=False)
     for row in rows:
         collector.add_query(str(row["query_id"]), f"sentence {row['query_id']}")
         start, end = row["timestamp"]

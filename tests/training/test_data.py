@@ -15,9 +15,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.features import FeatureMismatch, Fingerprint, gathered, open_features
-from whenabouts.features.store import write_store
-from whenabouts.formats.opened import FormatError
+from whenabouts.features import FeatureMismatch, Fingerprint, cache, open_features
+from whenabouts.features.layouts.store import write_store
+from whenabouts.formats.files import FormatError
 from whenabouts.models import config_of, new_model
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch
@@ -189,7 +189,7 @@ def test_a_cache_is_used_until_the_file_changes(place: Path, monkeypatch: pytest
         made.append(path)
         write_store(path, *rest)
 
-    monkeypatch.setattr(gathered, "write_store", writing)
+    monkeypatch.setattr(cache, "write_store", writing)
 
     def first_batch() -> Batch:
         with ExperimentData.open(DATA, settings, place) as material:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models import new_model
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.training.experiment import Experiment, load_experiment

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats.columns import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
 from whenabouts.training.retrieval_negatives import RetrievedNegatives, RetrievedSettings
 from whenabouts.types import Query, UsageError, Video
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.training import run_folder

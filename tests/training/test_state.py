@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.training.optimizer import new_optimizer
 from whenabouts.training.state import State, read_state, restore, save_state
 

@@ -19,7 +19,7 @@ from whenabouts.cli.options import (
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
     from whenabouts.relevance.pools import Pools
     from whenabouts.relevance.similarity import VectorSimilarity
 
@@ -259,8 +259,8 @@ def run_mvmr(options: argparse.Namespace) -> int:
         write_judgements(pools, Path(options.judgements))
         files.append(options.judgements)
     if options.report:
-        written = write_report(pools, similarity, Path(options.report), target=options.target)
-        files += [str(file) for file in written]
+        write_atomically = write_report(pools, similarity, Path(options.report), target=options.target)
+        files += [str(file) for file in write_atomically]
     _show_pools(options, pools, similarity, files)
     return 0
 
@@ -275,8 +275,8 @@ def _make_folder(folder: Path) -> None:
 
 def _check_outputs(options: argparse.Namespace) -> None:
     from whenabouts.datasets import open_dataset
+    from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import FILES, files_of
-    from whenabouts.formats.opened import refuse_overwriting
 
     if not (options.out or options.judgements):
         raise UsageError("what is to be written? Give --out FILE.json, --judgements DIR, or both")
@@ -362,8 +362,8 @@ def run_thresholds(options: argparse.Namespace) -> int:
 def run_tasks(options: argparse.Namespace) -> int:
     """Write tasks and the labelling interface."""
     from whenabouts.formats import read_annotations
+    from whenabouts.formats.files import refuse_overwriting, write_atomically
     from whenabouts.formats.jsonl import files_of
-    from whenabouts.formats.opened import refuse_overwriting, written
     from whenabouts.relevance.people import LABELLING, VIDEO_URL, write_tasks
 
     out = Path(options.out)
@@ -377,7 +377,7 @@ def run_tasks(options: argparse.Namespace) -> int:
     annotations = read_annotations(options.pools)
     url = options.video_url or VIDEO_URL
     count = write_tasks(annotations, out, queries=options.queries, url=url, seed=options.seed)
-    with written(interface) as stream:
+    with write_atomically(interface) as stream:
         stream.write(LABELLING.encode())
     print_either(
         options,

@@ -21,7 +21,7 @@ from whenabouts.cli.splits import SplitOptions, stages_named
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
     from whenabouts.ranking.confidence import TrainedReport
 
 POOL_SIZE = 50

@@ -104,8 +104,8 @@ def _summaries() -> str:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
     from whenabouts.evaluation.evaluate import evaluate_files
+    from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
-    from whenabouts.formats.opened import refuse_overwriting
 
     truth_format, run_format = file_formats(options)
     if options.given or options.figure or len(options.answers) > 1:
@@ -198,9 +198,9 @@ def _show_drop(drop: Drop) -> None:
 
 
 def _write(result: Evaluation, path: Path) -> None:
-    from whenabouts.formats.opened import written
+    from whenabouts.formats.files import write_atomically
 
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for line in result.per_query():
             stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 

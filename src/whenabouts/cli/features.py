@@ -156,14 +156,14 @@ def run_compare(options: argparse.Namespace) -> int:
 def run_convert(options: argparse.Namespace) -> int:
     """Write our own store."""
     from whenabouts.features import open_features
-    from whenabouts.features.convert import convert
     from whenabouts.features.fingerprint import setting
+    from whenabouts.features.layouts.store import convert_to_store
 
     facts: dict[str, Any] = dict(setting(text) for text in options.settings)
     if options.encoder is not None:
         facts["encoder"] = options.encoder
     with open_features(options.source, **_opening(options)) as source:
-        _print(options, convert(source, options.dest, facts=facts, dtype=options.dtype))
+        _print(options, convert_to_store(source, options.dest, facts=facts, dtype=options.dtype))
     return 0
 
 

@@ -10,7 +10,7 @@ from whenabouts.cli.options import add_format, add_verb, print_json, print_lines
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
 
 
 def add_parser(verbs: Any) -> None:
@@ -150,7 +150,7 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 
 def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
-    from whenabouts.formats.opened import refuse_overwriting
+    from whenabouts.formats.files import refuse_overwriting
 
     refuse_overwriting(Path(options.out), *(source for source in sources if source))
 

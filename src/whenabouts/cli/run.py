@@ -32,7 +32,7 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.cli.splits import OpenedSystem
-    from whenabouts.formats.columns import RunSource, Task
+    from whenabouts.formats.runs import RunSource, Task
     from whenabouts.models.decoding import Decoding
     from whenabouts.models.trained import Trained
     from whenabouts.ranking.rank import Ranker
@@ -205,8 +205,8 @@ def _keep_what_is_read(
     options: argparse.Namespace, experiment: Experiment, systems: tuple[str | None, str]
 ) -> None:
     """Raise FormatError where the run would be written over anything that is read."""
+    from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
-    from whenabouts.formats.opened import refuse_overwriting
     from whenabouts.training.run_folder import EXPERIMENT
 
     out, chooser = Path(options.out), systems[0]
@@ -430,7 +430,7 @@ def _format(options: argparse.Namespace) -> str:
 def _tasks(options: argparse.Namespace, ranker: Ranker | SegmentRanker, *, pools: bool) -> tuple[Task, ...]:
     """The lists to write: the one asked for; all in a submission; else the first that the system can do."""
     if options.task is not None:
-        from whenabouts.formats.columns import Task
+        from whenabouts.formats.runs import Task
 
         return tuple(task for task in get_args(Task) if task == options.task.upper())
     if pools and "SVMR" in ranker.tasks:

@@ -28,7 +28,7 @@ from whenabouts.types import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
     from whenabouts.search import SearchResult
     from whenabouts.types import ScoredMoment
 
@@ -115,8 +115,8 @@ def run(options: argparse.Namespace) -> int:
 def _run_of_queries(options: argparse.Namespace) -> int:
     """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
     from whenabouts import formats
+    from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
-    from whenabouts.formats.opened import refuse_overwriting
     from whenabouts.formats.queries import read_queries
 
     if options.query is not None:

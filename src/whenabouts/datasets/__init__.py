@@ -6,30 +6,24 @@ nothing else. Files are found by their released names, wherever they lie in a fo
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from whenabouts.datasets.card import Card, make_card
-from whenabouts.datasets.declared import Declaration, Split
-from whenabouts.datasets.found import Folder, Found
+from whenabouts.datasets.declaration import Declaration, Split
+from whenabouts.datasets.folder import DatasetFolder, LocatedFile
 from whenabouts.formats import read_annotations
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
+from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError
 
-__all__ = ["Dataset", "dataset_names", "declarations", "declared_as", "open_dataset"]
-
-_NO_DATASET = {"card", "declared", "doctor", "found"}
+__all__ = ["Dataset", "dataset_names", "declaration_named", "declarations", "open_dataset"]
 
 
-@cache
 def declarations() -> tuple[Declaration, ...]:
     """All data sets that are known, in the order of their names."""
-    names = [found.name for found in pkgutil.iter_modules(__path__) if found.name not in _NO_DATASET]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
-    return tuple(sorted((module.DATASET for module in modules), key=lambda dataset: dataset.name))
+    datasets = (module.DATASET for module in modules_declaring(__name__, "DATASET"))
+    return tuple(sorted(datasets, key=lambda dataset: str(dataset.name)))
 
 
 def dataset_names() -> tuple[str, ...]:
@@ -37,7 +31,7 @@ def dataset_names() -> tuple[str, ...]:
     return tuple(dataset.name for dataset in declarations())
 
 
-def declared_as(name: str) -> Declaration:
+def declaration_named(name: str) -> Declaration:
     """The data set of that name, in any case, and with underscores as well as hyphens.
 
     Raises UsageError with the names that there are.
@@ -55,8 +49,8 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
     Raises UsageError for an unknown name, for a folder that is none, and where none of its files are there:
     the message says how they are obtained. A file that is there and cannot be read raises FormatError.
     """
-    declaration = declared_as(name)
-    place = Folder(Path(folder).expanduser())
+    declaration = declaration_named(name)
+    place = DatasetFolder(Path(folder).expanduser())
     files = place.annotations_of(declaration)
     if not files:
         for error in place.unreadable.values():
@@ -72,7 +66,7 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
 class Dataset:
     """A data set in a folder; a split is read when it is first asked for, and kept."""
 
-    def __init__(self, declaration: Declaration, files: tuple[Found, ...]) -> None:
+    def __init__(self, declaration: Declaration, files: tuple[LocatedFile, ...]) -> None:
         self.declaration = declaration
         self._files = files
         self._read: dict[str, Annotations] = {}
@@ -87,7 +81,7 @@ class Dataset:
         """The splits whose files are there."""
         return tuple(dict.fromkeys(found.split for found in self._files))
 
-    def file(self, split: str) -> Found:
+    def file(self, split: str) -> LocatedFile:
         """The file a split is read from. Raises UsageError for a split that is unknown or not there."""
         for found in self._files:
             if found.split == split:
@@ -121,7 +115,7 @@ class Dataset:
         return declared
 
 
-def read_split(declaration: Declaration, found: Found) -> Annotations:
+def read_split(declaration: Declaration, found: LocatedFile) -> Annotations:
     """Videos, queries and judgements of one annotation file, completed from the files beside it.
 
     Blanks around sentences are cut off, in whichever format they come.

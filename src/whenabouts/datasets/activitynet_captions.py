@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 C3D = FeatureFile(
     ("sub_activitynet_v1-3.c3d.hdf5",),
@@ -28,8 +28,8 @@ DATASET = Declaration(
     splits=(
         Split(
             "train",
-            (AnnotationFile("train.json", "2d-tan", Numbers(10_009, 37_421, 37_421), "704536b2779011c1"),),
-            Numbers(queries=37_417),
+            (AnnotationFile("train.json", "2d-tan", Statistics(10_009, 37_421, 37_421), "704536b2779011c1"),),
+            Statistics(queries=37_417),
             "Papers count 37,417: what is left without the 4 moments that are empty or end before they "
             "start.",
         ),
@@ -37,17 +37,17 @@ DATASET = Declaration(
             "val_1",
             (
                 AnnotationFile("val_1.json", "2d-tan"),
-                AnnotationFile("val.json", "2d-tan", Numbers(4_917, 17_505, 17_505), "466aaccb9ebe45c6"),
+                AnnotationFile("val.json", "2d-tan", Statistics(4_917, 17_505, 17_505), "466aaccb9ebe45c6"),
             ),
-            Numbers(videos=4_917, queries=17_505),
+            Statistics(videos=4_917, queries=17_505),
         ),
         Split(
             "val_2",
             (
                 AnnotationFile("val_2.json", "2d-tan"),
-                AnnotationFile("test.json", "2d-tan", Numbers(4_885, 17_031, 17_031), "08fe56568bc92dd0"),
+                AnnotationFile("test.json", "2d-tan", Statistics(4_885, 17_031, 17_031), "08fe56568bc92dd0"),
             ),
-            Numbers(
+            Statistics(
                 videos=4_885,
                 queries=17_031,
                 video_seconds=118.20,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.datasets.declared import COUNTS, MEASURES, AnnotationFile, Declaration, Numbers, Split
-from whenabouts.formats.columns import Annotations, judgement_rows
-from whenabouts.formats.opened import opened
+from whenabouts.datasets.declaration import COUNTS, MEASURES, AnnotationFile, Declaration, Split, Statistics
+from whenabouts.formats.annotations import Annotations, judgement_rows
+from whenabouts.formats.files import open_unpacked
 
 _LABELS = {
     "videos": "videos",
@@ -54,7 +54,7 @@ class Card:
     """The first 16 digits of the sha256 of the unpacked file."""
     is_known_release: bool | None
     """Whether the fingerprint is the known one; None where none is known."""
-    numbers: Numbers
+    numbers: Statistics
     queries_per_video: float
     repeated_queries: int
     """Queries that say the same of the same moments as another query of the split."""
@@ -63,8 +63,8 @@ class Card:
     last: Item | None
     rules: Mapping[str, int]
     """Rule for odd data -> how often it applied."""
-    paper: Numbers
-    released: Numbers
+    paper: Statistics
+    released: Statistics
     notes: tuple[str, ...]
 
     def differing_counts(self) -> tuple[str, ...]:
@@ -142,13 +142,13 @@ def make_card(
 def fingerprint_of(path: Path) -> str:
     """The first 16 hexadecimal digits of the sha256 of a file, unpacked."""
     digest = hashlib.sha256()
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()[:_FINGERPRINT_LENGTH]
 
 
-def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Numbers:
+def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statistics:
     """Counts and means of a split.
 
     Where it has pools, means over queries and moments are over the queries with a full pool. Judgements
@@ -165,7 +165,7 @@ def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Number
     relevant = np.bincount(
         annotations.query[annotations.relevance > 0], minlength=len(annotations.queries)
     ).astype(np.float64)
-    return Numbers(
+    return Statistics(
         videos=len(annotations.videos),
         queries=len(annotations.queries),
         judgements=len(annotations.query),

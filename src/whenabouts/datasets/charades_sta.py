@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, SideFile, Split
+from whenabouts.datasets.declaration import (
+    AnnotationFile,
+    Declaration,
+    FeatureFile,
+    SideFile,
+    Split,
+    Statistics,
+)
 
 VGG = FeatureFile(
     ("vgg_rgb_features.hdf5",),
@@ -36,22 +43,22 @@ DATASET = Declaration(
             "train",
             (
                 AnnotationFile(
-                    "charades_train.json", "2d-tan", Numbers(5_336, 12_404, 12_404), "9d36c7f4204c2b92"
+                    "charades_train.json", "2d-tan", Statistics(5_336, 12_404, 12_404), "9d36c7f4204c2b92"
                 ),
-                AnnotationFile("charades_sta_train.txt", "charades", Numbers(5_338, 12_408)),
+                AnnotationFile("charades_sta_train.txt", "charades", Statistics(5_338, 12_408)),
             ),
-            Numbers(videos=5_338, queries=12_408),
+            Statistics(videos=5_338, queries=12_408),
             "The json of 2D-TAN and MMN leaves out 4 of the 12,408 sentences, and with them 2 videos.",
         ),
         Split(
             "test",
             (
                 AnnotationFile(
-                    "charades_test.json", "2d-tan", Numbers(1_334, 3_720, 3_720), "1189d2784acd45b4"
+                    "charades_test.json", "2d-tan", Statistics(1_334, 3_720, 3_720), "1189d2784acd45b4"
                 ),
-                AnnotationFile("charades_sta_test.txt", "charades", Numbers(1_334, 3_720)),
+                AnnotationFile("charades_sta_test.txt", "charades", Statistics(1_334, 3_720)),
             ),
-            Numbers(
+            Statistics(
                 videos=1_334, queries=3_720, video_seconds=29.48, moment_seconds=7.83, words_per_query=6.24
             ),
         ),

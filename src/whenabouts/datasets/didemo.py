@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 _HOW = "LisaAnne/LocalizingMoments links to them on the project's page."
 
@@ -26,17 +26,21 @@ DATASET = Declaration(
         Split(
             "train",
             (AnnotationFile("train_data.json", "didemo"),),
-            Numbers(videos=8_395, queries=33_005, moment_seconds=6.5),
+            Statistics(videos=8_395, queries=33_005, moment_seconds=6.5),
         ),
         Split(
             "val",
-            (AnnotationFile("val_data.json", "didemo", Numbers(1_065, 4_180, 4_511), "b0364cc256553332"),),
-            Numbers(videos=1_065, queries=4_180, moment_seconds=6.5),
+            (AnnotationFile("val_data.json", "didemo", Statistics(1_065, 4_180, 4_511), "b0364cc256553332"),),
+            Statistics(videos=1_065, queries=4_180, moment_seconds=6.5),
         ),
         Split(
             "test",
-            (AnnotationFile("test_data.json", "didemo", Numbers(1_004, 4_021, 4_338), "1891c04ec48b3d36"),),
-            Numbers(videos=1_004, queries=4_021, moment_seconds=6.5),
+            (
+                AnnotationFile(
+                    "test_data.json", "didemo", Statistics(1_004, 4_021, 4_338), "1891c04ec48b3d36"
+                ),
+            ),
+            Statistics(videos=1_004, queries=4_021, moment_seconds=6.5),
         ),
     ),
     features=(

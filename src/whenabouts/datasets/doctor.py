@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from whenabouts.datasets import declarations, read_split
 from whenabouts.datasets.card import Card, make_card
-from whenabouts.datasets.declared import Declaration, FeatureFile
-from whenabouts.datasets.found import DEEPEST, MOST_ENTRIES, Folder, Found
-from whenabouts.formats.columns import Annotations
+from whenabouts.datasets.declaration import Declaration, FeatureFile
+from whenabouts.datasets.folder import DEEPEST, MOST_ENTRIES, DatasetFolder, LocatedFile
+from whenabouts.formats.annotations import Annotations
 from whenabouts.types import WhenaboutsError
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
@@ -101,7 +101,7 @@ def examine(folder: str | Path) -> Report:
     Annotations are read and their counts held against the papers'; features are opened and must have every
     video of the splits that are there, at the published width. Raises UsageError for what is no folder.
     """
-    place = Folder(Path(folder).expanduser())
+    place = DatasetFolder(Path(folder).expanduser())
     found = {dataset: place.annotations_of(dataset) for dataset in declarations()}
     return Report(
         str(folder),
@@ -116,7 +116,9 @@ def examine(folder: str | Path) -> Report:
     )
 
 
-def _findings(place: Folder, dataset: Declaration, files: tuple[Found, ...]) -> Iterator[Finding]:
+def _findings(
+    place: DatasetFolder, dataset: Declaration, files: tuple[LocatedFile, ...]
+) -> Iterator[Finding]:
     read: list[Annotations] = []
     for split in dataset.splits:
         here = [found for found in files if found.split == split.name]
@@ -135,7 +137,7 @@ def _findings(place: Folder, dataset: Declaration, files: tuple[Found, ...]) -> 
         yield _feature_finding(place, feature, read)
 
 
-def _annotation_finding(dataset: Declaration, found: Found, read: list[Annotations]) -> Finding:
+def _annotation_finding(dataset: Declaration, found: LocatedFile, read: list[Annotations]) -> Finding:
     """A finding on one annotation file; what was read is added to `read`."""
     split = dataset.split(found.split)
     assert split is not None  # `found` was made from this data set
@@ -157,7 +159,7 @@ def _summary(card: Card) -> str:
     return f"{numbers.videos:,} videos, {numbers.queries:,} queries{release[card.is_known_release]}{odd}"
 
 
-def _feature_finding(place: Folder, feature: FeatureFile, read: Sequence[Annotations]) -> Finding:
+def _feature_finding(place: DatasetFolder, feature: FeatureFile, read: Sequence[Annotations]) -> Finding:
     what = f"{feature.of} features, {feature.width} wide ({feature.made_by})"
     path = place.any_of(feature.names)
     if path is None:
@@ -169,7 +171,7 @@ def _feature_finding(place: Folder, feature: FeatureFile, read: Sequence[Annotat
 
 def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> tuple[State, str]:
     from whenabouts.features import open_features
-    from whenabouts.features.protocol import ReaderMissing
+    from whenabouts.features.location import ReaderMissing
 
     try:
         with open_features(path) as source:

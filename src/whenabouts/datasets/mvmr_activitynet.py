@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whenabouts.datasets.activitynet_captions import C3D
-from whenabouts.datasets.declared import AnnotationFile, Declaration, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
 from whenabouts.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
 
 DATASET = Declaration(
@@ -18,7 +18,7 @@ DATASET = Declaration(
         Split(
             "test",
             (AnnotationFile("activitynet_test_mvmr.json", "mvmr"),),
-            Numbers(
+            Statistics(
                 videos=4_885,
                 full_pools=16_941,
                 video_seconds=118.20,

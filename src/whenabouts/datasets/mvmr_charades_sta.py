@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whenabouts.datasets.charades_sta import VGG
-from whenabouts.datasets.declared import AnnotationFile, Declaration, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
 
 CITATION = (
     "Yang, Kim, Yoon, Shin, Jung. MVMR: A New Framework for Evaluating Faithfulness of Video Moment "
@@ -40,11 +40,11 @@ DATASET = Declaration(
                 AnnotationFile(
                     "charades_test_mvmr.json",
                     "mvmr",
-                    Numbers(1_334, 3_720, 11_411, full_pools=3_716),
+                    Statistics(1_334, 3_720, 11_411, full_pools=3_716),
                     "f3148a3ff9f5c4bb",
                 ),
             ),
-            Numbers(
+            Statistics(
                 videos=1_334,
                 full_pools=3_716,
                 video_seconds=29.48,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
 from whenabouts.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
 from whenabouts.datasets.tacos import C3D
 
@@ -19,10 +19,10 @@ DATASET = Declaration(
             "test",
             (
                 AnnotationFile(
-                    "tacos_test_mvmr.json", "mvmr", Numbers(videos=25, queries=4_001, full_pools=2_055)
+                    "tacos_test_mvmr.json", "mvmr", Statistics(videos=25, queries=4_001, full_pools=2_055)
                 ),
             ),
-            Numbers(
+            Statistics(
                 videos=25,
                 full_pools=2_055,
                 video_seconds=367.15,

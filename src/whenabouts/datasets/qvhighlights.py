@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 _HOW = "jayleicn/moment_detr links to an archive of 8 GB (moment_detr_features)."
 _WHO = "the authors of Moment-DETR"
-_UNKNOWN = Numbers()
+_UNKNOWN = Statistics()
 
 
-def _files(split: str, holds: Numbers = _UNKNOWN, fingerprint: str = "") -> tuple[AnnotationFile, ...]:
+def _files(split: str, holds: Statistics = _UNKNOWN, fingerprint: str = "") -> tuple[AnnotationFile, ...]:
     return (AnnotationFile(f"highlight_{split}_release.jsonl", "qvhighlights", holds, fingerprint),)
 
 
@@ -25,16 +25,16 @@ DATASET = Declaration(
     how="The folder data/ of jayleicn/moment_detr holds the three files.",
     mark=rb'"qid"',
     splits=(
-        Split("train", _files("train"), Numbers(queries=7_218)),
+        Split("train", _files("train"), Statistics(queries=7_218)),
         Split(
             "val",
-            _files("val", Numbers(1_519, 1_550, 2_803), "f668a1eaea156ec5"),
-            Numbers(queries=1_550),
+            _files("val", Statistics(1_519, 1_550, 2_803), "f668a1eaea156ec5"),
+            Statistics(queries=1_550),
         ),
         Split(
             "test",
-            _files("test", Numbers(1_529, 1_542, 0), "0462f0cb582b5491"),
-            Numbers(queries=1_542),
+            _files("test", Statistics(1_529, 1_542, 0), "0462f0cb582b5491"),
+            Statistics(queries=1_542),
             "Its answers are not public: queries only.",
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, Split
+from whenabouts.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 C3D = FeatureFile(
     ("tall_c3d_features.hdf5",),
@@ -33,20 +33,20 @@ DATASET = Declaration(
     splits=(
         Split(
             "train",
-            (AnnotationFile("train.json", "2d-tan", Numbers(75, 9_790, 9_790), "ee5e1527885122f0"),),
-            Numbers(queries=10_146),
+            (AnnotationFile("train.json", "2d-tan", Statistics(75, 9_790, 9_790), "ee5e1527885122f0"),),
+            Statistics(queries=10_146),
             _NOTE.format(paper="10,146"),
         ),
         Split(
             "val",
-            (AnnotationFile("val.json", "2d-tan", Numbers(27, 4_436, 4_436), "f8f350e5727e8c0a"),),
-            Numbers(queries=4_589),
+            (AnnotationFile("val.json", "2d-tan", Statistics(27, 4_436, 4_436), "f8f350e5727e8c0a"),),
+            Statistics(queries=4_589),
             _NOTE.format(paper="4,589"),
         ),
         Split(
             "test",
-            (AnnotationFile("test.json", "2d-tan", Numbers(25, 4_001, 4_001), "1c64c8a5ada2b812"),),
-            Numbers(
+            (AnnotationFile("test.json", "2d-tan", Statistics(25, 4_001, 4_001), "1c64c8a5ada2b812"),),
+            Statistics(
                 videos=25,
                 queries=4_083,
                 video_seconds=367.15,

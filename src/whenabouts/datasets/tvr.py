@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, SideFile, Split
-from whenabouts.formats._records import document_of
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import beside
+from whenabouts.datasets.declaration import (
+    AnnotationFile,
+    Declaration,
+    FeatureFile,
+    SideFile,
+    Split,
+    Statistics,
+)
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import sibling_file
+from whenabouts.formats.json_records import read_document
 from whenabouts.types import Video
 
 CORPUS = "tvr_video2dur_idx.json"
@@ -62,10 +69,10 @@ def with_corpus(annotations: Annotations, corpus: Mapping[str, float]) -> Annota
 
 
 def _corpus_beside(path: Path, split: str) -> dict[str, float]:
-    corpus = beside(path, CORPUS)
+    corpus = sibling_file(path, CORPUS)
     if corpus is None:
         return {}
-    videos = document_of(corpus).record("", _CORPUS_ACCEPTED).record(split, _CORPUS_ACCEPTED)
+    videos = read_document(corpus).record("", _CORPUS_ACCEPTED).record(split, _CORPUS_ACCEPTED)
     accepted = "[seconds, index]"
     rows = {name: videos.array(name, accepted) for name in videos.fields}
     return {name: videos.as_number(name, row[0] if row else None, 0, accepted) for name, row in rows.items()}
@@ -86,16 +93,16 @@ DATASET = Declaration(
     how="The folder data/ of jayleicn/TVRetrieval holds the annotations and the list of videos.",
     mark=rb'"desc_id"',
     splits=(
-        Split("train", _file("train"), Numbers(videos=17_435, queries=87_175)),
+        Split("train", _file("train"), Statistics(videos=17_435, queries=87_175)),
         Split(
             "val",
             _file("val"),
-            Numbers(videos=2_179, queries=10_895, judgements=10_895),
+            Statistics(videos=2_179, queries=10_895, judgements=10_895),
         ),
         Split(
             "test_public",
             _file("test_public"),
-            Numbers(videos=1_089, queries=5_445, judgements=0),
+            Statistics(videos=1_089, queries=5_445, judgements=0),
             "Its answers are not public: queries only. The submission server was shut.",
         ),
     ),

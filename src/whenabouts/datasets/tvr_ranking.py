@@ -6,21 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from whenabouts.datasets import tvr
-from whenabouts.datasets.declared import AnnotationFile, Declaration, FeatureFile, Numbers, SideFile, Split
-from whenabouts.formats._records import document_of
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import beside
+from whenabouts.datasets.declaration import (
+    AnnotationFile,
+    Declaration,
+    FeatureFile,
+    SideFile,
+    Split,
+    Statistics,
+)
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import sibling_file
+from whenabouts.formats.json_records import read_document
 
 CORPUS = "video_corpus.json"
 
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
     """The annotations with all videos of the corpus, as the side file has them."""
-    corpus = beside(path, CORPUS)
+    corpus = sibling_file(path, CORPUS)
     if corpus is None:
         return annotations
     accepted = "an object, video -> seconds (or [seconds, index])"
-    videos = document_of(corpus).record("", accepted)
+    videos = read_document(corpus).record("", accepted)
     seconds = {
         name: videos.as_number(name, row[0] if isinstance(row, list) and row else row, 0, accepted)
         for name, row in videos.fields.items()
@@ -56,7 +63,7 @@ DATASET = Declaration(
         Split(
             "val",
             _files("val"),
-            Numbers(
+            Statistics(
                 videos=19_614,
                 queries=500,
                 judgements=14_382,
@@ -71,7 +78,7 @@ DATASET = Declaration(
         Split(
             "test",
             _files("test"),
-            Numbers(
+            Statistics(
                 videos=19_614,
                 queries=2_781,
                 judgements=80_060,
@@ -87,7 +94,7 @@ DATASET = Declaration(
             Split(
                 f"train_top{top:02d}",
                 _files(f"train_top{top:02d}"),
-                Numbers(videos=19_614, queries=69_317, judgements=69_317 * top),
+                Statistics(videos=19_614, queries=69_317, judgements=69_317 * top),
                 _TRAIN_NOTE,
             )
             for top in (1, 20, 40)

@@ -24,7 +24,7 @@ from whenabouts.evaluation.significance import (
     corrected,
     sign_flip_test,
 )
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.types import UsageError
 
 __all__ = ["Comparison", "Settings", "clusters_of", "compare", "compare_files", "names_of"]

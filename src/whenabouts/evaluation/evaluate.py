@@ -18,8 +18,9 @@ from whenabouts.evaluation.protocols import Protocol, find_protocol, metrics_of,
 from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.scoring import fill, not_applicable
 from whenabouts.evaluation.truth import Truth, truth_of
-from whenabouts.formats.columns import Annotations, Floats, Indices, MemoryRun, RunBlock, RunSource, Task
-from whenabouts.formats.opened import line_with
+from whenabouts.formats.annotations import Annotations, Floats, Indices
+from whenabouts.formats.files import line_containing
+from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
 from whenabouts.types import Qrels, Run, UsageError
 
 # Fewer known queries than this share of a run's: it is a run of something else.
@@ -176,7 +177,7 @@ def _known_rows(
 
 def _place(source: RunSource, name: str) -> str:
     """Where a run names something: its file, and the line where it has lines."""
-    line = line_with(Path(source.name), name)
+    line = line_containing(Path(source.name), name)
     return source.name if line is None else f"{source.name}, line {line}"
 
 

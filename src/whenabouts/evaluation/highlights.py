@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Floats
+from whenabouts.formats.annotations import Floats
 from whenabouts.types import Query, UsageError
 
 CLIP_SECONDS = 2

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Floats, Indices, RunBlock
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.runs import RunBlock
 from whenabouts.overlap import temporal_iou
 
 NEVER = np.iinfo(np.int64).max

@@ -16,7 +16,7 @@ from whenabouts.evaluation.matching import (
 )
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Floats, Indices
+from whenabouts.formats.annotations import Floats, Indices
 
 MEAN_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """The thresholds over which mAP is averaged."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:  # the command line lists metrics and protocols without loading NumPy
-    from whenabouts.formats.columns import Task
+    from whenabouts.formats.runs import Task
 
 Measure = Literal["R", "nDCG", "mAP", "mIoU", "Hit"]
 Length = Literal["short", "middle", "long"]

@@ -18,7 +18,8 @@ from whenabouts import formats
 from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.evaluation.protocols import PROTOCOLS, Protocol
 from whenabouts.evaluation.result import Evaluation
-from whenabouts.formats.columns import Annotations, RunSource
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.runs import RunSource
 from whenabouts.types import UsageError
 
 RANKS = (1, 5, 20, 50)

@@ -10,7 +10,7 @@ from whenabouts.evaluation.metrics import Metric, parse_metric
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.formats.columns import Annotations
+    from whenabouts.formats.annotations import Annotations
     from whenabouts.overlap import Over
 
 

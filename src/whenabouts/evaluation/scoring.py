@@ -24,7 +24,8 @@ from whenabouts.evaluation.matching import (
 from whenabouts.evaluation.metrics import LENGTHS, Metric
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Floats, Indices, RunSource
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.runs import RunSource
 
 
 def fill(

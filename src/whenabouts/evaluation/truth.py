@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.evaluation.protocols import Protocol
-from whenabouts.formats.columns import Annotations, Floats, Indices
+from whenabouts.formats.annotations import Annotations, Floats, Indices
 from whenabouts.types import UsageError
 
 MOST_GRADE = 100

@@ -18,7 +18,7 @@ import numpy as np
 from whenabouts.explanation.film_strip import FilmStrip, clock_ticks, lay_out
 from whenabouts.explanation.sheet import GREY, INK, SMALL, TRUTH, Sheet, shortened, span_text, text_width
 from whenabouts.explanation.told import Borders, Explanation, Heard, Ranked, overlap_with
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
 from whenabouts.types import Moment, UsageError
 
 SUFFIXES: Final = (".png", ".svg", ".pdf")
@@ -62,7 +62,7 @@ def draw(told: Explanation, path: Path) -> None:
         figure = _drawn(told)
         kind = path.suffix.lower()[1:]
         about = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        with written(path) as stream:
+        with write_atomically(path) as stream:
             figure.savefig(stream, format=kind, dpi=_DOTS, metadata=about)
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from whenabouts.explanation.asking import borders, heard, pieces_of
 from whenabouts.explanation.told import Explained, Explanation, Heard, Ranked, overlap_with
-from whenabouts.formats.columns import Annotations, RunBlock
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.runs import RunBlock
 from whenabouts.models.protocol import QueryBatch, QueryEncoding
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating

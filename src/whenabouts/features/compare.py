@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features._blocks import Block, Rows, blocks, row_norms
+from whenabouts.features._batches import ItemBatch, Rows, item_batches, row_norms
 from whenabouts.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from whenabouts.features.source import FeatureSource
 
@@ -136,7 +136,7 @@ def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
     if a.width != b.width:
         return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, found)
     lengths: dict[str, tuple[int, int]] = {}
-    for block in blocks(_pairs(a, b, common, lengths)):
+    for block in item_batches(_pairs(a, b, common, lengths)):
         _gather(found, block)
     return _comparison(a, b, lengths, found)
 
@@ -190,7 +190,7 @@ def _comparison(
     )
 
 
-def _gather(found: _Rows, block: Block) -> None:
+def _gather(found: _Rows, block: ItemBatch) -> None:
     """Add a block: cosines per item, and how many rows are equal, rounded, of one direction or length."""
     cosines = np.empty(len(block.arrays[0]))
     for cut, (rows_a, rows_b) in block.slices():

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError, WhenaboutsError
 
 _TEXTS = ("encoder", "weights_sha256", "normalisation", "version")

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.on_grid import GridRows, rows_on_grid
-from whenabouts.features.protocol import Options
-from whenabouts.formats.opened import FormatError
+from whenabouts.features.grid_rows import GridCount, GridRows, rows_on_grid
+from whenabouts.features.location import OpenOptions
+from whenabouts.formats.files import FormatError
 from whenabouts.types import UsageError
 
 Rows = NDArray[np.floating[Any]]
@@ -31,7 +31,7 @@ _ITEMSIZES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadArray:
     """The array of one item before its rows are read."""
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class FeatureSource(ABC):
 
     layout: str
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path, options: OpenOptions) -> None:
         self.path = path
         self.options = options
         self._closed = False
@@ -61,7 +61,7 @@ class FeatureSource(ABC):
         """Where each item is, by id, in the order of the file."""
 
     @abstractmethod
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         """An item's shape and dtype, and how its rows are read."""
 
     def _facts(self) -> Mapping[str, Any]:
@@ -179,6 +179,22 @@ class FeatureSource(ABC):
         """The rows of a video brought to its clips, with a mask and a count; see `rows_on_grid`."""
         return rows_on_grid(self.get(item), self.grid(item, duration), f"{self.path}: item {item!r}")
 
+    def count_on_grid(self, durations: Mapping[str, float]) -> GridCount:
+        """How the rows of all videos in `durations` (seconds by id) fit their clips, from lengths alone."""
+        here = [item for item in durations if item in self]
+        rows = np.array([self.length(item) for item in here], dtype=np.int64)
+        clips = np.array([len(self.grid(item, durations[item])) for item in here], dtype=np.int64)
+        surplus, missing = np.maximum(rows - clips, 0), np.maximum(clips - rows, 0)
+        return GridCount(
+            videos=len(durations),
+            exact=int((rows == clips).sum()),
+            with_surplus=int((surplus > 0).sum()),
+            surplus_rows=int(surplus.sum()),
+            with_missing=int((missing > 0).sum()),
+            missing_clips=int(missing.sum()),
+            absent=len(durations) - len(here),
+        )
+
     def close(self) -> None:
         """Give back the file. What `get` gave before stays as it is."""
         if not self._closed:
@@ -195,7 +211,7 @@ class FeatureSource(ABC):
         """Another process opens the file for itself: handles of HDF5 and LMDB must not be shared."""
         return _opened_again, (self.path, self.layout, self.options)
 
-    def _looked(self, item: str) -> Unread:
+    def _looked(self, item: str) -> UnreadArray:
         self._check_open()
         if item not in self._items:
             self._refuse_unknown(item)
@@ -215,14 +231,14 @@ class FeatureSource(ABC):
         return unread
 
     @cached_property
-    def _first(self) -> Unread:
+    def _first(self) -> UnreadArray:
         item, where = next(iter(self._items.items()))
         unread = self._look(item, where)
         self._check(item, unread)
         # Not the array itself: it would be kept for as long as the source is open.
-        return Unread(unread.shape, unread.dtype, lambda: np.empty(0))
+        return UnreadArray(unread.shape, unread.dtype, lambda: np.empty(0))
 
-    def _check(self, item: str, unread: Unread) -> None:
+    def _check(self, item: str, unread: UnreadArray) -> None:
         """Refuse what is no (T, D) or (D,) array of floats."""
         if unread.dtype.hasobject:
             self._refuse(
@@ -259,7 +275,7 @@ class FeatureSource(ABC):
         )
 
 
-def _opened_again(path: Path, layout: str, options: Options) -> FeatureSource:
+def _opened_again(path: Path, layout: str, options: OpenOptions) -> FeatureSource:
     from whenabouts.features import open_features
 
     return open_features(path, layout=layout, **dataclasses.asdict(options))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features._blocks import Block, blocks, row_norms
+from whenabouts.features._batches import ItemBatch, item_batches, row_norms
 from whenabouts.features.fingerprint import Fingerprint
+from whenabouts.features.layouts.store import content_hash
 from whenabouts.features.source import FeatureSource
-from whenabouts.features.store import content_hash
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 _UNIT = 1e-2
 """Rows whose length is within this of 1 count as unit rows; float16 and an added 1e-5 move it by less."""
@@ -134,7 +134,7 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
 def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     """What is counted of the rows, and the length of each item."""
     norms, lengths, bad_items = [], [], []
-    for block in blocks((item, (source.get(item),)) for item in source):
+    for block in item_batches((item, (source.get(item),)) for item in source):
         found = _norms(block)
         norms.append(found)
         lengths.append(np.diff(block.starts, append=len(found)))
@@ -156,7 +156,7 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     return counted, np.concatenate(lengths)
 
 
-def _norms(block: Block) -> NDArray[np.float64]:
+def _norms(block: ItemBatch) -> NDArray[np.float64]:
     """Length of each row; NaN where a row is not finite."""
     norms = np.empty(len(block.arrays[0]))
     for cut, (rows,) in block.slices():

@@ -11,7 +11,7 @@ import numpy as np
 
 from whenabouts.confidence.outcomes import risk_coverage
 from whenabouts.figures.drawing import draw
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
 from whenabouts.ranking.confidence import TrainedReport
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#c2571a", "#767676"
@@ -27,7 +27,7 @@ def write_report(report: TrainedReport, folder: Path) -> list[Path]:
 
     files = draw(folder, "confidence", 3, drawing, 4.0)
     path = folder / "confidence.json"
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write((json.dumps(report.to_json(), indent=1) + "\n").encode())
     return [*files, path]
 

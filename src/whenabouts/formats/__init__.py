@@ -7,17 +7,16 @@ is in, unless the caller says.
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whenabouts.formats._keeping import keeps_of, losses_of_annotations, losses_of_run, without_grades
-from whenabouts.formats.columns import Annotations, RunSource
+from whenabouts.formats._losses import keeps_of, losses_of_annotations, losses_of_run, without_grades
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FileHead, FormatError, json_error, lmdb_file_in, read_head, read_json
 from whenabouts.formats.jsonl import judgements_in
-from whenabouts.formats.opened import FormatError, Opening, json_fault, lmdb_in, look_into, read_json
+from whenabouts.formats.runs import RunSource
+from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError
 
 __all__ = [
@@ -28,17 +27,13 @@ __all__ = [
     "write_run",
 ]
 
-_NO_FORMAT = {"columns", "conversion", "opened", "protocol", "queries"}
 
-
-@cache
 def _formats() -> tuple[Any, ...]:
     """The modules of this folder that declare a format, in the order in which they are asked.
 
     `Any` because a format has only those of the four functions that it can honour.
     """
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FORMAT]
+    modules = modules_declaring(__name__, "NAME")
     return tuple(sorted(modules, key=lambda module: (module.ORDER, module.NAME)))
 
 
@@ -111,7 +106,7 @@ def _named(name: str, way: str) -> Any:
 def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     if name is not None:
         return _named(name, way)
-    opening: Opening = look_into(lmdb_in(Path(path)) or Path(path))
+    opening: FileHead = read_head(lmdb_file_in(Path(path)) or Path(path))
     for module in _formats():
         if hasattr(module, way) and module.recognises(opening):
             return module
@@ -125,7 +120,7 @@ _CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("r
 """By what a format can read: what files of that kind are called, and the option that names their format."""
 
 
-def _not_known(opening: Opening, path: str, way: str) -> UsageError:
+def _not_known(opening: FileHead, path: str, way: str) -> UsageError:
     """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
     what, option = _CALLED.get(way, ("files", "--format"))
     names = ", ".join(format_names(way))
@@ -143,7 +138,7 @@ def _not_known(opening: Opening, path: str, way: str) -> UsageError:
     )
 
 
-def _check_json(opening: Opening) -> None:
+def _check_json(opening: FileHead) -> None:
     """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
     if not opening.is_json_document:
         return
@@ -153,4 +148,4 @@ def _check_json(opening: Opening) -> None:
     try:
         json.loads(opening.first_line)
     except (ValueError, RecursionError) as error:
-        raise json_fault(opening.path, error, line=1) from None
+        raise json_error(opening.path, error, line=1) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.formats._lmdb_pages import check_pages
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 Mark = tuple[int, int, int]
 """Under which an environment is to be closed: process, device and number of its file."""

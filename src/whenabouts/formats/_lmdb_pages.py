@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 Words = NDArray[np.uint16]
 Indices = NDArray[np.int64]

@@ -9,7 +9,8 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from whenabouts.formats.columns import Floats, Indices, Task
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.runs import Task
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from whenabouts.formats._blocks import refuse_empty
-from whenabouts.formats._records import LONGEST_LINE, numbered_lines
-from whenabouts.formats.columns import Floats, Indices, RunBlock
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.files import FormatError
+from whenabouts.formats.json_records import LONGEST_LINE, numbered_lines
+from whenabouts.formats.runs import RunBlock, refuse_empty
 
 AnswerOf = Callable[[Path, int, bytes], tuple[str, str, float, float, float]]
 """(file, line number, line) -> query, video, start, end, score: the careful reading (`trec.answer_of`)."""

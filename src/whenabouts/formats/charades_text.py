@@ -14,8 +14,8 @@ import math
 import re
 from pathlib import Path
 
-from whenabouts.formats.columns import Annotations, Collector
-from whenabouts.formats.opened import FormatError, Opening, beside, opened
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FileHead, FormatError, open_unpacked, sibling_file
 
 NAME = "charades"
 ORDER = 40
@@ -29,7 +29,7 @@ _LINE = re.compile(r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##")
 _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first line is a video, two numbers and ##."""
     return _LINE.match(opening.first_line) is not None
 
@@ -37,7 +37,7 @@ def recognises(opening: Opening) -> bool:
 def read_annotations(path: Path) -> Annotations:
     """Videos (with durations where a csv is beside it), a query for each line, and its one moment."""
     lengths = _lengths_beside(path)
-    collector = Collector(str(path))
+    collector = AnnotationBuilder(str(path))
     sentences: dict[str, int] = {}
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
@@ -81,7 +81,7 @@ def _seconds(path: Path, line: int, field: str, text: str) -> float:
 
 
 def _lines(path: Path) -> list[str]:
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         data = stream.read()
     try:
         # Not splitlines(): it also breaks at letters that may stand inside a sentence.
@@ -95,7 +95,7 @@ def _lines(path: Path) -> list[str]:
 def _lengths_beside(path: Path) -> dict[str, float]:
     lengths: dict[str, float] = {}
     for name in LENGTHS:
-        if found := beside(path, name):
+        if found := sibling_file(path, name):
             lengths.update(read_lengths(found))
     return lengths
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whenabouts import formats
-from whenabouts.formats.columns import RunBlock, RunSource, Task
+from whenabouts.formats.files import FormatError, read_head, refuse_overwriting
 from whenabouts.formats.jsonl import FILES, files_of
-from whenabouts.formats.opened import FormatError, look_into, refuse_overwriting
+from whenabouts.formats.runs import RunBlock, RunSource, Task
 from whenabouts.types import UsageError
 
 Kind = Literal["judgements", "run"]
@@ -93,7 +93,7 @@ def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
     """The module that reads a file, and what the file holds."""
     if name == "jsonl" and source.is_dir():
         return next(m for m in formats._formats() if name == m.NAME), "judgements"
-    opening = look_into(source)
+    opening = read_head(source)
     ways: dict[str, Kind] = {"read_annotations": "judgements", "open_run": "run"}
     for module in formats._formats():
         if not (name == module.NAME or (name is None and module.recognises(opening))):

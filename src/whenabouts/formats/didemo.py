@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from whenabouts.formats._records import Record, document_of
-from whenabouts.formats.columns import Annotations, Collector
-from whenabouts.formats.opened import Opening
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FileHead
+from whenabouts.formats.json_records import Record, read_document
 
 NAME = "didemo"
 ORDER = 45
@@ -37,15 +37,15 @@ SEVERAL_NAMES = "videos have two file names"
 _RECORD = 'a list of {"annotation_id", "description", "video", "num_segments", "times"}'
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether it is a list of objects with annotation ids and times."""
     return opening.first_line[:1] == "[" and b'"annotation_id"' in opening.head and b'"times"' in opening.head
 
 
 def read_annotations(path: Path) -> Annotations:
     """Videos, a query for each description, and the moments that at least two annotators agree on."""
-    collector = Collector(str(path))
-    records = list(document_of(path).records("", _RECORD))
+    collector = AnnotationBuilder(str(path))
+    records = list(read_document(path).records("", _RECORD))
     # All videos come first: one that is said to have five segments here and six there has six.
     video_ids = _add_videos(collector, records)
     for record, video_id in zip(records, video_ids, strict=True):
@@ -53,7 +53,7 @@ def read_annotations(path: Path) -> Annotations:
     return collector.annotations()
 
 
-def _add_videos(collector: Collector, records: list[Record]) -> list[str]:
+def _add_videos(collector: AnnotationBuilder, records: list[Record]) -> list[str]:
     names: dict[str, set[str]] = {}
     segments: dict[str, int] = {}
     video_ids = []
@@ -86,7 +86,7 @@ def _segments(record: Record) -> int:
     return record.as_whole("num_segments", record.value("num_segments", accepted), 1, accepted)
 
 
-def _add_description(collector: Collector, record: Record, video_id: str) -> None:
+def _add_description(collector: AnnotationBuilder, record: Record, video_id: str) -> None:
     spans = _marked(collector, record)
     text = record.words("description")
     seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in spans]
@@ -108,7 +108,7 @@ def _query_id(record: Record) -> str:
     return str(record.as_whole("annotation_id", value, 0, accepted))
 
 
-def _marked(collector: Collector, record: Record) -> list[tuple[int, int]]:
+def _marked(collector: AnnotationBuilder, record: Record) -> list[tuple[int, int]]:
     """What each annotator marked; a span that ends before it starts is no vote for anything."""
     accepted = "[first, last] in segments of 5 s, whole numbers from 0"
     spans = []

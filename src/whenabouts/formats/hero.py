@@ -21,10 +21,27 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from whenabouts.formats._blocks import BLOCK_ROWS, BlockBuilder, Row, refuse_empty, rises
 from whenabouts.formats._lmdb import close_environment, is_lmdb, open_environment
-from whenabouts.formats.columns import RunBlock, RunSource, Task, best_first
-from whenabouts.formats.opened import FormatError, Opening, lmdb_in, look_into, opened, read_json, written
+from whenabouts.formats.files import (
+    FileHead,
+    FormatError,
+    lmdb_file_in,
+    open_unpacked,
+    read_head,
+    read_json,
+    write_atomically,
+)
+from whenabouts.formats.runs import (
+    BLOCK_ROWS,
+    RunBlock,
+    RunBlockBuilder,
+    RunRow,
+    RunSource,
+    Task,
+    best_first,
+    count_rising,
+    refuse_empty,
+)
 from whenabouts.types import UsageError, WhenaboutsError
 
 NAME = "hero"
@@ -43,7 +60,7 @@ _COPIED = 1 << 24
 _LONGEST_KEY = 511
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether it is LMDB's file."""
     return is_lmdb(opening.head)
 
@@ -54,8 +71,8 @@ def open_run(path: Path) -> RunSource:
     Raises FormatError for a file that is none, and where no file beside it says which videos its numbers
     mean.
     """
-    file = lmdb_in(path) or path
-    if not is_lmdb(look_into(file).head):
+    file = lmdb_file_in(path) or path
+    if not is_lmdb(read_head(file).head):
         raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
     return HeroLists(file, str(path), _videos_of(path, file))
 
@@ -79,7 +96,7 @@ class HeroLists:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
         contradicting = 0
         for block in self._as_they_stand():
-            contradicting += rises(block)
+            contradicting += count_rising(block)
             yield best_first(block)
         if contradicting and not self._told:
             self._told = True
@@ -91,7 +108,7 @@ class HeroLists:
 
     def _as_they_stand(self) -> Iterator[RunBlock]:
         """Blocks of the lists, entries in their order."""
-        builder, waiting, answered = BlockBuilder(), 0, False
+        builder, waiting, answered = RunBlockBuilder(), 0, False
         with _environment(self.path) as environment:
             for query_id, data in self._entries(environment):
                 builder.add(query_id, self._rows(query_id, data))
@@ -113,7 +130,7 @@ class HeroLists:
                     raise FormatError(self.path, "is damaged (a record of impossible length); fetch it again")
                 yield bytes(key).decode("utf-8", "replace"), bytes(value)
 
-    def _rows(self, query_id: str, data: bytes) -> Iterator[Row]:
+    def _rows(self, query_id: str, data: bytes) -> Iterator[RunRow]:
         try:
             found = msgspec.msgpack.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
@@ -123,7 +140,7 @@ class HeroLists:
         for rank, entry in enumerate(found, 1):
             yield self._row(query_id, rank, entry)
 
-    def _row(self, query_id: str, rank: int, entry: Any) -> Row:
+    def _row(self, query_id: str, rank: int, entry: Any) -> RunRow:
         if not isinstance(entry, list) or len(entry) < 2:
             raise self._fault(query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
         number, score = entry[:2]
@@ -172,7 +189,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="whenabouts-") as folder:
         copy = Path(folder) / "data.mdb"
-        with opened(path) as stream, written(copy) as target:
+        with open_unpacked(path) as stream, write_atomically(copy) as target:
             while piece := stream.read(_COPIED):
                 target.write(piece)
         yield copy

@@ -17,30 +17,27 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whenabouts.formats._beginning import first_object
-from whenabouts.formats._blocks import (
-    BLOCK_ROWS,
-    Losses,
-    Row,
-    in_order_of_scores,
-    listed,
-    refuse_empty,
-    rises,
-    without_empty_spans,
+from whenabouts.formats._losses import PARTS, Losses, in_order_of_scores, list_to_write, without_empty_spans
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
+from whenabouts.formats.files import (
+    FileHead,
+    FormatError,
+    open_unpacked,
+    read_head,
+    sibling_file,
+    write_atomically,
 )
-from whenabouts.formats._keeping import PARTS
-from whenabouts.formats._records import Record, line_record, numbered_lines, records_of
-from whenabouts.formats.columns import (
-    Annotations,
-    Collector,
-    Floats,
+from whenabouts.formats.json_records import Record, numbered_lines, parse_line, read_records
+from whenabouts.formats.runs import (
+    BLOCK_ROWS,
     RunBlock,
+    RunRow,
     RunSource,
     Task,
     best_first,
-    judgement_rows,
+    count_rising,
+    refuse_empty,
 )
-from whenabouts.formats.opened import FormatError, Opening, beside, look_into, opened, written
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -61,9 +58,9 @@ _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
 
 
-def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the keys of its first line."""
-    keys = first_object(opening).keys()
+    keys = opening.first_object.keys()
     if {"query_id", "moments"} <= keys:
         return "run"
     if {"query_id", "video_id"} <= keys and "timestamp" not in keys:
@@ -71,7 +68,7 @@ def holds(opening: Opening) -> Literal["annotations", "run"] | None:
     return None
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first line is a judgement or an answer of ours."""
     return holds(opening) is not None
 
@@ -80,7 +77,7 @@ def judgements_in(path: Path) -> Path:
     """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
     if not path.is_dir():
         return path
-    found = beside(path / FILES[0], FILES[0])
+    found = sibling_file(path / FILES[0], FILES[0])
     if found is None:
         raise FormatError(
             path, f"is a folder without {FILES[0]}", accepted="a file, or a folder that has one"
@@ -93,7 +90,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
     path = judgements_in(path)
     if path.name.removesuffix(".gz") != FILES[0]:
         return (path,)
-    siblings = (beside(path, name) for name in FILES[1:])
+    siblings = (sibling_file(path, name) for name in FILES[1:])
     return (path, *(sibling for sibling in siblings if sibling is not None))
 
 
@@ -111,41 +108,41 @@ def read_annotations(path: Path) -> Annotations:
         "queries": _Once("text", "").reading(_read_query),
         "pools": _Once("video_ids", []).reading(_read_pool),
     }
-    collector = Collector(str(path), cut=False)
+    collector = AnnotationBuilder(str(path), cut=False)
     for sibling in siblings:
         read = readers[sibling.name.split(".")[0]]
-        for record in records_of(sibling):
+        for record in read_records(sibling):
             read(collector, record)
-    for record in records_of(path, _QRELS):
+    for record in read_records(path, _QRELS):
         _read_judgement(collector, record)
     return collector.annotations()
 
 
-def holds_queries(opening: Opening) -> bool:
+def holds_queries(opening: FileHead) -> bool:
     """Whether a file is a queries.jsonl, under whatever name."""
-    keys = first_object(opening).keys()
+    keys = opening.first_object.keys()
     return {"query_id", "text"} <= keys and not keys & {"video_id", "moments"}
 
 
 def read_queries(path: Path) -> Annotations:
     """The queries of a queries.jsonl without the judgements; lines that come again as `read_annotations`."""
-    collector, read = Collector(str(path)), _Once("text", "").reading(_read_query)
-    for record in records_of(path):
+    collector, read = AnnotationBuilder(str(path)), _Once("text", "").reading(_read_query)
+    for record in read_records(path):
         read(collector, record)
     return collector.annotations()
 
 
-def _read_video(collector: Collector, record: Record) -> None:
+def _read_video(collector: AnnotationBuilder, record: Record) -> None:
     duration = record.number("duration", 0) if record.has("duration") else None
     collector.add_video(record.id("video_id"), duration, **_others(record, "video_id", "duration"))
 
 
-def _read_query(collector: Collector, record: Record) -> None:
+def _read_query(collector: AnnotationBuilder, record: Record) -> None:
     text = record.text("text") if record.has("text") else ""
     collector.add_query(record.id("query_id"), text, **_others(record, "query_id", "text"))
 
 
-def _read_pool(collector: Collector, record: Record) -> None:
+def _read_pool(collector: AnnotationBuilder, record: Record) -> None:
     query_id = record.id("query_id")
     collector.add_query(query_id)
     ids = record.array("video_ids", "a list of video ids")
@@ -160,10 +157,12 @@ class _Once:
     nothing: Any
     seen: dict[str, tuple[int | None, Any]] = field(default_factory=dict)
 
-    def reading(self, read: Callable[[Collector, Record], None]) -> Callable[[Collector, Record], None]:
+    def reading(
+        self, read: Callable[[AnnotationBuilder, Record], None]
+    ) -> Callable[[AnnotationBuilder, Record], None]:
         """A reader of lines that are not yet known."""
 
-        def first(collector: Collector, record: Record) -> None:
+        def first(collector: AnnotationBuilder, record: Record) -> None:
             query_id, said = record.id("query_id"), record.fields.get(self.key, self.nothing)
             if query_id not in self.seen:
                 read(collector, record)
@@ -188,7 +187,7 @@ def _others(record: Record, *known: str) -> dict[str, Any]:
     return {key: value for key, value in record.fields.items() if key not in known}
 
 
-def _read_judgement(collector: Collector, record: Record) -> None:
+def _read_judgement(collector: AnnotationBuilder, record: Record) -> None:
     if "moments" in record.fields:
         raise record.wrong("moments", "is in a run, not in judgements", accepted=_QRELS)
     query_id, video_id = record.id("query_id"), record.id("video_id")
@@ -207,13 +206,13 @@ def open_run(path: Path) -> RunSource:
     Rows are sorted by score, then moment; the log says of how many queries the scores contradicted the order.
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
     """
-    return JsonLinesRun(path, str(path), _task_of(look_into(path)))
+    return JsonLinesRun(path, str(path), _task_of(read_head(path)))
 
 
-def _task_of(opening: Opening) -> tuple[Task, ...]:
+def _task_of(opening: FileHead) -> tuple[Task, ...]:
     """VR where moments are seen and none of them has times."""
     whole_lines = opening.head.split(b"\n")[1:-1]
-    seen: list[Any] = [first_object(opening).get("moments")]
+    seen: list[Any] = [opening.first_object.get("moments")]
     for raw in whole_lines if not seen[0] else []:
         try:
             record = json.loads(raw)
@@ -238,9 +237,9 @@ class JsonLinesRun:
         if task not in self.tasks:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
         contradicting = 0
-        with opened(self.path) as stream:
+        with open_unpacked(self.path) as stream:
             for block in blocks_of_lines(stream, self.path):
-                contradicting += rises(block)
+                contradicting += count_rising(block)
                 yield best_first(block)
         if contradicting and not self._told:
             self._told = True
@@ -278,7 +277,7 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
 
 
 def _refuse_repeated(path: Path, number: int, raw: bytes, seen: dict[str, int]) -> None:
-    record = line_record(path, number, raw)
+    record = parse_line(path, number, raw)
     query_id, _ = answers(record)
     problem = f"comes a second time (first in line {seen[query_id]}):"
     raise record.wrong("query_id", problem, query_id, "each query once")
@@ -305,7 +304,7 @@ def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
     sure = block.confidence is None or (np.nanmin(block.confidence) >= 0 and np.nanmax(block.confidence) <= 1)
     if not (sound.all() and finite and sure) or "" in codes:
         for number, raw, _ in lines:
-            answers(line_record(path, number, raw))
+            answers(parse_line(path, number, raw))
     return block
 
 
@@ -320,13 +319,13 @@ def with_care(path: Path, number: int, raw: bytes) -> RunLine:
     """A line of a run by the careful reading."""
     from whenabouts.formats._run_lines import RunLine, RunMoment
 
-    record = line_record(path, number, raw)
+    record = parse_line(path, number, raw)
     query_id, rows = answers(record)
     sure = record.number("confidence", 0) if record.has("confidence") else None
     return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows], sure)
 
 
-def answers(record: Record) -> tuple[str, list[Row]]:
+def answers(record: Record) -> tuple[str, list[RunRow]]:
     """(query id, rows) of a line of a run: the careful reading, which says what is wrong with a line."""
     if "moments" not in record.fields and "video_id" in record.fields:
         raise record.wrong("video_id", "is in judgements, not in a run", accepted=_RUN)
@@ -335,7 +334,7 @@ def answers(record: Record) -> tuple[str, list[Row]]:
     return record.id("query_id"), [_row(moment) for moment in record.records("moments")]
 
 
-def _row(moment: Record) -> Row:
+def _row(moment: Record) -> RunRow:
     video_id, score = moment.id("video_id"), moment.number("score")
     if not (moment.has("start") or moment.has("end")):
         return video_id, np.nan, np.nan, score
@@ -353,7 +352,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     if not path.is_dir():
         _write_lines(path, _judgement_lines(annotations))
         return
-    left = None if annotations.pools else beside(path / FILES[0], FILES[3])
+    left = None if annotations.pools else sibling_file(path / FILES[0], FILES[3])
     if left is not None:
         raise FormatError(
             left,
@@ -386,7 +385,7 @@ def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR)."""
     losses = Losses(path)
-    _, blocks = listed(source, losses)
+    _, blocks = list_to_write(source, losses)
     _write_lines(path, chain.from_iterable(_run_lines(block, losses) for block in blocks))
     losses.tell()
 
@@ -412,7 +411,7 @@ def _told(confidence: float) -> dict[str, float]:
 
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     encode: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for line in lines:
             try:
                 stream.write(encode(line).encode() + b"\n")

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from whenabouts.formats._beginning import first_entry, first_object
-from whenabouts.formats._blocks import Losses
-from whenabouts.formats._records import Record, document_of
-from whenabouts.formats._writing import put
-from whenabouts.formats.columns import Annotations, Collector, judgement_rows
-from whenabouts.formats.opened import FormatError, Opening, written
+from whenabouts.formats._json_writing import write_json_value
+from whenabouts.formats._losses import Losses
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.files import FileHead, FormatError, first_entry, write_atomically
+from whenabouts.formats.json_records import Record, read_document
 
 NAME = "mvmr"
 ORDER = 30
@@ -31,14 +30,14 @@ _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
-def holds(opening: Opening) -> Literal["annotations"] | None:
+def holds(opening: FileHead) -> Literal["annotations"] | None:
     """Judgements where the first video has pools or positive moments of other videos."""
-    entry = first_entry(first_object(opening))
+    entry = first_entry(opening.first_object)
     known = {"pos_moments", "retrieval_pool"}
     return "annotations" if isinstance(entry, dict) and known & entry.keys() else None
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first video has pools or positive moments of other videos."""
     return holds(opening) is not None
 
@@ -50,11 +49,11 @@ def read_annotations(path: Path, as_released: bool = False) -> Annotations:
     `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
     the frame numbers of the TACoS file for seconds.
     """
-    document = document_of(path).record("", _ACCEPTED)
+    document = read_document(path).record("", _ACCEPTED)
     if not document.fields:
         raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
     videos = {document.as_id("video", key): document.record(key) for key in document.fields}
-    collector = Collector(str(path), cut=not as_released)
+    collector = AnnotationBuilder(str(path), cut=not as_released)
     rates = {video_id: _rate(video) for video_id, video in videos.items()}
     for video_id, video in videos.items():
         collector.add_video(video_id, _duration(video))
@@ -80,7 +79,7 @@ def _duration(video: Record) -> float | None:
 
 
 def _read_video(
-    collector: Collector, video_id: str, video: Record, rates: dict[str, float], as_released: bool
+    collector: AnnotationBuilder, video_id: str, video: Record, rates: dict[str, float], as_released: bool
 ) -> None:
     sentences = video.array("sentences")
     lists = [_list(video, key, len(sentences)) for key in ("timestamps", "pos_moments", "retrieval_pool")]
@@ -142,6 +141,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         entry["retrieval_pool"].append(list(annotations.pools.get(query.id, ())))
     further = sum(len(own) - 1 for own in judged.values())
     losses.count("sentences of a query's further moments are left empty", further)
-    with written(path) as stream:
-        put(stream, document)
+    with write_atomically(path) as stream:
+        write_json_value(stream, document)
     losses.tell()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from whenabouts.formats.columns import Annotations, RunSource
-from whenabouts.formats.opened import Opening
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FileHead
+from whenabouts.formats.runs import RunSource
 
 
 class Format(Protocol):
@@ -19,9 +20,9 @@ class Format(Protocol):
     SUMMARY: str
     """One line for people."""
     KEEPS: frozenset[str]
-    """What comes back when a file that was written is read again: of `_keeping.PARTS`. The rest is told."""
+    """What comes back when a file that was written is read again: of `_losses.PARTS`. The rest is told."""
 
-    def recognises(self, opening: Opening) -> bool:
+    def recognises(self, opening: FileHead) -> bool:
         """Whether a file that begins like this is in this format."""
 
     def read_annotations(self, path: Path) -> Annotations:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from whenabouts import formats
 from whenabouts.formats import jsonl
-from whenabouts.formats._records import numbered_lines
-from whenabouts.formats.columns import Annotations, Collector
-from whenabouts.formats.opened import FormatError, look_into, opened
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FormatError, open_unpacked, read_head
+from whenabouts.formats.json_records import numbered_lines
 
 
 def read_queries(path: str | Path) -> Annotations:
@@ -20,7 +20,7 @@ def read_queries(path: str | Path) -> Annotations:
     for a file without queries; UsageError where no format recognises the file.
     """
     path = Path(path)
-    opening = None if path.is_dir() else look_into(path)
+    opening = None if path.is_dir() else read_head(path)
     if opening is not None and opening.suffix == ".txt":
         found = _lines(path)
     elif opening is not None and jsonl.holds_queries(opening):
@@ -43,8 +43,8 @@ def with_words(annotations: Annotations, place: str | Path) -> Annotations:
 
 
 def _lines(path: Path) -> Annotations:
-    collector = Collector(str(path))
-    with opened(path) as stream:
+    collector = AnnotationBuilder(str(path))
+    with open_unpacked(path) as stream:
         for number, line in numbered_lines(stream, path):
             try:
                 text = line.decode("utf-8").strip()

@@ -15,20 +15,27 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from whenabouts.formats._beginning import first_object
-from whenabouts.formats._blocks import BLOCK_ROWS, BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
-from whenabouts.formats._records import Record, records_of
-from whenabouts.formats._writing import as_number, durations, own_videos, put, texts
-from whenabouts.formats.columns import (
-    Annotations,
-    Collector,
-    Floats,
+from whenabouts.formats._json_writing import (
+    given_videos,
+    id_as_number,
+    query_texts,
+    video_durations,
+    write_json_value,
+)
+from whenabouts.formats._losses import Losses, list_to_write
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
+from whenabouts.formats.files import FileHead, write_atomically
+from whenabouts.formats.json_records import Record, read_records
+from whenabouts.formats.runs import (
+    BLOCK_ROWS,
     RunBlock,
+    RunBlockBuilder,
+    RunRow,
     RunSource,
     Task,
-    judgement_rows,
+    refuse_empty,
+    rows_of,
 )
-from whenabouts.formats.opened import Opening, written
 from whenabouts.types import UsageError
 
 NAME = "qvhighlights"
@@ -44,15 +51,15 @@ KEEPS = frozenset(
 )
 
 
-def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the keys of its first line."""
-    keys = first_object(opening).keys()
+    keys = opening.first_object.keys()
     if not {"qid", "vid"} <= keys:
         return None
     return "run" if any(key.startswith("pred_") for key in keys) else "annotations"
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first line has qid and vid."""
     return holds(opening) is not None
 
@@ -62,13 +69,13 @@ def read_annotations(path: Path) -> Annotations:
 
     A query without labels has no judgement; its video is its pool.
     """
-    collector = Collector(str(path))
-    for record in records_of(path, _TRUTH):
+    collector = AnnotationBuilder(str(path))
+    for record in read_records(path, _TRUTH):
         _read_line(collector, record)
     return collector.annotations()
 
 
-def _read_line(collector: Collector, record: Record) -> None:
+def _read_line(collector: AnnotationBuilder, record: Record) -> None:
     if "pred_relevant_windows" in record.fields:
         raise record.wrong("pred_relevant_windows", "is in a run, not in judgements", accepted=_TRUTH)
     query_id, video_id = record.id("qid"), record.id("vid")
@@ -100,7 +107,7 @@ class QVHighlightsRun:
         """The windows, in the order of the file. Spans without length are accepted, and nothing hits."""
         if task not in self.tasks:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        builder = BlockBuilder()
+        builder = RunBlockBuilder()
         answered = False
         for query_id, record in self._answers():
             windows = record.array("pred_relevant_windows") if record.has("pred_relevant_windows") else []
@@ -123,7 +130,7 @@ class QVHighlightsRun:
 
     def _answers(self) -> Iterator[tuple[str, Record]]:
         seen: dict[str, int | None] = {}
-        for record in records_of(self.path):
+        for record in read_records(self.path):
             if "relevant_windows" in record.fields:
                 raise record.wrong("relevant_windows", "is in judgements, not in a run", accepted=_RUN)
             query_id = record.id("qid")
@@ -134,7 +141,7 @@ class QVHighlightsRun:
             yield query_id, record
 
 
-def _row(record: Record, number: int, window: Any) -> Row:
+def _row(record: Record, number: int, window: Any) -> RunRow:
     key, accepted = f"pred_relevant_windows[{number}]", "[start, end, score]"
     if len(record.as_array(key, window, accepted)) != 3:
         raise record.wrong(key, "does not have three numbers:", window, accepted)
@@ -145,7 +152,7 @@ def _row(record: Record, number: int, window: Any) -> Row:
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines. Raises UsageError for a query that is judged in several videos."""
-    known, own = durations(annotations), own_videos(annotations)
+    known, own = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
@@ -155,7 +162,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                 "QVHighlights has one video a query"
             )
         windows.setdefault(number, []).append([start, end])
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for number, query in enumerate(annotations.queries):
             video_id = own.get(query.id, "")
             if not video_id:
@@ -163,8 +170,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             duration = {"duration": known[video_id]} if video_id in known else {}
             labels = {key: query.metadata[key] for key in _LABELS if key in query.metadata}
             found = {"relevant_windows": windows[number]} if number in windows else {}
-            names = {"qid": as_number(query.id), "query": query.text, "vid": video_id}
-            put(stream, {**names, **duration, **found, **labels})
+            names = {"qid": id_as_number(query.id), "query": query.text, "vid": video_id}
+            write_json_value(stream, {**names, **duration, **found, **labels})
             stream.write(b"\n")
 
 
@@ -175,10 +182,10 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     UsageError is raised. Saliency is written where the source has it.
     """
     losses = Losses(path)
-    _, blocks = listed(source, losses, ("SVMR", "VCMR", "VR"))
+    _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"))
     saliency = source.saliency() if _has_saliency(source) else {}
-    sentences, own = texts(annotations), own_videos(annotations)
-    with written(path) as stream:
+    sentences, own = query_texts(annotations), given_videos(annotations)
+    with write_atomically(path) as stream:
         for block in blocks:
             for query_id, rows in rows_of(block):
                 video_id = own.get(query_id) or _only_video(query_id, rows)
@@ -191,10 +198,10 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                     if video == video_id and start <= end
                 ]
                 losses.count("rows are left out: no moment of the query's own video", len(rows) - len(kept))
-                names = {"qid": as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
+                names = {"qid": id_as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
                 scores = saliency.get(query_id)
                 extra = {} if scores is None else {"pred_saliency_scores": scores.tolist()}
-                put(stream, {**names, "pred_relevant_windows": kept, **extra})
+                write_json_value(stream, {**names, "pred_relevant_windows": kept, **extra})
                 stream.write(b"\n")
     losses.tell()
 
@@ -203,7 +210,7 @@ def _has_saliency(source: RunSource) -> TypeGuard[QVHighlightsRun]:
     return hasattr(source, "saliency")
 
 
-def _only_video(query_id: str, rows: list[Row]) -> str:
+def _only_video(query_id: str, rows: list[RunRow]) -> str:
     videos = sorted({row[0] for row in rows})
     if len(videos) > 1:
         raise UsageError(

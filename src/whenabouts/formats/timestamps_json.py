@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.formats._records import Record, document_of
-from whenabouts.formats.columns import Annotations, Collector
-from whenabouts.formats.opened import Opening
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FileHead
+from whenabouts.formats.json_records import Record, read_document
 
 NAME = "2d-tan"
 ORDER = 60
@@ -24,7 +24,7 @@ _VIDEOS = 'an object, video id -> {"duration", "timestamps", "sentences"}'
 _LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether it is an object of videos with timestamps and sentences, and without pools (that is MVMR)."""
     return (
         opening.is_json_document
@@ -40,8 +40,8 @@ def read_annotations(path: Path) -> Annotations:
     Raises FormatError for a video id that comes twice (JSON readers would lose its first sentences), and for
     a record that gives its length in both ways or in neither: its unit would be a guess.
     """
-    collector = Collector(str(path))
-    videos = document_of(path).record("", _VIDEOS)
+    collector = AnnotationBuilder(str(path))
+    videos = read_document(path).record("", _VIDEOS)
     for video_id in videos.fields:
         record = videos.record(video_id, _VIDEOS)
         videos.as_words("video id", video_id)
@@ -49,7 +49,7 @@ def read_annotations(path: Path) -> Annotations:
     return collector.annotations()
 
 
-def _add_video(collector: Collector, video_id: str, video: Record) -> None:
+def _add_video(collector: AnnotationBuilder, video_id: str, video: Record) -> None:
     length = length_of(video)
     collector.add_video(video_id, length.seconds, **length.metadata)
     sentences, spans = video.array("sentences"), video.array_along("timestamps", "sentences", "[start, end]")

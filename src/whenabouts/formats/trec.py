@@ -16,10 +16,11 @@ from typing import Literal
 
 import numpy as np
 
-from whenabouts.formats._blocks import Losses, in_order_of_scores, listed, without_empty_spans
-from whenabouts.formats._records import numbered_lines
-from whenabouts.formats.columns import Annotations, Collector, RunBlock, RunSource, Task, best_first
-from whenabouts.formats.opened import FormatError, Opening, look_into, opened, written
+from whenabouts.formats._losses import Losses, in_order_of_scores, list_to_write, without_empty_spans
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.files import FileHead, FormatError, open_unpacked, read_head, write_atomically
+from whenabouts.formats.json_records import numbered_lines
+from whenabouts.formats.runs import RunBlock, RunSource, Task, best_first
 from whenabouts.types import UsageError
 
 NAME = "trec"
@@ -37,7 +38,7 @@ _MOMENT = re.compile(rf"(.*)@({_TIME})-({_TIME})", re.DOTALL)
 _UNWRITABLE = re.compile(r"[ \t\r\n\v\f\ufeff]")
 
 
-def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the number of fields of its first line."""
     fields = opening.first_line.split()
     if "##" in opening.first_line or opening.is_json_document:
@@ -51,16 +52,16 @@ def _is_number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first line has the fields of qrels or of a run."""
     return holds(opening) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
     """Judgements; a document that is a whole video says that the video is right and no moment is known."""
-    collector = Collector(str(path), cut=False)
+    collector = AnnotationBuilder(str(path), cut=False)
     lines = 0
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         for number, raw in numbered_lines(stream, path):
             query_id, _, document, grade = _fields(path, number, raw, 4, _QRELS)
             video_id, start, end = moment_of(path, number, document)
@@ -124,10 +125,10 @@ def open_run(path: Path) -> RunSource:
 
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of lines.
     """
-    return TrecRun(path, str(path), _task_of(look_into(path)))
+    return TrecRun(path, str(path), _task_of(read_head(path)))
 
 
-def _task_of(opening: Opening) -> tuple[Task, ...]:
+def _task_of(opening: FileHead) -> tuple[Task, ...]:
     lines = opening.head.decode("utf-8", "replace").splitlines()
     documents = [fields[2] for fields in map(str.split, lines) if len(fields) == 6]
     return ("VR",) if documents and not any(map(_MOMENT.fullmatch, documents)) else ("VCMR",)
@@ -147,7 +148,7 @@ class TrecRun:
 
         if task not in self.tasks:
             raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        with opened(self.path) as stream:
+        with open_unpacked(self.path) as stream:
             for block in blocks_of_lines(stream, self.path, answer_of):
                 yield best_first(block)
 
@@ -163,7 +164,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     short = (start >= end) & (annotations.start < annotations.end)
     losses.count("moments vanish by rounding; they are written as their video", int(short.sum()))
     columns = (annotations.query, annotations.video, start, end, annotations.relevance)
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for query, video, begin, finish, grade in zip(*(c.tolist() for c in columns), strict=True):
             document = _document(video_ids[video], begin, finish)
             shown = int(grade) if grade == int(grade) else grade
@@ -174,8 +175,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write a run, best first. Of several lists the moments of the corpus are written (VCMR)."""
     losses = Losses(path)
-    _, blocks = listed(source, losses)
-    with written(path) as stream:
+    _, blocks = list_to_write(source, losses)
+    with write_atomically(path) as stream:
         for line in chain.from_iterable(_run_lines(block, losses) for block in blocks):
             stream.write(line.encode())
         if not stream.tell():

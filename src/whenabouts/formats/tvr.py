@@ -15,22 +15,28 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whenabouts.formats._beginning import first_object
-from whenabouts.formats._blocks import NO_TIMES, BlockBuilder, Losses, Row, refuse_empty, rows_of
-from whenabouts.formats._records import Record, document_of, records_of
-from whenabouts.formats._writing import ListWriter, as_number, durations, own_videos, put, texts
-from whenabouts.formats.columns import (
-    Annotations,
-    Collector,
-    Floats,
-    Indices,
+from whenabouts.formats._json_writing import (
+    ListWriter,
+    given_videos,
+    id_as_number,
+    query_texts,
+    video_durations,
+    write_json_value,
+)
+from whenabouts.formats._losses import NO_TIMES, Losses
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, Indices, judgement_rows
+from whenabouts.formats.files import FileHead, open_unpacked, write_atomically
+from whenabouts.formats.json_records import Record, read_document, read_records
+from whenabouts.formats.runs import (
     MemoryRun,
     RunBlock,
+    RunBlockBuilder,
+    RunRow,
     RunSource,
     Task,
-    judgement_rows,
+    refuse_empty,
+    rows_of,
 )
-from whenabouts.formats.opened import Opening, opened, written
 from whenabouts.types import Query, UsageError
 
 if TYPE_CHECKING:
@@ -48,15 +54,15 @@ _BLOCK_QUERIES = 2_500
 _LONGEST = 100
 
 
-def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by its first keys."""
-    keys = first_object(opening).keys()
+    keys = opening.first_object.keys()
     if "desc_id" in keys and "desc" in keys:
         return "annotations"
     return "run" if keys & {"video2idx", *TASKS} else None
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether it begins like TVR annotations or a submission."""
     return holds(opening) is not None
 
@@ -67,13 +73,13 @@ def read_annotations(path: Path) -> Annotations:
     Times are taken as they stand, for the released evaluation compares raw times. A line without `ts` gives
     a query without judgement; its video, where it is named, is the query's pool.
     """
-    collector = Collector(str(path), cut=False)
-    for record in records_of(path, "lines with desc_id, desc, vid_name, ts"):
+    collector = AnnotationBuilder(str(path), cut=False)
+    for record in read_records(path, "lines with desc_id, desc, vid_name, ts"):
         _read_line(collector, record)
     return collector.annotations()
 
 
-def _read_line(collector: Collector, record: Record) -> None:
+def _read_line(collector: AnnotationBuilder, record: Record) -> None:
     if "video2idx" in record.fields:
         raise record.wrong("video2idx", "is in a submission, not in annotations", accepted="desc_id, desc")
     query_id = record.id("desc_id")
@@ -97,7 +103,7 @@ def open_run(path: Path) -> RunSource:
     """
     from whenabouts.formats._submission import outline
 
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         data = stream.read()
     submission = outline(data)
     if submission is None:
@@ -163,7 +169,7 @@ def _block(
 
 def _with_care(path: Path) -> MemoryRun:
     """The same by Python's own JSON reader; says what is wrong where something is."""
-    document = document_of(path).record("", _SUBMISSION)
+    document = read_document(path).record("", _SUBMISSION)
     videos = _indices(document)
     lists = {task: _list_with_care(document, task, videos) for task in TASKS if document.has(task)}
     refuse_empty(path, any(lists.values()))
@@ -188,7 +194,7 @@ def _indices(document: Record) -> dict[int, str]:
 def _list_with_care(document: Record, task: Task, videos: dict[int, str]) -> tuple[RunBlock, ...]:
     seen: dict[str, int] = {}
     blocks: list[RunBlock] = []
-    builder = BlockBuilder()
+    builder = RunBlockBuilder()
     for number, answer in enumerate(document.records(task)):
         query_id = answer.id("desc_id")
         if seen.setdefault(query_id, number) != number:
@@ -201,7 +207,7 @@ def _list_with_care(document: Record, task: Task, videos: dict[int, str]) -> tup
     return (*blocks, builder.block()) if len(seen) % _BLOCK_QUERIES else tuple(blocks)
 
 
-def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Task) -> Row:
+def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Task) -> RunRow:
     key = f"predictions[{number}]"
     accepted = "[video index, start, end, score]"
     if len(answer.as_array(key, row, accepted)) != 4:
@@ -221,9 +227,9 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses = Losses(path)
     repeated = len(annotations.query) - len(np.unique(annotations.query))
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
-    known, own = durations(annotations), own_videos(annotations)
+    known, own = video_durations(annotations), given_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for number, video, *times, _ in judgement_rows(annotations):
             _put_line(stream, annotations.queries[number], annotations.videos[video].id, known, {"ts": times})
         for number in unjudged:
@@ -238,7 +244,9 @@ def _put_line(
     video = {} if video_id is None else {"vid_name": video_id}
     duration = {"duration": known[video_id]} if video_id in known else {}
     kind = {"type": query.metadata["type"]} if "type" in query.metadata else {}
-    put(stream, {**video, **duration, **times, "desc": query.text, **kind, "desc_id": as_number(query.id)})
+    write_json_value(
+        stream, {**video, **duration, **times, "desc": query.text, **kind, "desc_id": id_as_number(query.id)}
+    )
     stream.write(b"\n")
 
 
@@ -252,7 +260,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     if annotations is None:
         losses.count("list left out: SVMR, and the texts (for both the judgements are needed)")
     indices: dict[str, int] = {}
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(b"{")
         for task in _tasks_to_write(source, annotations):
             stream.write(f'"{task}": ['.encode())
@@ -261,7 +269,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                 members.add(entry)
             stream.write(b"],\n")
         stream.write(b'"video2idx": ')
-        put(stream, indices)
+        write_json_value(stream, indices)
         stream.write(b"}\n")
     losses.tell()
 
@@ -280,7 +288,7 @@ def _entries(
     losses: Losses,
 ) -> Iterator[dict[str, Any]]:
     """The entries of a list; `indices` is filled with the videos that occur."""
-    sentences, own = texts(annotations), own_videos(annotations)
+    sentences, own = query_texts(annotations), given_videos(annotations)
     unanswered = set(own)
     for block in source.blocks(task if task in source.tasks else "VCMR"):
         if task != "VR" and task in source.tasks:
@@ -293,16 +301,16 @@ def _entries(
             shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]
             unanswered.discard(query_id)
             yield {
-                "desc_id": as_number(query_id),
+                "desc_id": id_as_number(query_id),
                 "desc": sentences.get(query_id, ""),
                 "predictions": shown,
             }
     losses.count(f"queries have no list of {task}: the released evaluation asks for all", len(unanswered))
 
 
-def _of_videos(rows: list[Row]) -> list[Row]:
+def _of_videos(rows: list[RunRow]) -> list[RunRow]:
     """A row a video, in the order of their first rows."""
-    best: dict[str, Row] = {}
+    best: dict[str, RunRow] = {}
     for video_id, _, _, score in rows:
         best.setdefault(video_id, (video_id, 0.0, 0.0, score))
     return list(best.values())

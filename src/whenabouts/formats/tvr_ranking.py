@@ -16,12 +16,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whenabouts.formats._beginning import first_entry, first_value
-from whenabouts.formats._blocks import NO_TIMES, BlockBuilder, Losses, Row, listed, refuse_empty, rows_of
-from whenabouts.formats._records import Record, document_of, records_of
-from whenabouts.formats._writing import ListWriter, as_number, durations
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, RunSource, judgement_rows
-from whenabouts.formats.opened import FormatError, Opening, look_into, written
+from whenabouts.formats._json_writing import ListWriter, id_as_number, video_durations
+from whenabouts.formats._losses import NO_TIMES, Losses, list_to_write
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.files import FileHead, FormatError, first_entry, read_head, write_atomically
+from whenabouts.formats.json_records import Record, read_document, read_records
+from whenabouts.formats.runs import (
+    MemoryRun,
+    RunBlock,
+    RunBlockBuilder,
+    RunRow,
+    RunSource,
+    refuse_empty,
+    rows_of,
+)
 
 NAME = "tvr-ranking"
 ORDER = 30
@@ -33,9 +41,9 @@ _RUN = "query_id -> a list of {video_name, timestamp}, best first"
 _BLOCK_QUERIES = 5_000
 
 
-def holds(opening: Opening) -> Literal["annotations", "run"] | None:
+def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by its first entries."""
-    value = first_value(opening)
+    value = opening.first_value
     pair = value if _is_pair(value) else first_entry(value)
     if isinstance(pair, dict) and "query_id" in pair and ("relevant_moment" in pair or _is_pair(pair)):
         return "annotations"
@@ -51,7 +59,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, dict) and {"video_name", "timestamp"} <= value.keys()
 
 
-def recognises(opening: Opening) -> bool:
+def recognises(opening: FileHead) -> bool:
     """Whether the first entry is a pair, or the first query has moments with video_name and timestamp."""
     return holds(opening) is not None
 
@@ -62,7 +70,7 @@ def read_annotations(path: Path) -> Annotations:
     A grade of 0 is a judgement: the released evaluation lets such a moment use up a prediction. So does a
     moment that stands twice; both stay.
     """
-    collector = Collector(str(path), cut=False)
+    collector = AnnotationBuilder(str(path), cut=False)
     count = 0
     for query_id, text, pair in _pairs(path):
         if not collector.add_query(query_id, text):
@@ -79,11 +87,11 @@ def read_annotations(path: Path) -> Annotations:
 
 def _pairs(path: Path) -> Iterator[tuple[str, str, Record]]:
     """(query id, text, pair) of a truth file in any of its layouts."""
-    opening = look_into(path)
-    if _is_pair(first_value(opening)):
-        yield from (_own(record) for record in records_of(path))
+    opening = read_head(path)
+    if _is_pair(opening.first_value):
+        yield from (_own(record) for record in read_records(path))
         return
-    document = document_of(path)
+    document = read_document(path)
     if isinstance(document.fields[""], dict):
         by_query = document.record("")
         for key in by_query.fields:
@@ -107,9 +115,9 @@ def open_run(path: Path) -> RunSource:
 
     `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
     """
-    answers = document_of(path).record("", _RUN)
+    answers = read_document(path).record("", _RUN)
     blocks: list[RunBlock] = []
-    builder = BlockBuilder()
+    builder = RunBlockBuilder()
     for number, key in enumerate(answers.fields, 1):
         builder.add(answers.as_id("query id", key), _rows(list(answers.records(key))))
         if number % _BLOCK_QUERIES == 0 or number == len(answers.fields):
@@ -118,7 +126,7 @@ def open_run(path: Path) -> RunSource:
     return MemoryRun(str(path), {"VCMR": tuple(blocks)})
 
 
-def _rows(moments: list[Record]) -> Iterator[Row]:
+def _rows(moments: list[Record]) -> Iterator[RunRow]:
     scored = all(moment.has("model_scores") for moment in moments)
     for number, moment in enumerate(moments):
         if "relevance" in moment.fields:
@@ -131,8 +139,8 @@ def _rows(moments: list[Record]) -> Iterator[Row]:
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write the list of pairs, without captions and similarities, which are not kept."""
-    known = durations(annotations)
-    with written(path) as stream:
+    known = video_durations(annotations)
+    with write_atomically(path) as stream:
         stream.write(b"[")
         members = ListWriter(stream)
         for pair_id, (number, video, start, end, grade) in enumerate(judgement_rows(annotations)):
@@ -140,7 +148,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             members.add(
                 {
                     "pair_id": pair_id,
-                    "query_id": as_number(query.id),
+                    "query_id": id_as_number(query.id),
                     "query": query.text,
                     "video_name": video_id,
                     "timestamp": [start, end],
@@ -154,8 +162,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write predictions, best first; a video without moment gets the times 0 and 0, and keeps its rank."""
     losses = Losses(path)
-    _, blocks = listed(source, losses)
-    with written(path) as stream:
+    _, blocks = list_to_write(source, losses)
+    with write_atomically(path) as stream:
         stream.write(b"{")
         members = ListWriter(stream)
         for block in blocks:

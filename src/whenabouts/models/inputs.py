@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
-from whenabouts.features.gathered import LARGEST
+from whenabouts.features.cache import LARGEST_VALUE
 from whenabouts.features.resample import average_to_length, unit_rows
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.types import UsageError
@@ -304,7 +304,7 @@ def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> No
     if rows.dtype.itemsize > 4 or averaged:
         # In double precision: the bound itself is beyond what half precision holds.
         largest = np.abs(rows).max(axis=1, initial=0).astype(np.float64)
-        if len(wrong := np.flatnonzero(~(largest <= LARGEST))):
+        if len(wrong := np.flatnonzero(~(largest <= LARGEST_VALUE))):
             raise _not_usable(rows[wrong[0]], int(wrong[0]), name)
 
 
@@ -314,7 +314,7 @@ def _not_usable(values: NDArray[Any], row: int, name: str) -> UsageError:
         return UsageError(f"{name}: row {row} is not finite; expected finite numbers")
     return UsageError(
         f"{name}: row {row} holds a number as large as {np.abs(values).max():g}; expected numbers up to "
-        f"{LARGEST:g}, whose squares float32 can add"
+        f"{LARGEST_VALUE:g}, whose squares float32 can add"
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.models import model_names
 
 SYSTEM = "system.json"
@@ -163,7 +163,7 @@ def write_stages(folder: str | Path, *, localizer: str, retriever: str | None = 
     )
     for key, name in named.items():
         _stage(path, key, name)
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write((json.dumps({"format": FORMAT, **named}, indent=2, ensure_ascii=False) + "\n").encode())
     return path
 

@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
@@ -104,7 +104,7 @@ class Trained:
             **self._own_calibration(),
         }
         for name, content in files.items():
-            with written(place / name) as stream:
+            with write_atomically(place / name) as stream:
                 stream.write(content)
         return place
 

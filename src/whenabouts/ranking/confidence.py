@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.confidence.chance import Thresholds
 from whenabouts.confidence.outcomes import Outcome, risk_coverage
-from whenabouts.formats.opened import FormatError, json_fault, read_json, written
+from whenabouts.formats.files import FormatError, json_error, read_json, write_atomically
 from whenabouts.models.trained import CALIBRATION
 from whenabouts.ranking.calibrators import (
     Bin,
@@ -91,7 +91,7 @@ class TrainedConfidence:
     def save(self, folder: str | Path) -> Path:
         """Write it beside a checkpoint's weights, whole or not at all; the path."""
         path = Path(folder) / FILE
-        with written(path) as stream:
+        with write_atomically(path) as stream:
             stream.write((json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
         return path
 
@@ -118,7 +118,7 @@ def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str)
     try:
         told = json.loads(calibration)
     except ValueError as error:
-        raise json_fault(path, error, None, _ACCEPTED) from None
+        raise json_error(path, error, None, _ACCEPTED) from None
     return _checked(path, told, fingerprint)
 
 

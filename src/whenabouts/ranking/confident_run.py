@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import RunBlock, Task
+from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.ranking.confidence import TrainedConfidence
 from whenabouts.ranking.pools import PoolScorer
 from whenabouts.ranking.rank import Ranker

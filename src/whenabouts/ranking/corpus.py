@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError, read_json
+from whenabouts.formats.files import FormatError, read_json
 from whenabouts.models.protocol import ClipBatch, VideoEncoding, joined
 from whenabouts.types import UsageError
 

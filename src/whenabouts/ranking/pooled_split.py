@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.ranking.split import Split, given_videos
 from whenabouts.types import Query, UsageError, Video

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.formats.columns import RunBlock, Task
+from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.models.decoding import BestSpans, Decoding, seconds_of
 from whenabouts.models.protocol import QueryBatch, QueryEncoding, joined
 from whenabouts.overlap import suppress

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.formats.columns import RunBlock, Task
+from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.models.decoding import Decoding, best_spans, clips_inside, seconds_of
 from whenabouts.models.protocol import QueryBatch, QueryEncoding, SpanScores
 from whenabouts.overlap import suppress

@@ -10,7 +10,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations, MemoryRun, RunBlock, Task
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.ranking.corpus import CorpusEncoding, Progress, encode_corpus

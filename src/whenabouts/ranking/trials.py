@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.protocol import QueryEncoding
 from whenabouts.overlap import temporal_iou
 from whenabouts.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating

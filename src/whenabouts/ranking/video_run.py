@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.formats._blocks import rises
-from whenabouts.formats.columns import RunBlock, RunSource
-from whenabouts.formats.opened import lmdb_in
+from whenabouts.formats.files import lmdb_file_in
+from whenabouts.formats.runs import RunBlock, RunSource, count_rising
 from whenabouts.ranking.corpus import CorpusEncoding
 from whenabouts.types import UsageError
 
@@ -24,7 +23,7 @@ _log = logging.getLogger("whenabouts")
 def is_run(place: str | Path) -> bool:
     """Whether a place that is named as a retriever is a file of lists: any file, or a folder with LMDB."""
     path = Path(place).expanduser()
-    return path.is_file() or lmdb_in(path) is not None
+    return path.is_file() or lmdb_file_in(path) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ class VideoRun:
         ranked: dict[str, tuple[tuple[str, ...], NDArray[np.float64]]] = {}
         repeated = contradicting = 0
         for block in source.blocks("VR" if task == "VR" else "VCMR"):
-            contradicting += rises(block)
+            contradicting += count_rising(block)
             for query_id, names, scores, length in _lists(block):
                 repeated += length - len(names) if task == "VR" else 0
                 if logarithm:

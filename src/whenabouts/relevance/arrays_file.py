@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.opened import FormatError, written
+from whenabouts.formats.files import FormatError, write_atomically
 
 _TYPES = {"F16": "<f2", "F32": "<f4", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
@@ -32,7 +32,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[
         place += array.nbytes
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(len(text).to_bytes(8, "little"))
         stream.write(text)
         for array in ordered.values():

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.arrays_file import read_arrays, write_arrays
 from whenabouts.types import Query, UsageError
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from whenabouts.confidence.rates import Rate, rate_of
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.types import Moment, UsageError
 
 LABELLING = """\
@@ -75,7 +75,7 @@ def write_tasks(
         }
         for place in draw.permutation(len(pairs)).tolist()
     ]
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(json.dumps(tasks, ensure_ascii=False, indent=1).encode() + b"\n")
     return len(tasks)
 

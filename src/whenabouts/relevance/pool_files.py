@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.formats import jsonl
-from whenabouts.formats._writing import put
-from whenabouts.formats.opened import written
+from whenabouts.formats._json_writing import write_json_value
+from whenabouts.formats.files import write_atomically
 from whenabouts.relevance.pools import Pool, Pools
 from whenabouts.types import Video
 
@@ -42,8 +42,8 @@ def write_released(pools: Pools, path: Path) -> None:
         entry["retrieval_pool"].append(
             [] if pool is None else [source.videos[video].id for video in pool.videos]
         )
-    with written(path) as stream:
-        put(stream, document)
+    with write_atomically(path) as stream:
+        write_json_value(stream, document)
 
 
 def _first_rows(pools: Pools) -> dict[int, int]:
@@ -95,7 +95,7 @@ def write_judgements(pools: Pools, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     jsonl.write_annotations(pools.annotations, folder)
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with written(folder / "pools.jsonl") as stream:
+    with write_atomically(folder / "pools.jsonl") as stream:
         for number, pool in enumerate(pools.pools):
             line = _line(pools, pool) | ({"about": pools.about()} if number == 0 else {})
             stream.write(encode(line).encode() + b"\n")

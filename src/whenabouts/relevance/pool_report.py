@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.relevance.pools import Pool, Pools
 from whenabouts.relevance.similarity import BINS, VectorSimilarity
 from whenabouts.types import UsageError

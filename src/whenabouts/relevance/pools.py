@@ -48,7 +48,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.relevance.emscore import Scores
 from whenabouts.relevance.similarity import (
     Described,

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import TextEncoder
-from whenabouts.formats.columns import Annotations
-from whenabouts.formats.opened import written
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import write_atomically
 from whenabouts.relevance.units import distinct_captions, encoded
 from whenabouts.types import UsageError
 
@@ -181,7 +181,7 @@ def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None
     which says that nobody judged the pairs and what they were made by.
     """
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         for line in _lines(ranked, graded):
             stream.write(encode(line).encode() + b"\n")
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import TextEncoder
-from whenabouts.formats.opened import FormatError, opened
+from whenabouts.formats.files import FormatError, open_unpacked
 from whenabouts.relevance.pool_report import BLUE, ORANGE, save_picture
 from whenabouts.relevance.units import encoded
 from whenabouts.types import UsageError
@@ -101,7 +101,7 @@ def read_rated_pairs(path: Path) -> RatedPairs:
     Raises FormatError, naming the line, for what is no rated pair.
     """
     rows: list[tuple[str, str, float]] = []
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         for number, raw in enumerate(stream, 1):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             if line.strip():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from whenabouts.clips import same_instant
 from whenabouts.features import FeatureSource, Fingerprint, require_same
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.types import Query, UsageError, Video
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
 
 _COLOURS: Final = ("#1f5fa8", "#c2571a", "#2f7d4f", "#8a3f8f", "#a8861f", "#3b8ea5", "#b03a48", "#767676")
 _SETTINGS: Final[dict[Any, Any]] = {
@@ -33,7 +33,7 @@ def draw(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
         _draw_losses(panels[0], curves)
         if validated:
             _draw_metrics(panels[1], validated)
-        with written(path) as stream:
+        with write_atomically(path) as stream:
             figure.savefig(stream, format="png", dpi=160, metadata={"Software": None})
     return True
 

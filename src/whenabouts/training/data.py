@@ -14,9 +14,9 @@ import numpy as np
 from whenabouts.clips import ClipGrid
 from whenabouts.datasets import open_dataset
 from whenabouts.features import FeatureSource, open_features
-from whenabouts.features.gathered import Gathered, through_cache
+from whenabouts.features.cache import CachedRows, open_cached_copy
 from whenabouts.formats import read_annotations
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs, LongVideos, StreamInput
 from whenabouts.relevance.pairs import RelevantPairs
 from whenabouts.training import checks
@@ -265,14 +265,14 @@ class _Files:
         """Stream -> split -> where the rows of its videos or queries are. Every item is read once."""
         bytes_left = self._settings.memory_mb << 20
         found: dict[str, dict[str, Placed]] = {}
-        gathered: dict[FeatureSource, tuple[Gathered, dict[str, int]]] = {}
+        gathered: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
         for stream, files in sources.items():
             for split, source in files.items():
                 self.check_there(stream, split, source, annotations[split])
             for source in dict.fromkeys(files.values()):
                 asked = [_ids(stream, annotations[split]) for split, one in files.items() if one is source]
                 wanted = [item for item in dict.fromkeys(i for ids in asked for i in ids) if item in source]
-                rows = Gathered(source, wanted, bytes_left)
+                rows = CachedRows(source, wanted, bytes_left)
                 bytes_left -= rows.bytes_held
                 gathered[source] = rows, {item: number for number, item in enumerate(wanted)}
             found[stream] = {
@@ -292,7 +292,7 @@ class _Files:
             source = open_features(path, clip_seconds=clip_seconds)
             if self._settings.cache:
                 _ = source.fingerprint
-                source = through_cache(source, self._folder / self._settings.cache)
+                source = open_cached_copy(source, self._folder / self._settings.cache)
             self._opened[path] = self._files.enter_context(source)
         return self._opened[path]
 
@@ -327,7 +327,7 @@ def _ids(stream: str, annotations: Annotations) -> list[str]:
     return [one.id for one in (annotations.queries if stream == QUERY else annotations.videos)]
 
 
-def _place(gathered: Gathered, number_of: Mapping[str, int], ids: Sequence[str]) -> Placed:
+def _place(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> Placed:
     return Placed(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
 
 

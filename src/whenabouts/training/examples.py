@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from whenabouts.clips import INSTANT
-from whenabouts.features.gathered import Gathered
+from whenabouts.features.cache import CachedRows
 from whenabouts.features.source import Rows
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.relevance.pairs import RelevantPairs
@@ -56,7 +56,7 @@ class Placed:
     All may be: what is told of an absent one stands behind those that are there, where -1 looks.
     """
 
-    gathered: Gathered
+    gathered: CachedRows
     numbers: Indices
 
     @property

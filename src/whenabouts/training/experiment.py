@@ -16,7 +16,7 @@ from typing import Any, Literal, get_type_hints
 
 from whenabouts.evaluation.metrics import parse_metric
 from whenabouts.evaluation.protocols import find_protocol
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models import model_names
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs

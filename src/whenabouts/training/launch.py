@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import whenabouts
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import DeviceSetup
 from whenabouts.training.experiment import Experiment
@@ -108,7 +108,7 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as a file of JSON."""
     import json
 
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from whenabouts import formats
-from whenabouts.formats.columns import RunBlock, RunSource, Task
+from whenabouts.formats.runs import RunBlock, RunSource, Task
 from whenabouts.models.staged import SYSTEM, stages_of
 from whenabouts.models.trained import CONFIG, Trained
 from whenabouts.ranking.corpus import CorpusEncoding

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.columns import Floats, RunBlock, RunSource, Task
+from whenabouts.formats.annotations import Floats
+from whenabouts.formats.runs import RunBlock, RunSource, Task
 from whenabouts.training.batches import Indices
 from whenabouts.training.hard_negatives import Drawn
 from whenabouts.types import UsageError

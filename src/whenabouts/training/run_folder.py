@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts import formats
-from whenabouts.formats.columns import MemoryRun
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.models.staged import SYSTEM
 from whenabouts.models.trained import CONFIG, WEIGHTS
 from whenabouts.types import UsageError, WhenaboutsError
@@ -175,7 +175,7 @@ class RunFolder:
         self._write(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
     def _write(self, name: str, text: str) -> None:
-        with written(self.path / name) as stream:
+        with write_atomically(self.path / name) as stream:
             stream.write(text.encode())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from whenabouts.formats.opened import FormatError, opened
+from whenabouts.formats.files import FormatError, open_unpacked
 from whenabouts.types import UsageError
 
 Made = TypeVar("Made")
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises FormatError for one that is missing or is no TOML, with the line."""
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         data = stream.read()
     try:
         return tomllib.loads(data.decode("utf-8-sig"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import write_stages
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import DeviceSetup

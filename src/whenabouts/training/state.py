@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from whenabouts.formats.opened import FormatError, written
+from whenabouts.formats.files import FormatError, write_atomically
 
 VERSION = 1
 
@@ -65,7 +65,7 @@ def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.opti
         tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(one) for name, one in values.items()}
     ready = {name: one.detach().to("cpu").contiguous() for name, one in tensors.items()}
     told = {"version": VERSION, "state": asdict(state)}
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(save(ready, metadata={"training": json.dumps(told)}))
 
 

@@ -12,7 +12,7 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.evaluation.result import Evaluation
-    from whenabouts.formats.columns import MemoryRun
+    from whenabouts.formats.runs import MemoryRun
     from whenabouts.models.trained import Trained
     from whenabouts.training.data import Examples
     from whenabouts.training.experiment import TrainingSettings

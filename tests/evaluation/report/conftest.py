@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, RunBlock
 
 Row = tuple[str, float, float]
 """Video, start, end; NaN for a row that names a video only."""
@@ -51,7 +52,7 @@ def make_case(
     names: Sequence[str] = ("first.jsonl", "second.jsonl"),
 ) -> tuple[Annotations, list[MemoryRun]]:
     """Annotations and runs; a run comes in blocks of two queries, so that blocks have to be joined."""
-    collector = Collector("truth.jsonl", cut=False)
+    collector = AnnotationBuilder("truth.jsonl", cut=False)
     for video, duration in (durations or {}).items():
         collector.add_video(video, duration)
     for query, judgements in truth.items():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whenabouts.evaluation.report.kept import KeptRun
-from whenabouts.formats.columns import Task
+from whenabouts.formats.runs import Task
 
 
 class _Counted:

@@ -20,7 +20,7 @@ from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report import page
 from whenabouts.evaluation.report.charts import thinned
 from whenabouts.evaluation.report.content import Report, gather
-from whenabouts.formats.columns import MemoryRun
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import UsageError
 
 VCMR = PROTOCOLS["vcmr"]

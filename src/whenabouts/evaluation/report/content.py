@@ -38,7 +38,8 @@ from whenabouts.evaluation.report.sentences import (
 from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.significance import bootstrap_intervals
 from whenabouts.evaluation.truth import Truth, truth_of
-from whenabouts.formats.columns import Annotations, Floats, Indices, RunSource
+from whenabouts.formats.annotations import Annotations, Floats, Indices
+from whenabouts.formats.runs import RunSource
 from whenabouts.types import UsageError
 
 TEN: Final = 10

@@ -21,7 +21,8 @@ from whenabouts.evaluation.matching import (
 from whenabouts.evaluation.measures import first_hit
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Floats, Indices, RunBlock, RunSource, Task
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.runs import RunBlock, RunSource, Task
 
 GOOD: Final = 0.5
 """From this IoU with a positive on, a predicted moment is good."""

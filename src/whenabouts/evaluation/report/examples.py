@@ -21,7 +21,8 @@ from whenabouts.evaluation.report.diagnosis import (
     moments_task,
 )
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Annotations, Floats, Indices, RunSource
+from whenabouts.formats.annotations import Annotations, Floats, Indices
+from whenabouts.formats.runs import RunSource
 from whenabouts.types import Video
 
 MOST_OF_A_SIDE: Final = 12

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.evaluation.truth import Truth
-from whenabouts.formats.columns import Annotations, Floats, Indices
+from whenabouts.formats.annotations import Annotations, Floats, Indices
 
 SECONDS: Final = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 WORDS: Final = (0, 6, 11, 16, 21)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from whenabouts.formats.columns import RunBlock, RunSource, Task
+from whenabouts.formats.runs import RunBlock, RunSource, Task
 
 MOST_ROWS: Final = 5_000_000
 """Longer lists (some 150 MB in memory) are read anew each time."""

@@ -15,7 +15,7 @@ from whenabouts import formats
 from whenabouts.evaluation.protocols import find_protocol
 from whenabouts.evaluation.report.diagnosis import CLASSES
 from whenabouts.evaluation.report.sentences import chance
-from whenabouts.formats.opened import written
+from whenabouts.formats.files import write_atomically
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def write_page(report: Report, folder: Path) -> Path:
         raise UsageError(f"{folder} is a file; --out names a folder")
     page = render(report).encode("utf-8")
     path = folder / PAGE
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(page)
     return path
 

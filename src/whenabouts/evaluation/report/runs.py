@@ -8,7 +8,8 @@ from typing import Final
 from whenabouts.evaluation.report.diagnosis import Diagnosis
 from whenabouts.evaluation.report.sentences import Summary
 from whenabouts.evaluation.result import Evaluation
-from whenabouts.formats.columns import Floats, RunSource
+from whenabouts.formats.annotations import Floats
+from whenabouts.formats.runs import RunSource
 
 LETTERS: Final = ("A", "B")
 """What the page calls the runs."""

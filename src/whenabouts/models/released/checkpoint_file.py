@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.released.pickled import Call, Name, Outside, PickleRefused, Thing, read_pickle
 
 MOST_PICKLE_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.released.settings import Released, Settings

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whenabouts.formats.opened import FormatError, read_json
+from whenabouts.formats.files import FormatError, read_json
 from whenabouts.models import config_of, new_model
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint

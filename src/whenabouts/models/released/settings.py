@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding, Ends
 from whenabouts.models.inputs import Inputs, LongVideos, StreamInput
 from whenabouts.models.released.checkpoint_file import Checkpoint

@@ -16,7 +16,7 @@ _SLICE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ItemBatch:
     """Some items, and of each of their arrays (one or more side by side) all rows after another."""
 
     ids: tuple[str, ...]
@@ -46,7 +46,7 @@ def _single(array: Rows) -> np.dtype[Any]:
     return np.result_type(array.dtype, np.float32)
 
 
-def blocks(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[Block]:
+def item_batches(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[ItemBatch]:
     """Blocks of items, each with arrays of one length; an item is never cut."""
     held: list[tuple[str, Sequence[Rows]]] = []
     size = 0
@@ -60,8 +60,8 @@ def blocks(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[Block]:
         yield _block(held)
 
 
-def _block(held: Sequence[tuple[str, Sequence[Rows]]]) -> Block:
+def _block(held: Sequence[tuple[str, Sequence[Rows]]]) -> ItemBatch:
     lengths = np.array([len(arrays[0]) for _, arrays in held], dtype=np.intp)
     sides = zip(*(arrays for _, arrays in held), strict=True)
     joined = tuple(side[0] if len(side) == 1 else np.concatenate(side) for side in sides)
-    return Block(tuple(item for item, _ in held), np.cumsum(lengths) - lengths, joined)
+    return ItemBatch(tuple(item for item, _ in held), np.cumsum(lengths) - lengths, joined)

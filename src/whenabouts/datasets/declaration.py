@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Statistics:
     """What a paper says of a split, or what a released file holds; None where it does not say.
 
     Lengths are seconds. `judged_videos` are those with a judgement, `videos` all that are searched;
@@ -31,7 +31,7 @@ class Numbers:
     relevant_per_query: float | None = None
 
 
-MEASURES = tuple(field.name for field in fields(Numbers))
+MEASURES = tuple(field.name for field in fields(Statistics))
 """The names of a card's numbers, in the order in which it shows them."""
 COUNTS = ("videos", "queries", "judgements", "judged_videos", "full_pools")
 """Those that are whole numbers and must agree exactly."""
@@ -47,7 +47,7 @@ class AnnotationFile:
     name: str
     format: str
     """The name of the format that reads it (`whenabouts.formats`)."""
-    holds: Numbers = Numbers()
+    holds: Statistics = Statistics()
     fingerprint: str = ""
 
 
@@ -57,7 +57,7 @@ class Split:
 
     name: str
     files: tuple[AnnotationFile, ...]
-    paper: Numbers = Numbers()
+    paper: Statistics = Statistics()
     note: str = ""
     """A sentence on where the files and the papers differ, and why."""
 

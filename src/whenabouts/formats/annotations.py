@@ -8,20 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.types import Judgement, Moment, Qrels, Query, Run, ScoredMoment, UsageError, Video
+from whenabouts.types import Judgement, Moment, Qrels, Query, UsageError, Video
 
 _log = logging.getLogger("whenabouts")
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-Task = Literal["VCMR", "SVMR", "VR"]
-"""Which list of a run: moments of the corpus, moments of the given video, or videos."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Annotations:
     @classmethod
     def from_qrels(cls, qrels: Qrels, name: str = "qrels") -> Annotations:
         """Annotations that hold nothing but judgements made in Python."""
-        collector = Collector(name)
+        collector = AnnotationBuilder(name)
         for query_id, judgements in qrels.items():
             collector.add_query(query_id)
             for judgement in judgements:
@@ -73,7 +70,7 @@ class Annotations:
         return collector.annotations()
 
 
-class Collector:
+class AnnotationBuilder:
     """Gathers annotations as a file is read, and keeps the rules for odd data in one place.
 
     - A moment that ends after its video is cut there, where the video's duration is known and `cut` is
@@ -206,137 +203,3 @@ def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, 
         annotations.relevance,
     )
     return zip(*(column.tolist() for column in columns), strict=True)
-
-
-@dataclass(frozen=True)
-class RunBlock:
-    """The answers to some queries: a run is read in such blocks, so that its size does not matter.
-
-    Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name
-    a video and no moment have start and end NaN. `video`, `start`, `end`, `score` are (N,).
-
-    `confidence` (Q,), where a system tells it, is how sure each query's first answer is, in [0, 1]; NaN
-    where it is not told.
-    """
-
-    query_ids: tuple[str, ...]
-    offsets: Indices
-    video_ids: tuple[str, ...]
-    video: NDArray[np.int32]
-    start: Floats
-    end: Floats
-    score: Floats
-    confidence: Floats | None = None
-
-    def __len__(self) -> int:
-        return len(self.query_ids)
-
-
-class RunSource(Protocol):
-    """A run that can be read block by block, more than once; nothing is read before it is asked for."""
-
-    @property
-    def name(self) -> str:
-        """What to call it in tables and errors: the file's path."""
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list. No query comes twice; rows of a query lie best first."""
-
-
-@dataclass(frozen=True)
-class MemoryRun:
-    """A run whose blocks are at hand."""
-
-    name: str
-    lists: Mapping[Task, tuple[RunBlock, ...]]
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds."""
-        return tuple(self.lists)
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
-        yield from self.lists[task]
-
-    @classmethod
-    def from_run(cls, run: Run, name: str = "run") -> MemoryRun:
-        """A run made in Python: query id -> scored moments. Sorted by score, then by moment."""
-        return cls(name, {"VCMR": (_block_of(run),)})
-
-
-def _block_of(run: Run) -> RunBlock:
-    codes: dict[str, int] = {}
-    ordered: list[ScoredMoment] = []
-    offsets = [0]
-    for query_id, moments in run.items():
-        for scored in moments:
-            if not isinstance(scored, ScoredMoment) or not math.isfinite(scored.score):
-                raise UsageError(
-                    f"query {query_id!r}: {scored!r}: answers are ScoredMoments with finite scores"
-                )
-        ordered.extend(sorted(moments, key=lambda scored: scored.sort_key))
-        offsets.append(len(ordered))
-    return RunBlock(
-        query_ids=tuple(run),
-        offsets=np.array(offsets, np.int64),
-        video=np.array([codes.setdefault(m.moment.video_id, len(codes)) for m in ordered], np.int32),
-        video_ids=tuple(codes),
-        start=np.array([m.moment.start for m in ordered], np.float64),
-        end=np.array([m.moment.end for m in ordered], np.float64),
-        score=np.array([m.score for m in ordered], np.float64),
-    )
-
-
-def best_first(block: RunBlock) -> RunBlock:
-    """The same rows, sorted within each query by score descending, then video id, start and end.
-
-    Rows already in that order are returned as they are, without a copy.
-    """
-    query = np.repeat(np.arange(len(block)), np.diff(block.offsets))
-    beside = query[1:] == query[:-1]
-    rising = query[1:][beside & (block.score[1:] > block.score[:-1])]
-    tied = beside & (block.score[1:] == block.score[:-1])
-    if not len(rising) and not tied.any():
-        return block
-    # Only what may move is sorted: rows of equal scores, and whole queries whose scores rise somewhere.
-    moving = np.append(tied, False) | np.insert(tied, 0, False)
-    moving |= np.isin(query, np.unique(rising)) if len(rising) else False
-    rows = np.flatnonzero(moving)
-    codes, video = np.unique(block.video[rows], return_inverse=True)
-    names = [block.video_ids[code] for code in codes.tolist()]
-    rank_of_id = np.empty(len(names), np.int64)
-    rank_of_id[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    keys = (block.end[rows], block.start[rows], rank_of_id[video], -block.score[rows], query[rows])
-    order = np.arange(len(query))
-    order[rows] = rows[np.lexsort(keys)]
-    return RunBlock(
-        block.query_ids,
-        block.offsets,
-        block.video_ids,
-        block.video[order],
-        block.start[order],
-        block.end[order],
-        block.score[order],
-        block.confidence,
-    )
-
-
-def moments_of(source: RunSource, task: Task = "VCMR") -> Iterator[tuple[str, list[ScoredMoment]]]:
-    """(query id, scored moments), one query at a time; spans without length are left out."""
-    for block in source.blocks(task):
-        video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
-        for number, query_id in enumerate(block.query_ids):
-            rows = range(int(block.offsets[number]), int(block.offsets[number + 1]))
-            yield (
-                query_id,
-                [
-                    ScoredMoment(Moment(block.video_ids[video[r]], start[r], end[r]), score[r])
-                    for r in rows
-                    if start[r] < end[r]
-                ],
-            )

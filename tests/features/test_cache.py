@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from whenabouts.features import open_features
-from whenabouts.features.gathered import Gathered, largest_bits
-from whenabouts.formats.opened import FormatError
+from whenabouts.features.cache import CachedRows, largest_bits
+from whenabouts.formats.files import FormatError
 
 ROWS = {f"item{at}": np.random.default_rng(at).normal(size=(at + 1, 3)) for at in range(5)}
 
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_file(
 ) -> None:
     path = written(tmp_path / "a.h5", **settings)
     with open_features(path) as source:
-        found = Gathered(source, list(ROWS), most_bytes)
+        found = CachedRows(source, list(ROWS), most_bytes)
         for number, rows in enumerate(ROWS.values()):
             expected = rows.astype(settings.get("dtype", "<f4"))
             np.testing.assert_allclose(found[number], expected, rtol=1e-6)
@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_file(
 def test_half_a_memory_holds_some_and_reads_the_rest(tmp_path: Path) -> None:
     path = written(tmp_path / "a.h5", compression="gzip")
     with open_features(path) as source:
-        found = Gathered(source, list(ROWS), 100)
+        found = CachedRows(source, list(ROWS), 100)
         assert 0 < found.items_held < len(ROWS) and 0 < found.bytes_held <= 100
         np.testing.assert_allclose(found[4], ROWS["item4"], rtol=1e-6)
 
@@ -70,7 +70,7 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
         file["item3"][2, 1] = -np.inf
     told = r"a.h5.*item 'item3'.*1 of 4 rows are not finite, row 2 first"
     with open_features(path) as source, pytest.raises(FormatError, match=told):
-        Gathered(source, list(ROWS), 1 << 20)
+        CachedRows(source, list(ROWS), 1 << 20)
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("<f4", 1e38), ("<f8", 1e300), (">f4", -1e17)])
@@ -81,7 +81,7 @@ def test_a_value_too_large_for_its_square_is_named_with_file_item_and_row(
     with h5py.File(path, "r+") as file:
         file["item3"][2, 1] = value
     with open_features(path) as source, pytest.raises(FormatError) as error:
-        Gathered(source, list(ROWS), 1 << 20)
+        CachedRows(source, list(ROWS), 1 << 20)
     told = str(error.value)
     assert "a.h5: item 'item3': row 2 of 4 holds a number as large as 1e+" in told
     assert "accepted: numbers up to 1e+16, whose squares float32 can add" in told

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features.protocol import Options, Place, ReaderMissing
-from whenabouts.features.source import FeatureSource, Unread
-from whenabouts.formats.opened import FormatError
+from whenabouts.features.location import FeatureLocation, OpenOptions, ReaderMissing
+from whenabouts.features.source import FeatureSource, UnreadArray
+from whenabouts.formats.files import FormatError
 
 _FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
@@ -46,14 +46,14 @@ def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
     return open_file(True)
 
 
-def first_entry(place: Place) -> tuple[str, Any] | None:
+def first_entry(location: FeatureLocation) -> tuple[str, Any] | None:
     """Name of the first entry of an HDF5 file, and what it is: a tuple of names for a group, else None.
 
     None altogether where the file is not HDF5 or holds nothing.
     """
-    if not place.is_hdf5:
+    if not location.is_hdf5:
         return None
-    with open_hdf5(place.path) as file:
+    with open_hdf5(location.path) as file:
         try:
             name = next(iter(file), None)
             if name is None:
@@ -63,15 +63,15 @@ def first_entry(place: Place) -> tuple[str, Any] | None:
             entry = file[name]
             return name, tuple(entry)[:10] if hasattr(entry, "keys") else None
         except _FAULTS as error:
-            raise FormatError(place.path, f"is damaged ({_reason(error)}); fetch it again") from None
+            raise FormatError(location.path, f"is damaged ({_reason(error)}); fetch it again") from None
 
 
 class Hdf5Source(FeatureSource):
     """Features in the data sets of an HDF5 file; a layout says how they are named."""
 
-    def __init__(self, place: Place, options: Options) -> None:
-        super().__init__(place.path, options)
-        self._file = open_hdf5(place.path)
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        self._file = open_hdf5(location.path)
         self._h5py = importlib.import_module("h5py")
         self._types: list[tuple[Any, np.dtype[Any], bool]] = []
 
@@ -101,7 +101,7 @@ class Hdf5Source(FeatureSource):
             str(name): value for name, value in self._file.attrs.items() if getattr(value, "size", 1) == 1
         }
 
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         # The lower half of h5py opens an item in a third of the time: it counts with 100,000 of them.
         try:
             data = self._entry(item, self._file.id, where)
@@ -119,8 +119,8 @@ class Hdf5Source(FeatureSource):
             shape = data.shape or ()
             dtype, as_in_memory = self._type_of(data)
             if offset is not None and as_in_memory:
-                return Unread(shape, dtype, lambda: self._mapped_rows(item, offset, shape, dtype))
-            return Unread(shape, dtype, lambda: self._rows(item, data, shape, dtype))
+                return UnreadArray(shape, dtype, lambda: self._mapped_rows(item, offset, shape, dtype))
+            return UnreadArray(shape, dtype, lambda: self._rows(item, data, shape, dtype))
         except _FAULTS as error:
             self._refuse(item, f"is damaged ({_reason(error)}); fetch the file again")
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import IO, Any
 
-from whenabouts.formats.columns import Annotations
+from whenabouts.formats.annotations import Annotations
 from whenabouts.types import UsageError
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-def as_number(identifier: str) -> int | str:
+def id_as_number(identifier: str) -> int | str:
     """A whole number where the id is the plain writing of one, else the text."""
     short = identifier.isascii() and identifier.isdigit() and len(identifier) <= 18
     return int(identifier) if short and str(int(identifier)) == identifier else identifier
 
 
-def own_videos(annotations: Annotations | None) -> dict[str, str]:
+def given_videos(annotations: Annotations | None) -> dict[str, str]:
     """Query id -> the video it is asked of: that of its first judgement, or the one video of its pool.
 
     A judgement of grade 0 says that the video is the wrong one.
@@ -31,17 +31,17 @@ def own_videos(annotations: Annotations | None) -> dict[str, str]:
     return own | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
 
 
-def texts(annotations: Annotations | None) -> dict[str, str]:
+def query_texts(annotations: Annotations | None) -> dict[str, str]:
     """Query id -> its sentence."""
     return {query.id: query.text for query in annotations.queries} if annotations else {}
 
 
-def durations(annotations: Annotations) -> dict[str, float]:
+def video_durations(annotations: Annotations) -> dict[str, float]:
     """Video id -> seconds, of those where it is known."""
     return {video.id: video.duration for video in annotations.videos if video.duration is not None}
 
 
-def put(stream: IO[bytes], value: Any) -> None:
+def write_json_value(stream: IO[bytes], value: Any) -> None:
     """Write one JSON value. Raises UsageError for what JSON cannot say."""
     try:
         stream.write(_encode(value).encode())
@@ -61,6 +61,6 @@ class ListWriter:
         self._stream.write(self._between)
         self._between = b",\n"
         if key is not None:
-            put(self._stream, key)
+            write_json_value(self._stream, key)
             self._stream.write(b": ")
-        put(self._stream, value)
+        write_json_value(self._stream, value)

@@ -6,9 +6,9 @@ annotation files the names end in `.avi` too, so `get` takes both.
 
 from __future__ import annotations
 
-from whenabouts.features._hdf5 import Hdf5Source, first_entry
-from whenabouts.features.protocol import Options, Place
-from whenabouts.features.source import Unread
+from whenabouts.features.layouts._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.location import FeatureLocation, OpenOptions
+from whenabouts.features.source import UnreadArray
 from whenabouts.types import UsageError
 
 NAME = "tacos"
@@ -28,18 +28,18 @@ class Source(Hdf5Source):
     def __contains__(self, item: object) -> bool:
         return isinstance(item, str) and item.removesuffix(_SUFFIX) in self._items
 
-    def _looked(self, item: str) -> Unread:
+    def _looked(self, item: str) -> UnreadArray:
         return super()._looked(item.removesuffix(_SUFFIX))
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether the first entry is a data set with the name of a video file."""
-    first = first_entry(place)
+    first = first_entry(location)
     return first is not None and first[1] is None and first[0].endswith(_SUFFIX)
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there."""
     if options.key is not None:
-        raise UsageError(f"{place.path}: key {options.key!r}: an item of layout {NAME} is one data set")
-    return Source(place, options)
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(location, options)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from whenabouts.clips import ClipGrid
 from whenabouts.features import open_features
-from whenabouts.features.on_grid import count_on_grid, rows_on_grid
+from whenabouts.features.grid_rows import rows_on_grid
 from whenabouts.types import UsageError
 
 from .conftest import write_hdf5
@@ -65,7 +65,7 @@ def test_a_source_brings_its_rows_to_a_videos_clips_and_counts_a_collection(tmp_
         assert source.grid("a", 6.0) == ClipGrid(1.5, 6.0)
         assert source.on_grid("b", 6.0).surplus == 1
         assert source.on_grid("c", 6.0).missing == 2
-        count = count_on_grid(source, durations)
+        count = source.count_on_grid(durations)
     assert (count.videos, count.exact, count.absent) == (4, 1, 1)
     assert (count.with_surplus, count.surplus_rows, count.with_missing, count.missing_clips) == (1, 1, 1, 2)
 

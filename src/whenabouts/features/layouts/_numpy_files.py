@@ -7,7 +7,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -15,8 +15,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features.source import MOST_BYTES, Unread
-from whenabouts.formats.opened import FormatError
+from whenabouts.features.location import FeatureLocation, OpenOptions
+from whenabouts.features.source import MOST_BYTES, FeatureSource, UnreadArray
+from whenabouts.formats.files import FormatError
 
 _FAULTS = (
     OSError,
@@ -31,7 +32,7 @@ _FAULTS = (
 )
 
 
-def look_into_npy(path: Path, item: str) -> Unread:
+def inspect_npy(path: Path, item: str) -> UnreadArray:
     """A .npy file, memory-mapped. Raises FormatError for what is damaged or holds Python objects."""
     try:
         with path.open("rb") as stream:
@@ -39,12 +40,12 @@ def look_into_npy(path: Path, item: str) -> Unread:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     except _FAULTS as error:
         raise _fault(path, item, ".npy", error) from None
-    return Unread(mapped.shape, mapped.dtype, lambda: mapped)
+    return UnreadArray(mapped.shape, mapped.dtype, lambda: mapped)
 
 
-def look_into_npz(
+def inspect_npz(
     archive: Path | bytes, item: str, wanted: Sequence[str] | None, path: Path | None = None
-) -> Unread:
+) -> UnreadArray:
     """One array of an npz archive, a file or its bytes: the first of `wanted` that is there.
 
     `wanted` None takes the only one. `path` is what errors name where the archive is bytes.
@@ -61,7 +62,7 @@ def look_into_npz(
                 raise ValueError(f"shape {shape} needs more than the {held} bytes that are there")
     except _FAULTS as error:
         raise _fault(place, item, "npz", error) from None
-    return Unread(shape, dtype, lambda: _read_member(archive, name, item, place))
+    return UnreadArray(shape, dtype, lambda: _read_member(archive, name, item, place))
 
 
 def array_names(path: Path) -> tuple[str, ...]:
@@ -146,3 +147,45 @@ def _fault(path: Path, item: str, kind: str, error: Exception) -> FormatError:
     return FormatError(
         path, f"is cut off, damaged or no {kind} ({reason[:120]}); fetch it again", field=f"item {item!r}"
     )
+
+
+class FolderSource(FeatureSource):
+    """One file an item; what made them stands in `fingerprint.json` beside them."""
+
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        self._location = location
+
+    def _facts(self) -> Mapping[str, Any]:
+        return self._location.stated_facts()
+
+    def _by_id(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """File names by id. Raises FormatError where two files have one id."""
+        found: dict[str, str] = {}
+        for item, name in pairs:
+            if item in found:
+                raise FormatError(
+                    self.path,
+                    f"has two files, {found[item]!r} and {name!r}",
+                    field=f"item {item!r}",
+                    accepted="one",
+                )
+            found[item] = name
+        return found
+
+    def _file_of(self, name: str, item: str) -> Path:
+        """A file of the folder. Raises FormatError for a link that leads out of it."""
+        path = self.path / name
+        if path.is_symlink():
+            try:
+                inside = path.resolve(strict=True).is_relative_to(self.path.resolve(strict=True))
+            except (OSError, RuntimeError):
+                raise FormatError(self.path, "is a link that leads nowhere", field=f"item {item!r}") from None
+            if not inside:
+                raise FormatError(
+                    self.path,
+                    "is a link that leads out of the folder",
+                    field=f"item {item!r}",
+                    accepted="files in the folder; the folder itself may be a link",
+                )
+        return path

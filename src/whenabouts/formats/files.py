@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections import Counter
@@ -20,6 +21,9 @@ from whenabouts.types import WhenaboutsError
 
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 65_536
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
+_CLOSING = {"{": "}", "[": "]"}
+_DEEPEST = 100
 ABSENT: Any = object()
 """No value to show: None is one, JSON's null."""
 
@@ -56,7 +60,7 @@ def _short(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Opening:
+class FileHead:
     """The beginning of a file: enough to tell in which format it is."""
 
     path: Path
@@ -79,13 +83,23 @@ class Opening:
         return ""
 
     @cached_property
-    def first_record(self) -> dict[str, Any] | None:
-        """The first line as a JSON object; None where it is none."""
-        try:
-            record = json.loads(self.first_line)
-        except (ValueError, RecursionError):
+    def first_value(self) -> Any:
+        """The first JSON value; of one that reaches beyond the head, what is there of it.
+
+        None where the file does not begin with an object or a list.
+        """
+        text = self.head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+        if text[:1] not in ("{", "["):
             return None
-        return record if isinstance(record, dict) else None
+        try:
+            return json.JSONDecoder().raw_decode(text)[0]
+        except (ValueError, RecursionError):
+            return None if self.whole else _completed(text)
+
+    @property
+    def first_object(self) -> dict[str, Any]:
+        """The first JSON value where it is an object, else {}."""
+        return self.first_value if isinstance(self.first_value, dict) else {}
 
     @property
     def is_json_document(self) -> bool:
@@ -101,16 +115,47 @@ class Opening:
         )
 
 
-def look_into(path: Path) -> Opening:
+def _completed(text: str) -> Any:
+    """The value that begins here, cut after its last whole member and closed."""
+    open_brackets: list[str] = []
+    keep, closing = 0, ""
+    for token in _TOKEN.finditer(text):
+        sign = token.group()
+        if sign == '"':  # a string that the cut goes through: what comes after this is prose
+            break
+        if sign in _CLOSING:
+            open_brackets.append(_CLOSING[sign])
+        elif sign in ("}", "]"):
+            if not open_brackets or open_brackets.pop() != sign:
+                return None
+        elif sign != ",":
+            continue
+        if len(open_brackets) < _DEEPEST:
+            keep = token.start() if sign == "," else token.end()
+            closing = "".join(reversed(open_brackets))
+    try:
+        return json.loads(text[:keep] + closing)
+    except (ValueError, RecursionError):
+        return None
+
+
+def first_entry(value: Any) -> Any:
+    """The first element of a list, the first value of an object, None where there is none."""
+    if isinstance(value, dict):
+        value = list(value.values())[:1]
+    return value[0] if isinstance(value, list) and value else None
+
+
+def read_head(path: Path) -> FileHead:
     """The beginning of a file, unpacked. Raises FormatError for what cannot be read."""
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         head = stream.read(_HEAD_BYTES)
         whole = len(head) < _HEAD_BYTES
-    return Opening(path, head, whole)
+    return FileHead(path, head, whole)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked where it is gzip, whatever its name says.
 
     Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
@@ -138,7 +183,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
 
     A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
@@ -170,13 +215,13 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         Path(aside).unlink(missing_ok=True)
 
 
-def lmdb_in(folder: Path) -> Path | None:
+def lmdb_file_in(folder: Path) -> Path | None:
     """The file of an LMDB environment that is a folder; None where it is no such folder."""
     file = folder / "data.mdb"
     return file if file.is_file() else None
 
 
-def beside(path: Path, name: str) -> Path | None:
+def sibling_file(path: Path, name: str) -> Path | None:
     """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
     names = (path.with_name(name), path.with_name(f"{name}.gz"))
     return next((candidate for candidate in names if candidate.exists()), None)
@@ -188,7 +233,7 @@ def read_json(path: Path) -> Any:
     Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
     sentences would be gone. Raises FormatError for that, and with the line where it stops being JSON.
     """
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         data = stream.read()
     try:
         # NaN and Infinity are left to the field that has them.
@@ -196,7 +241,7 @@ def read_json(path: Path) -> Any:
             data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
         )
     except (ValueError, RecursionError) as error:
-        raise json_fault(path, error) from None
+        raise json_error(path, error) from None
 
 
 def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -207,7 +252,7 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
     return found
 
 
-def json_fault(
+def json_error(
     path: Path, error: ValueError | RecursionError, line: int | None = None, accepted: str = ""
 ) -> FormatError:
     """What kept a text from being read as JSON; `line` is given where the text is one line of the file."""
@@ -231,10 +276,10 @@ def refuse_overwriting(target: Path, *sources: Path | str) -> None:
                 raise FormatError(target, "is read here and would be overwritten; write to another file")
 
 
-def line_with(path: Path, text: str) -> int | None:
+def line_containing(path: Path, text: str) -> int | None:
     """The first line of a file that holds some text, None where none does: for messages about an id."""
     wanted = (text.encode(), json.dumps(text)[1:-1].encode())
-    with contextlib.suppress(WhenaboutsError), opened(path) as stream:
+    with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):
             if any(form in line for form in wanted):
                 return number

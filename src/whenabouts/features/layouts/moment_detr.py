@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whenabouts.features._arrays import array_names, look_into_npz
-from whenabouts.features._folder import FolderSource
-from whenabouts.features.protocol import Options, Place
-from whenabouts.features.source import Unread
+from whenabouts.features.layouts._numpy_files import FolderSource, array_names, inspect_npz
+from whenabouts.features.location import FeatureLocation, OpenOptions
+from whenabouts.features.source import UnreadArray
 
 NAME = "moment-detr"
 SUMMARY = (
@@ -32,12 +31,12 @@ class Source(FolderSource):
     layout = NAME
 
     def _find(self) -> Mapping[str, Any]:
-        names = [name for name in self._place.names if name.endswith(".npz")]
+        names = [name for name in self._location.names if name.endswith(".npz")]
         return self._by_id([(_id_of(name), name) for name in names])
 
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         wanted = (self.options.key,) if self.options.key else _KEYS
-        return look_into_npz(self._file_of(where, item), item, wanted)
+        return inspect_npz(self._file_of(where, item), item, wanted)
 
 
 def _id_of(name: str) -> str:
@@ -46,14 +45,14 @@ def _id_of(name: str) -> str:
     return query[1] if query else stem
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether the first npz file holds an array of one of the release's names."""
-    first = next((name for name in place.names if name.endswith(".npz")), None)
-    if first is None or "index.json" in place.names:
+    first = next((name for name in location.names if name.endswith(".npz")), None)
+    if first is None or "index.json" in location.names:
         return False
-    return bool(set(_KEYS) & set(array_names(place.path / first)))
+    return bool(set(_KEYS) & set(array_names(location.path / first)))
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there; `key` chooses one of an item's arrays (`pooler_output`)."""
-    return Source(place, options)
+    return Source(location, options)

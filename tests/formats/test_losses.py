@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats._keeping import PARTS, keeps_of
-from whenabouts.formats.columns import Annotations, Collector, MemoryRun, RunBlock, judgement_rows
+from whenabouts.formats._losses import PARTS, keeps_of
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Moment, ScoredMoment
 
 MODULES = {module.NAME: module for module in formats._formats()}
@@ -75,7 +76,7 @@ def target(name: str, tmp_path: Path) -> tuple[Any, Path, str]:
 
 
 def annotations_with(fill: Fill) -> Annotations:
-    collector = Collector("test")
+    collector = AnnotationBuilder("test")
     fill(collector)
     collector.add_query("a#0")
     collector.judge("a#0", "a", 1.0, 4.5)

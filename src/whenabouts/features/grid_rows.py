@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
 from whenabouts.types import UsageError
-
-if TYPE_CHECKING:
-    from whenabouts.features.source import FeatureSource
 
 _SURPLUS_ROWS = 2
 _SURPLUS_SHARE = 0.1
@@ -65,20 +61,3 @@ def rows_on_grid(rows: NDArray[np.floating[Any]], grid: ClipGrid, name: str = "t
     if missing:
         kept = np.concatenate([kept, np.zeros((missing, rows.shape[1]), rows.dtype)])
     return GridRows(kept, np.arange(clips) < len(rows), surplus, missing)
-
-
-def count_on_grid(source: FeatureSource, durations: Mapping[str, float]) -> GridCount:
-    """How the rows of all the videos in `durations` (seconds by id) fit their clips, from lengths alone."""
-    here = [item for item in durations if item in source]
-    rows = np.array([source.length(item) for item in here], dtype=np.int64)
-    clips = np.array([len(source.grid(item, durations[item])) for item in here], dtype=np.int64)
-    surplus, missing = np.maximum(rows - clips, 0), np.maximum(clips - rows, 0)
-    return GridCount(
-        videos=len(durations),
-        exact=int((rows == clips).sum()),
-        with_surplus=int((surplus > 0).sum()),
-        surplus_rows=int(surplus.sum()),
-        with_missing=int((missing > 0).sum()),
-        missing_clips=int(missing.sum()),
-        absent=len(durations) - len(here),
-    )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from whenabouts.datasets.declared import AnnotationFile, Declaration
-from whenabouts.formats.opened import FormatError, Opening, look_into
+from whenabouts.datasets.declaration import AnnotationFile, Declaration
+from whenabouts.formats.files import FileHead, FormatError, read_head
 from whenabouts.types import UsageError
 
 DEEPEST = 5
@@ -20,7 +20,7 @@ MOST_ENTRIES = 300_000
 
 
 @dataclass(frozen=True)
-class Found:
+class LocatedFile:
     """An annotation file that is there, and what it is taken for."""
 
     split: str
@@ -29,7 +29,7 @@ class Found:
 
 
 @dataclass
-class Folder:
+class DatasetFolder:
     """A folder that is looked through once; files nearer to it come first.
 
     Links to folders are not followed, and neither are links to files outside of it: what lies there is not
@@ -55,10 +55,10 @@ class Folder:
             named.setdefault(path.name.removesuffix(".gz"), []).append(path)
         return {name: tuple(paths) for name, paths in named.items()}
 
-    def annotations_of(self, dataset: Declaration) -> tuple[Found, ...]:
+    def annotations_of(self, dataset: Declaration) -> tuple[LocatedFile, ...]:
         """Its annotation files that are here, in the order of its splits, preferred and nearest first."""
         return tuple(
-            Found(split.name, file, path)
+            LocatedFile(split.name, file, path)
             for split in dataset.splits
             for file in split.files
             for path in self.by_name.get(file.name, ())
@@ -73,17 +73,17 @@ class Folder:
         opening = self._opening(path)
         return opening is not None and re.search(dataset.mark, opening.head) is not None
 
-    def _opening(self, path: Path) -> Opening | None:
+    def _opening(self, path: Path) -> FileHead | None:
         if path not in self._openings:
             try:
-                self._openings[path] = look_into(path)
+                self._openings[path] = read_head(path)
             except FormatError as error:
                 self.unreadable[path] = error
                 self._openings[path] = None
         return self._openings[path]
 
     @cached_property
-    def _openings(self) -> dict[Path, Opening | None]:
+    def _openings(self) -> dict[Path, FileHead | None]:
         return {}
 
     def _walk(self) -> Iterable[Path]:

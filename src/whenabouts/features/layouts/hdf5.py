@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whenabouts.features._hdf5 import Hdf5Source, first_entry
-from whenabouts.features.protocol import Options, Place
+from whenabouts.features.layouts._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.types import UsageError
 
 NAME = "hdf5"
@@ -32,14 +32,14 @@ class Source(Hdf5Source):
         return {**named, **super()._facts()}
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether the first entry is a data set whose name is no file name of a video."""
-    first = first_entry(place)
+    first = first_entry(location)
     return first is not None and first[1] is None and not first[0].endswith(".avi")
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there."""
     if options.key is not None:
-        raise UsageError(f"{place.path}: key {options.key!r}: an item of layout {NAME} is one data set")
-    return Source(place, options)
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(location, options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whenabouts.features._hdf5 import Hdf5Source, first_entry
-from whenabouts.features.protocol import Options, Place
+from whenabouts.features.layouts._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.location import FeatureLocation, OpenOptions
 
 NAME = "activitynet"
 SUMMARY = "HDF5, id/c3d_features -> (T, D): ActivityNet C3D of 2D-TAN, MMN, CroCs"
@@ -20,12 +20,12 @@ class Source(Hdf5Source):
         return self.options.key or _KEY
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether the first entry is a group with those features in it."""
-    first = first_entry(place)
+    first = first_entry(location)
     return first is not None and first[1] is not None and _KEY in first[1]
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there; `key` names another data set of the groups."""
-    return Source(place, options)
+    return Source(location, options)

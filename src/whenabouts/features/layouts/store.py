@@ -25,16 +25,16 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features._declared import FINGERPRINT, declared
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.protocol import Options, Place
-from whenabouts.features.source import FeatureSource, Rows, Unread
-from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.features.location import FINGERPRINT, FeatureLocation, OpenOptions
+from whenabouts.features.source import FeatureSource, Rows, UnreadArray
+from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.types import UsageError
 
 NAME = "whenabouts"
 SUMMARY = "folder with features.npy, index.json, fingerprint.json: our own store"
 
+DTYPES = ("float16", "float32", "float64")
 FORMAT, VERSION = "whenabouts-features", 1
 # The project was called cuepoint until 0.x: its stores are read, and its name stays in the hash of the
 # content, so that features have the same fingerprint whichever version wrote them.
@@ -43,7 +43,7 @@ _ROWS, _INDEX = "features.npy", "index.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenStore:
     """What was written: items, rows, bytes on disk, rows that are not finite, and the hash of the content."""
 
     path: Path
@@ -76,18 +76,22 @@ class Source(FeatureSource):
 
     layout = NAME
 
-    def __init__(self, place: Place, options: Options) -> None:
-        super().__init__(place.path, options)
-        ids, lengths = _read_index(place.path / _INDEX)
-        self._rows = _map(place.path / _ROWS)
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        ids, lengths = _read_index(location.path / _INDEX)
+        self._rows = _map(location.path / _ROWS)
         if not self._rows.dtype.isnative:
             raise FormatError(
-                place.path / _ROWS, "is", field="descr", value=self._rows.dtype.str, accepted="<f2, <f4, <f8"
+                location.path / _ROWS,
+                "is",
+                field="descr",
+                value=self._rows.dtype.str,
+                accepted="<f2, <f4, <f8",
             )
         self._ends = np.cumsum(lengths)
         if self._rows.ndim != 2 or len(self._rows) != int(self._ends[-1]):
             raise FormatError(
-                place.path / _ROWS,
+                location.path / _ROWS,
                 f"has shape {self._rows.shape}",
                 accepted=f"(rows, width) with the {int(self._ends[-1])} rows that {_INDEX} lists",
             )
@@ -95,18 +99,18 @@ class Source(FeatureSource):
         self._slices = {
             item: slice(*ends) for item, *ends in zip(ids, starts, self._ends.tolist(), strict=True)
         }
-        self._told = declared(place)
+        self._stated = location.stated_facts()
         self._looked(ids[0])  # all items are one array: what is wrong with it is wrong with the first
 
     def _content(self) -> str | None:
-        content = self._told.get("content")
+        content = self._stated.get("content")
         return content if isinstance(content, str) else None
 
     def _find(self) -> Mapping[str, Any]:
         return self._slices
 
     def _facts(self) -> Mapping[str, Any]:
-        return self._told
+        return self._stated
 
     def get(self, item: str) -> Rows:
         """(T, D) rows of an item: a slice of the file, nothing is copied."""
@@ -115,21 +119,21 @@ class Source(FeatureSource):
             return super().get(item)
         return self._rows[place]
 
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         rows = self._rows[where]
-        return Unread(rows.shape, rows.dtype, lambda: rows)
+        return UnreadArray(rows.shape, rows.dtype, lambda: rows)
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether it is a folder with an index and rows."""
-    return {_ROWS, _INDEX} <= set(place.names)
+    return {_ROWS, _INDEX} <= set(location.names)
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there."""
     if options.key is not None:
-        raise UsageError(f"{place.path}: key {options.key!r}: an item of layout {NAME} is one array")
-    return Source(place, options)
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one array")
+    return Source(location, options)
 
 
 def write_store(
@@ -137,7 +141,7 @@ def write_store(
     items: Iterable[tuple[str, Rows]],
     fingerprint: Fingerprint,
     dtype: np.dtype[Any] | None = None,
-) -> Written:
+) -> WrittenStore:
     """Write items (id, (T, D) rows) in the order they come, one in memory at a time.
 
     The folder appears whole under its name or not at all. `dtype` None keeps that of the first item.
@@ -157,9 +161,34 @@ def write_store(
         told = replace(fingerprint, dtype=writer.dtype.name, width=writer.width, content=content)
         _write_json(folder / FINGERPRINT, told.to_json())
         size = sum(file.stat().st_size for file in folder.iterdir())
-    return Written(
+    return WrittenStore(
         path, len(writer.ids), writer.rows, writer.width, writer.dtype.name, size, writer.not_finite, content
     )
+
+
+def convert_to_store(
+    source: FeatureSource,
+    path: str | Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+) -> WrittenStore:
+    """Write a source as our own store; one item is in memory at a time.
+
+    Numbers stay as they are unless `dtype` names another type. `facts` are added to the source's
+    fingerprint: names of its fields, or others. Raises UsageError where something is at `path` already, or
+    where a fact contradicts what the source says of itself; then nothing is written.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is not stored; accepted: {', '.join(DTYPES)}")
+    stated = source.fingerprint
+    for name, value in (facts or {}).items():
+        known = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
+        if known is not None and name != "extra" and known != value:
+            raise UsageError(f"{source.path}: {name} is {known!r} there, not {value!r}; leave it out")
+    fingerprint = stated.told(facts or {}, "--set")
+    rows = ((item, source.get(item)) for item in source)
+    return write_store(Path(path), rows, fingerprint, None if dtype is None else np.dtype(dtype))
 
 
 def content_hash(items: Iterable[tuple[str, Rows]]) -> str:
@@ -292,13 +321,13 @@ def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
 def _map(path: Path) -> NDArray[Any]:
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         raise FormatError(path, "is a link that leads out of the store", accepted="the file itself")
-    from whenabouts.features._arrays import look_into_npy
+    from whenabouts.features.layouts._numpy_files import inspect_npy
 
-    return look_into_npy(path, "all rows").read()
+    return inspect_npy(path, "all rows").read()
 
 
 def _write_json(path: Path, value: Any) -> None:
-    with written(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(json.dumps(value).encode())
 
 

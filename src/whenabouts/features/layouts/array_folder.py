@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whenabouts.features._arrays import array_names, look_into_npy, look_into_npz
-from whenabouts.features._folder import FolderSource
-from whenabouts.features.protocol import Options, Place
-from whenabouts.features.source import Unread
+from whenabouts.features.layouts._numpy_files import FolderSource, array_names, inspect_npy, inspect_npz
+from whenabouts.features.location import FeatureLocation, OpenOptions
+from whenabouts.features.source import UnreadArray
 
 NAME = "arrays"
 SUMMARY = "folder of id.npy, or of id.npz with one array"
@@ -25,27 +24,27 @@ class Source(FolderSource):
     layout = NAME
 
     def _find(self) -> Mapping[str, Any]:
-        names = [name for name in self._place.names if name.endswith(_SUFFIXES)]
+        names = [name for name in self._location.names if name.endswith(_SUFFIXES)]
         return self._by_id([(Path(name).stem, name) for name in names])
 
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         path = self._file_of(where, item)
         if path.suffix == ".npy":
-            return look_into_npy(path, item)
-        return look_into_npz(path, item, [self.options.key] if self.options.key else None)
+            return inspect_npy(path, item)
+        return inspect_npz(path, item, [self.options.key] if self.options.key else None)
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether the first NumPy file is a .npy, or an npz with one array of any other name."""
-    if "index.json" in place.names:
+    if "index.json" in location.names:
         return False
-    first = next((name for name in place.names if name.endswith(_SUFFIXES)), None)
+    first = next((name for name in location.names if name.endswith(_SUFFIXES)), None)
     if first is None or first.endswith(".npy"):
         return first is not None
-    arrays = array_names(place.path / first)
+    arrays = array_names(location.path / first)
     return len(arrays) == 1 and not _ELSEWHERE & set(arrays)
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there; `key` names the array where an npz holds several."""
-    return Source(place, options)
+    return Source(location, options)

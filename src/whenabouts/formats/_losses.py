@@ -6,16 +6,30 @@ and told. What a format changes in a part that it keeps (rounds, cuts, renames),
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from whenabouts.formats._blocks import Losses
-from whenabouts.formats.columns import Annotations, RunSource
+from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.runs import (
+    RunBlock,
+    RunSource,
+    Task,
+    best_first,
+    falling_scores,
+    query_of_rows,
+)
+
+_log = logging.getLogger("whenabouts")
+
+NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
+"""What is told by formats in which a row must have times."""
+
 
 PARTS = {
     "texts": "texts of queries",
@@ -35,6 +49,24 @@ PARTS = {
 `given videos` are those of queries without judgements whose pool is that one video; `unjudged queries` have
 none. `lists` and `saliency` are parts of runs.
 """
+
+
+@dataclass
+class Losses:
+    """What a format cannot say of a run or of judgements; told in the log once a file is written."""
+
+    path: Path
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Note that something was lost `times` times."""
+        if times:
+            self.counts[what] = self.counts.get(what, 0) + times
+
+    def tell(self) -> None:
+        """Say it in the log."""
+        for what, times in self.counts.items():
+            _log.warning("%s: %d %s", self.path, times, what)
 
 
 def keeps_of(module: Any, path: Path) -> frozenset[str]:
@@ -92,3 +124,45 @@ def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
     if "saliency" not in module.KEEPS and hasattr(source, "saliency"):
         losses.count(f"{PARTS['saliency']} are left out", len(source.saliency()))
     return losses
+
+
+def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
+    """The same rows, with scores that give their order back when they are sorted by score, then moment.
+
+    Queries whose scores contradict the order (or tie against it) get the scores n .. 1.
+    """
+    ranked = best_first(block)
+    if ranked is block:
+        return block
+    moved = (ranked.video != block.video) | (ranked.score != block.score)
+    for old, new in ((block.start, ranked.start), (block.end, ranked.end)):
+        moved |= (old != new) & ~(np.isnan(old) & np.isnan(new))
+    query = query_of_rows(block)
+    queries = np.unique(query[moved])
+    if not len(queries):
+        return block
+    what = "queries had scores that contradict their order; they are written with the scores n .. 1"
+    losses.count(what, len(queries))
+    again = np.isin(query, queries)
+    return replace(block, score=np.where(again, falling_scores(np.diff(block.offsets)), block.score))
+
+
+def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
+    """The same rows; a span without length is none, and its row keeps video and rank."""
+    empty = block.start >= block.end
+    count = int(empty.sum())
+    if not count:
+        return block
+    losses.count("spans without length are written as videos without a moment: they keep their rank", count)
+    return replace(block, start=np.where(empty, np.nan, block.start), end=np.where(empty, np.nan, block.end))
+
+
+def list_to_write(
+    source: RunSource, losses: Losses, wanted: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+) -> tuple[Task, Iterator[RunBlock]]:
+    """The one list that is written where a format holds one (the first of `wanted`), and its blocks."""
+    task = next(task for task in wanted if task in source.tasks)
+    for other in source.tasks:
+        if other != task:
+            losses.count(f"list left out: {other} (this format holds one list, and {task} is written)")
+    return task, source.blocks(task)

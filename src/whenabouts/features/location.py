@@ -1,18 +1,19 @@
-"""What a module of this folder offers to be a layout, and what it is asked with."""
+"""Where features may lie on disk, and how they are to be opened."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError, read_json
 from whenabouts.types import UsageError, WhenaboutsError
 
-if TYPE_CHECKING:
-    from whenabouts.features.source import FeatureSource
+FINGERPRINT = "fingerprint.json"
+"""What a folder's owner wrote down of the features in it."""
 
 _HEAD_BYTES = 4096
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -30,7 +31,7 @@ class ReaderMissing(WhenaboutsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OpenOptions:
     """How features are to be opened.
 
     `clip_seconds`: length of a row in seconds, where the file does not tell. `strict`: a row that is not
@@ -48,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Place:
+class FeatureLocation:
     """A file or folder that may hold features: enough of it to tell in which layout."""
 
     path: Path
@@ -69,7 +70,7 @@ class Place:
             return b""
         if not self.path.is_file():
             raise FormatError(self.path, "is neither a file nor a folder")
-        return self._beginning(self.path)
+        return self._first_bytes(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -78,12 +79,12 @@ class Place:
             return ()
         try:
             with os.scandir(self.path) as entries:
-                found = [
+                names = [
                     e.name for e in entries if not e.name.startswith(".") and (e.is_symlink() or e.is_file())
                 ]
         except OSError as error:
             raise FormatError(self.path, f"cannot be read: {error.strerror or error}") from None
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     @property
     def is_hdf5(self) -> bool:
@@ -97,6 +98,19 @@ class Place:
             return self.path / "data.mdb"
         magic = self.head[_LMDB_MAGIC_AT : _LMDB_MAGIC_AT + 4]
         return self.path if magic in (_LMDB_MAGIC, _LMDB_MAGIC[::-1]) else None
+
+    def stated_facts(self) -> Mapping[str, Any]:
+        """The facts in a folder's `fingerprint.json`; none where there is no such file."""
+        if FINGERPRINT not in self.names:
+            return {}
+        path = self.path / FINGERPRINT
+        facts = read_json(path)
+        if not isinstance(facts, dict):
+            raise FormatError(path, "holds a list or a bare value", accepted="one JSON object")
+        extra = facts.get("extra")
+        if extra is not None and not isinstance(extra, dict):
+            raise FormatError(path, "is", field="extra", value=extra, accepted="a JSON object")
+        return {name: value for name, value in facts.items() if value is not None} | (extra or {})
 
     def describe(self) -> str:
         """What is there, for an error message."""
@@ -112,24 +126,9 @@ class Place:
             return "a Git LFS pointer, not the file itself (run: git lfs pull)"
         return f"a file that begins with {self.head[:16]!r}"
 
-    def _beginning(self, path: Path) -> bytes:
+    def _first_bytes(self, path: Path) -> bytes:
         try:
             with path.open("rb") as stream:
                 return stream.read(_HEAD_BYTES)
         except OSError as error:
             raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
-
-
-class Layout(Protocol):
-    """A layout of features on disk. It recognises by content, and only what no other layout recognises."""
-
-    NAME: str
-    """As `--layout` takes it."""
-    SUMMARY: str
-    """One line for people: which releases, what keys."""
-
-    def recognises(self, place: Place) -> bool:
-        """Whether what is there is in this layout. Raises ReaderMissing where only a package could tell."""
-
-    def open_source(self, place: Place, options: Options) -> FeatureSource:
-        """The features that are there."""

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whenabouts import formats
-from whenabouts.formats._beginning import first_value
-from whenabouts.formats.columns import Collector
-from whenabouts.formats.opened import Opening
+from whenabouts.formats.annotations import AnnotationBuilder
+from whenabouts.formats.files import FileHead
 
 PROSE = st.text(st.sampled_from('ab ,:[]{}"\\\n\té–犬'), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | PROSE
@@ -57,31 +56,31 @@ def test_whatever_ended_before_the_cut_is_there_and_nothing_else(document: Any, 
     assert json.loads(data) == document
     expected = leaves(document)
     for cut in range(1, len(data)):
-        found = first_value(Opening(Path("cut"), data[:cut], whole=False))
+        found = FileHead(Path("cut"), data[:cut], whole=False).first_value
         assert type(found) is type(document)
         assert leaves(found) == expected[: sum(end < cut for end in ends)], data[:cut]
 
 
 def test_a_value_that_ends_is_the_first_whatever_comes_after_it() -> None:
-    assert first_value(Opening(Path("cut"), b'\xef\xbb\xbf {"a": "b, {"}\n{"c": ', whole=False)) == {
+    assert FileHead(Path("cut"), b'\xef\xbb\xbf {"a": "b, {"}\n{"c": ', whole=False).first_value == {
         "a": "b, {"
     }
 
 
 @pytest.mark.parametrize("text", [b'{"a": ,', b"[1 2,", b"{]", b'{"a" "b",', b'"text, ', b"", b"17", b"\xff"])
 def test_what_is_no_json_is_nothing(text: bytes) -> None:
-    assert first_value(Opening(Path("cut"), text, whole=False)) is None
+    assert FileHead(Path("cut"), text, whole=False).first_value is None
 
 
 def test_a_value_that_is_too_deep_is_cut_where_it_gets_too_deep() -> None:
-    found = first_value(Opening(Path("cut"), b'{"a": 1, "b": ' + b"[" * 60_000, whole=False))
+    found = FileHead(Path("cut"), b'{"a": 1, "b": ' + b"[" * 60_000, whole=False).first_value
     assert found["a"] == 1
 
 
 @pytest.mark.parametrize("name", formats.format_names("write_annotations"))
 def test_a_file_of_prose_is_recognised_wherever_its_beginning_ends(name: str, tmp_path: Path) -> None:
     """Sentences hold what looks like structure."""
-    collector = Collector("prose")
+    collector = AnnotationBuilder("prose")
     for number in range(6):
         collector.add_query(f"v#{number}", 'a man, a "dog", [laughs], and {a: cat}, then, as ever, \\ more')
         collector.judge(f"v#{number}", "v", number, number + 1)
@@ -90,4 +89,4 @@ def test_a_file_of_prose_is_recognised_wherever_its_beginning_ends(name: str, tm
     module = next(module for module in formats._formats() if name == module.NAME)
     data = path.read_bytes()
     for cut in range(len(data) // 4, len(data)):
-        assert module.recognises(Opening(path, data[:cut], whole=False)), data[:cut][-60:]
+        assert module.recognises(FileHead(path, data[:cut], whole=False)), data[:cut][-60:]

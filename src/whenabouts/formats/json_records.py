@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from whenabouts.formats.opened import ABSENT, FormatError, json_fault, opened, read_json
+from whenabouts.formats.files import ABSENT, FormatError, json_error, open_unpacked, read_json
 
 LONGEST_LINE = 1 << 28
 """Bytes of a line beyond which a file is taken for something else than lines."""
@@ -188,7 +188,7 @@ def _numbers(least: float) -> str:
     return "a finite number" if least == -math.inf else f"a finite number of at least {least:g}"
 
 
-def document_of(path: Path) -> Record:
+def read_document(path: Path) -> Record:
     """The JSON value of a file, whatever its kind, as the field "" of a record."""
     return Record(path, {"": read_json(path)})
 
@@ -206,26 +206,26 @@ def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tu
             yield number, raw
 
 
-def line_record(path: Path, number: int, raw: bytes) -> Record:
+def parse_line(path: Path, number: int, raw: bytes) -> Record:
     """A line as a JSON object. Raises FormatError for anything else."""
     try:
         value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
     except (ValueError, RecursionError) as error:
-        raise json_fault(path, error, number, "a JSON object a line") from None
+        raise json_error(path, error, number, "a JSON object a line") from None
     if not isinstance(value, dict):
         raise FormatError(path, "is no object:", line=number, value=value, accepted="a JSON object a line")
     return Record(path, value, number)
 
 
-def records_of(path: Path, wanted: str = "") -> Iterator[Record]:
+def read_records(path: Path, wanted: str = "") -> Iterator[Record]:
     """The objects of a file of JSON lines; blank lines are passed over.
 
     Raises FormatError where a line is none, and for a file without any, where it says what is `wanted`.
     """
     found = False
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         for number, raw in numbered_lines(stream, path):
             found = True
-            yield line_record(path, number, raw)
+            yield parse_line(path, number, raw)
     if wanted and not found:
         raise FormatError(path, "holds no annotations", accepted=wanted)

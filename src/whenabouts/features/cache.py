@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.features.layouts.store import NAME as OWN_LAYOUT
+from whenabouts.features.layouts.store import write_store
 from whenabouts.features.source import FeatureSource, Rows
-from whenabouts.features.store import NAME as OWN_LAYOUT
-from whenabouts.features.store import write_store
-from whenabouts.formats.opened import FormatError, read_json, written
+from whenabouts.formats.files import FormatError, read_json, write_atomically
 
 _BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
     2: (np.uint16, 0x7FFF, 0x7C00),
@@ -29,11 +29,11 @@ _BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
 }
 """By size of a float: the integer of that size, all bits but the sign, and infinity."""
 
-LARGEST = 1e16
+LARGEST_VALUE = 1e16
 """The largest value that a row may hold: the squares of a million such still add up in float32."""
 
 
-class Gathered:
+class CachedRows:
     """Rows of N items of a feature file, by number.
 
     `lengths` (N,) counts rows, `is_zero` (N,) tells items without a value other than 0. Items that did not
@@ -75,13 +75,13 @@ class Gathered:
                     field=f"item {item!r}",
                     accepted="finite numbers",
                 )
-            if largest > _bits_of(LARGEST, rows):
+            if largest > _bits_of(LARGEST_VALUE, rows):
                 row = int(np.argmax(np.abs(rows).max(axis=1)))
                 raise FormatError(
                     self.source.path,
                     f"row {row} of {len(rows)} holds a number as large as {np.abs(rows[row]).max():g}",
                     field=f"item {item!r}",
-                    accepted=f"numbers up to {LARGEST:g}, whose squares float32 can add",
+                    accepted=f"numbers up to {LARGEST_VALUE:g}, whose squares float32 can add",
                 )
             self.lengths[number], self.is_zero[number] = len(rows), largest == 0
             yield number, rows
@@ -114,7 +114,7 @@ def _bits_of(value: float, rows: Rows) -> int:
     return infinity if rows.dtype.itemsize == 2 else int(np.array(value, rows.dtype).view(integer))
 
 
-def through_cache(source: FeatureSource, cache: Path) -> FeatureSource:
+def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
     """The same features from a copy in our own layout, which opens at once; made where there is none.
 
     The copy counts only while path, size and time of change of the original are those it was made from.
@@ -139,7 +139,7 @@ def through_cache(source: FeatureSource, cache: Path) -> FeatureSource:
     record.unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)
     write_store(place, ((item, source.get(item)) for item in source), source.fingerprint)
-    with written(record) as stream:
+    with write_atomically(record) as stream:
         stream.write(json.dumps(state).encode())
     source.close()
     return open_features(place, layout=OWN_LAYOUT)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from whenabouts.features._arrays import look_into_npz
-from whenabouts.features.protocol import Options, Place, ReaderMissing
-from whenabouts.features.source import MOST_BYTES, FeatureSource, Unread
+from whenabouts.features.layouts._numpy_files import inspect_npz
+from whenabouts.features.location import FeatureLocation, OpenOptions, ReaderMissing
+from whenabouts.features.source import MOST_BYTES, FeatureSource, UnreadArray
 from whenabouts.formats._lmdb import close_environment, open_environment
-from whenabouts.formats.opened import FormatError
+from whenabouts.formats.files import FormatError
 
 NAME = "lmdb"
 SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"
@@ -36,12 +36,14 @@ class Source(FeatureSource):
 
     layout = NAME
 
-    def __init__(self, place: Place, options: Options) -> None:
-        super().__init__(place.path, options)
-        file = place.lmdb_file
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        file = location.lmdb_file
         if file is None:
-            raise FormatError(place.path, f"is {place.describe()}", accepted="LMDB: a folder with data.mdb")
-        self._msgpack, self._lmdb = _package("msgpack", place.path), _package("lmdb", file)
+            raise FormatError(
+                location.path, f"is {location.describe()}", accepted="LMDB: a folder with data.mdb"
+            )
+        self._msgpack, self._lmdb = _package("msgpack", location.path), _package("lmdb", file)
         self._mark, self._environment = open_environment(self._lmdb, file)
         self._reading = self._environment.begin(buffers=True)
 
@@ -50,14 +52,14 @@ class Source(FeatureSource):
             keys = [bytes(key) for key in cursor.iternext(values=False)]
         return {key.decode("utf-8", "surrogateescape"): key for key in keys}
 
-    def _look(self, item: str, where: Any) -> Unread:
+    def _look(self, item: str, where: Any) -> UnreadArray:
         with self._refusing():
             data = bytes(self._reading.get(where))
         if data[:4] == _LZ4:
             data = self._unpacked(item, data)
         key = self.options.key or _KEY
         if data[:4] == _ZIP:
-            return look_into_npz(data, item, (key,), self.path)
+            return inspect_npz(data, item, (key,), self.path)
         return self._array(item, self._decoded(item, data), key)
 
     def _decoded(self, item: str, data: bytes) -> Any:
@@ -70,7 +72,7 @@ class Source(FeatureSource):
                 item, f"is neither msgpack nor npz ({reason[:120]})", 'msgpack of {"features": array}'
             )
 
-    def _array(self, item: str, record: Any, key: str) -> Unread:
+    def _array(self, item: str, record: Any, key: str) -> UnreadArray:
         """The array under a key, as msgpack-numpy writes it."""
         accepted = f"msgpack of {{{key!r}: array}}"
         if not isinstance(record, dict):
@@ -93,7 +95,7 @@ class Source(FeatureSource):
         if not isinstance(data, bytes) or len(data) != needed:
             held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
             self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
-        return Unread(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
+        return UnreadArray(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -120,14 +122,14 @@ class Source(FeatureSource):
         close_environment(self._mark)
 
 
-def recognises(place: Place) -> bool:
+def recognises(location: FeatureLocation) -> bool:
     """Whether it is an LMDB environment."""
-    return place.lmdb_file is not None
+    return location.lmdb_file is not None
 
 
-def open_source(place: Place, options: Options) -> Source:
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there; `key` names another array of the records."""
-    return Source(place, options)
+    return Source(location, options)
 
 
 def _text(value: Any) -> str:

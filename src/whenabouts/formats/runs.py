@@ -1,0 +1,232 @@
+"""Runs: what a system answered, read and written in blocks, so that their size does not matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.formats.files import FormatError
+from whenabouts.types import Moment, Run, ScoredMoment, UsageError
+
+Task = Literal["VCMR", "SVMR", "VR"]
+"""Which list of a run: moments of the corpus, moments of the given video, or videos."""
+
+
+RunRow = tuple[str, float, float, float]
+"""video id, start, end (NaN where there is no moment), score"""
+
+BLOCK_ROWS = 250_000
+"""Rows after which a block is handed over: some 30 MB while it is read."""
+
+
+@dataclass(frozen=True)
+class RunBlock:
+    """The answers to some queries: a run is read in such blocks, so that its size does not matter.
+
+    Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name
+    a video and no moment have start and end NaN. `video`, `start`, `end`, `score` are (N,).
+
+    `confidence` (Q,), where a system tells it, is how sure each query's first answer is, in [0, 1]; NaN
+    where it is not told.
+    """
+
+    query_ids: tuple[str, ...]
+    offsets: Indices
+    video_ids: tuple[str, ...]
+    video: NDArray[np.int32]
+    start: Floats
+    end: Floats
+    score: Floats
+    confidence: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+
+class RunSource(Protocol):
+    """A run that can be read block by block, more than once; nothing is read before it is asked for."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in tables and errors: the file's path."""
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list. No query comes twice; rows of a query lie best first."""
+
+
+@dataclass(frozen=True)
+class MemoryRun:
+    """A run whose blocks are at hand."""
+
+    name: str
+    lists: Mapping[Task, tuple[RunBlock, ...]]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lists it holds."""
+        return tuple(self.lists)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        yield from self.lists[task]
+
+    @classmethod
+    def from_run(cls, run: Run, name: str = "run") -> MemoryRun:
+        """A run made in Python: query id -> scored moments. Sorted by score, then by moment."""
+        return cls(name, {"VCMR": (_block_of(run),)})
+
+
+def _block_of(run: Run) -> RunBlock:
+    codes: dict[str, int] = {}
+    ordered: list[ScoredMoment] = []
+    offsets = [0]
+    for query_id, moments in run.items():
+        for scored in moments:
+            if not isinstance(scored, ScoredMoment) or not math.isfinite(scored.score):
+                raise UsageError(
+                    f"query {query_id!r}: {scored!r}: answers are ScoredMoments with finite scores"
+                )
+        ordered.extend(sorted(moments, key=lambda scored: scored.sort_key))
+        offsets.append(len(ordered))
+    return RunBlock(
+        query_ids=tuple(run),
+        offsets=np.array(offsets, np.int64),
+        video=np.array([codes.setdefault(m.moment.video_id, len(codes)) for m in ordered], np.int32),
+        video_ids=tuple(codes),
+        start=np.array([m.moment.start for m in ordered], np.float64),
+        end=np.array([m.moment.end for m in ordered], np.float64),
+        score=np.array([m.score for m in ordered], np.float64),
+    )
+
+
+def best_first(block: RunBlock) -> RunBlock:
+    """The same rows, sorted within each query by score descending, then video id, start and end.
+
+    Rows already in that order are returned as they are, without a copy.
+    """
+    query = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+    beside = query[1:] == query[:-1]
+    rising = query[1:][beside & (block.score[1:] > block.score[:-1])]
+    tied = beside & (block.score[1:] == block.score[:-1])
+    if not len(rising) and not tied.any():
+        return block
+    # Only what may move is sorted: rows of equal scores, and whole queries whose scores rise somewhere.
+    moving = np.append(tied, False) | np.insert(tied, 0, False)
+    moving |= np.isin(query, np.unique(rising)) if len(rising) else False
+    rows = np.flatnonzero(moving)
+    codes, video = np.unique(block.video[rows], return_inverse=True)
+    names = [block.video_ids[code] for code in codes.tolist()]
+    rank_of_id = np.empty(len(names), np.int64)
+    rank_of_id[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    keys = (block.end[rows], block.start[rows], rank_of_id[video], -block.score[rows], query[rows])
+    order = np.arange(len(query))
+    order[rows] = rows[np.lexsort(keys)]
+    return RunBlock(
+        block.query_ids,
+        block.offsets,
+        block.video_ids,
+        block.video[order],
+        block.start[order],
+        block.end[order],
+        block.score[order],
+        block.confidence,
+    )
+
+
+def moments_of(source: RunSource, task: Task = "VCMR") -> Iterator[tuple[str, list[ScoredMoment]]]:
+    """(query id, scored moments), one query at a time; spans without length are left out."""
+    for block in source.blocks(task):
+        video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
+        for number, query_id in enumerate(block.query_ids):
+            rows = range(int(block.offsets[number]), int(block.offsets[number + 1]))
+            yield (
+                query_id,
+                [
+                    ScoredMoment(Moment(block.video_ids[video[r]], start[r], end[r]), score[r])
+                    for r in rows
+                    if start[r] < end[r]
+                ],
+            )
+
+
+class RunBlockBuilder:
+    """Gathers rows in Python; for files that are small, and for what a faster reader refuses."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._offsets = [0]
+        self._codes: dict[str, int] = {}
+        self._video: list[int] = []
+        self._numbers: list[tuple[float, float, float]] = []
+
+    def __len__(self) -> int:
+        return len(self._video)
+
+    def add(self, query_id: str, rows: Iterable[RunRow]) -> None:
+        """The answers to a query."""
+        for video_id, start, end, score in rows:
+            self._video.append(self._codes.setdefault(video_id, len(self._codes)))
+            self._numbers.append((start, end, score))
+        self._ids.append(query_id)
+        self._offsets.append(len(self._video))
+
+    def block(self) -> RunBlock:
+        """All rows that were added since the last time; starts afresh."""
+        numbers = np.array(self._numbers, np.float64).reshape(-1, 3)
+        start, end, score = (np.ascontiguousarray(numbers[:, column]) for column in range(3))
+        block = RunBlock(
+            query_ids=tuple(self._ids),
+            offsets=np.array(self._offsets, np.int64),
+            video_ids=tuple(self._codes),
+            video=np.array(self._video, np.int32),
+            start=start,
+            end=end,
+            score=score,
+        )
+        self.__init__()  # type: ignore[misc]
+        return block
+
+
+def query_of_rows(block: RunBlock) -> Indices:
+    """(N,) number of the query of each row."""
+    return np.repeat(np.arange(len(block)), np.diff(block.offsets))
+
+
+def rows_of(block: RunBlock, no_time: float = np.nan) -> Iterator[tuple[str, list[RunRow]]]:
+    """(query id, rows) of each query; `no_time` stands for the times of a video without moment."""
+    times = (np.nan_to_num(column, nan=no_time) for column in (block.start, block.end))
+    start, end, score = (column.tolist() for column in (*times, block.score))
+    rows = list(zip((block.video_ids[code] for code in block.video.tolist()), start, end, score, strict=True))
+    offsets = block.offsets.tolist()
+    for number, query_id in enumerate(block.query_ids):
+        yield query_id, rows[offsets[number] : offsets[number + 1]]
+
+
+def count_rising(block: RunBlock) -> int:
+    """Of how many queries the scores contradict the order of the rows."""
+    query = query_of_rows(block)
+    rising = (block.score[1:] > block.score[:-1]) & (query[1:] == query[:-1])
+    return len(np.unique(query[1:][rising]))
+
+
+def falling_scores(counts: Indices) -> Floats:
+    """Scores n, n-1, .. 1 for lists of the given lengths: for formats in which the order alone counts."""
+    ends = np.cumsum(counts)
+    return np.asarray(np.repeat(ends, counts) - np.arange(int(counts.sum())), np.float64)
+
+
+def refuse_empty(path: Path, answered: bool) -> None:
+    """Raise FormatError for a run that holds no answers."""
+    if not answered:
+        raise FormatError(path, "holds no answers", accepted="a run with at least one query")
