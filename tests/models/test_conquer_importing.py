@@ -14,7 +14,7 @@ from torch import Tensor
 from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released.importing import import_checkpoint
-from whenabouts.models.released.settings import Asked
+from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
 
@@ -47,7 +47,7 @@ def _written(folder: Path, arrays: dict[str, Tensor], options: dict[str, Any] | 
 def test_an_imported_checkpoint_gives_the_golden_logits(case: Path, tmp_path: Path) -> None:
     told, arrays = _opened(case)
     path = _written(tmp_path, arrays, {"measure": told["measure"], "max_pred_l": told["max_pred_l"]})
-    import_checkpoint("conquer", path, Asked(heads=HEADS)).trained.save_pretrained(tmp_path / "out")
+    import_checkpoint("conquer", path, Overrides(heads=HEADS)).trained.save_pretrained(tmp_path / "out")
     trained = Trained.from_pretrained(tmp_path / "out")
     assert trained.model.config.measure == told["measure"]
     assert trained.decoding.offsets == (told["min_pred_l"], told["max_pred_l"] - 1)
@@ -92,22 +92,22 @@ def test_a_measure_that_the_weights_cannot_have_is_told(tmp_path: Path) -> None:
 
 def test_heads_that_do_not_divide_the_width_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"model\.ckpt: 5 heads do not divide the width 32; give --heads"):
-        import_checkpoint("conquer", _written(tmp_path, _first()), Asked(heads=5))
+        import_checkpoint("conquer", _written(tmp_path, _first()), Overrides(heads=5))
 
 
 def test_an_encoder_of_no_stream_and_endpoint_features_are_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, _first())
     with pytest.raises(UsageError, match=r"encoder of 'sound': there are query, video"):
-        import_checkpoint("conquer", path, Asked(heads=HEADS, encoders={"sound": "some"}))
+        import_checkpoint("conquer", path, Overrides(heads=HEADS, encoders={"sound": "some"}))
     with pytest.raises(UsageError, match=r"CONQUER has no temporal endpoint features"):
-        import_checkpoint("conquer", path, Asked(heads=HEADS, tef=True))
+        import_checkpoint("conquer", path, Overrides(heads=HEADS, tef=True))
 
 
 def test_a_parameter_that_is_missing_is_named(tmp_path: Path) -> None:
     arrays = _first()
     del arrays["sd.encoder.queryEncoder.linear.LayerNorm.bias"]
     with pytest.raises(FormatError, match=r"lacks encoder\.queryEncoder\.linear\.LayerNorm\.bias"):
-        import_checkpoint("conquer", _written(tmp_path, arrays), Asked(heads=HEADS))
+        import_checkpoint("conquer", _written(tmp_path, arrays), Overrides(heads=HEADS))
 
 
 def test_a_file_of_another_program_is_told(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import read_checkpoint
 from whenabouts.models.released.importing import import_checkpoint
-from whenabouts.models.released.pickled import PickleRefused, Thing, read_pickle
-from whenabouts.models.released.settings import Asked
+from whenabouts.models.released.pickled import ForeignObject, PickleRefused, read_pickle
+from whenabouts.models.released.settings import Overrides
 from whenabouts.models.reloclnet import Config, Model, released_names
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
@@ -154,7 +154,7 @@ def test_parameters_alone_are_a_checkpoint_too(tmp_path: Path) -> None:
     parameters = small_parameters()
     torch.save(parameters, tmp_path / "alone.pt")
     torch.save({f"module.{name}": one for name, one in parameters.items()}, tmp_path / "parallel.pt")
-    asked = Asked(heads=2)
+    asked = Overrides(heads=2)
     alone, parallel = (import_checkpoint("reloclnet", tmp_path / f"{name}.pt", asked).trained
                        for name in ("alone", "parallel"))  # fmt: skip
     assert alone.model.config == parallel.model.config
@@ -226,6 +226,7 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_run(
         (b"}]Ns.", "a key is neither text nor number"),
         (b"}cos\nsystem\nNs.", "a key is neither text nor number"),
         (b"}" + b"N" + b"\x85" * 100_000 + b"Ns.", "a key is neither text nor number"),
+        (b"}N\x85" + b"q\x00h\x00\x86" * 40 + b"Ns.", "a key is neither text nor number"),
         (b"I" + b"9" * 5000 + b"\n.", "damaged or no pickle"),
         (b"B\xff\xff\xff\x7fabc.", "has a value of 2147483647 bytes"),
         (b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.", "has a value of 9223372036854775807 bytes"),
@@ -265,7 +266,7 @@ def test_plain_values_are_read_as_pickle_reads_them(protocol: int) -> None:
 def test_an_object_of_an_unknown_class_stays_what_it_was_given() -> None:
     class_name = f"{Foreign.__module__}.Foreign"
     data = pickle.dumps(Foreign({"a": 1}), 2)
-    assert read_pickle(io.BytesIO(data), ()) == Thing(class_name, {"a": 1})
+    assert read_pickle(io.BytesIO(data), ()) == ForeignObject(class_name, {"a": 1})
 
 
 def mutated(data: bytes, dice: random.Random) -> bytes:
@@ -315,7 +316,7 @@ def test_a_zip_file_that_is_damaged_is_told(small: Path, tmp_path: Path) -> None
     replaced(small, "data/0", b"")
     refused("lacks its entry '.*data/0'")
     replaced(small, "data/0", b"abc")
-    refused(r"is cut off: storage '0' has 3 bytes, \d+ are told")
+    refused(r"is cut off: storage '0' has 3 of its \d+ bytes")
     replaced(small, "data/0", b"\0" * 4096, zipfile.ZIP_DEFLATED)
     refused("has a packed entry")
     replaced(small, "byteorder", b"big")
@@ -349,8 +350,8 @@ def test_an_old_file_that_is_damaged_is_told(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
-class Told:
-    """Pickled as a tensor of told sizes, whatever is kept for it."""
+class ClaimedTensor:
+    """Pickled as a tensor of claimed sizes, whatever is kept for it."""
 
     def __init__(
         self, count: Any, offset: Any, size: Any, stride: Any, kind: Any = torch.FloatStorage
@@ -359,7 +360,7 @@ class Told:
         self.rest: tuple[Any, ...] = (offset, size, stride, False, OrderedDict())
 
 
-def told_file(path: Path, told: Told) -> Path:
+def claimed_file(path: Path, claimed: ClaimedTensor) -> Path:
     """A checkpoint with one parameter of which 16 bytes are kept."""
 
     class Pickler(pickle.Pickler):
@@ -367,41 +368,41 @@ def told_file(path: Path, told: Told) -> Path:
             return value if isinstance(value, tuple) and value[:1] == ("storage",) else None
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, Told):
+            if isinstance(value, ClaimedTensor):
                 return torch._utils._rebuild_tensor_v2, (value.id, *value.rest)
             return NotImplemented
 
     made = io.BytesIO()
-    Pickler(made, 2).dump({"model": {"weight": told}})
+    Pickler(made, 2).dump({"model": {"weight": claimed}})
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", made.getvalue())
         archive.writestr("archive/data/0", struct.pack("<4f", 1, 2, 3, 4))
     return path
 
 
-def test_sizes_that_are_told_are_never_believed(tmp_path: Path) -> None:
-    fine = read_checkpoint(told_file(tmp_path / "m.ckpt", Told(4, 0, (2, 2), (2, 1))))
+def test_sizes_that_a_file_claims_are_never_believed(tmp_path: Path) -> None:
+    fine = read_checkpoint(claimed_file(tmp_path / "m.ckpt", ClaimedTensor(4, 0, (2, 2), (2, 1))))
     assert fine.tensors["weight"].tolist() == [[1, 2], [3, 4]]
-    for told, why in (
-        (Told(1 << 60, 0, (1 << 60,), (1,)), "is told to have"),
-        (Told(4, 0, (1 << 40,), (0,)), "of size .* but 4 values are kept"),
-        (Told(4, 0, (1 << 40, 1 << 40, 1 << 40), (0, 0, 0)), "of size .* but 4 values are kept"),
-        (Told(4, 3, (2,), (1,)), "of size .* but 4 values are kept"),
-        (Told(4, 0, (2, 2), (3, 1)), "of size .* but 4 values are kept"),
-        (Told(4, -1, (2,), (1,)), "makes no tensor"),
-        (Told(4, 0, (2,), (-1,)), "makes no tensor"),
-        (Told(4, 0, (-2,), (1,)), "makes no tensor"),
-        (Told(4, 0, (2, 2), (1,)), "makes no tensor"),
-        (Told(4, 0, 4, 1), "makes no tensor"),
-        (Told(4, 0, (4.0,), (1,)), "makes no tensor"),
-        (Told(-4, 0, (4,), (1,)), "is kept as torch.FloatStorage"),
-        (Told("4", 0, (4,), (1,)), "is kept as torch.FloatStorage"),
-        (Told(4, 0, (4,), (1,), torch.ComplexFloatStorage), "is kept as torch.ComplexFloatStorage"),
-        (Told(4, 0, (4,), (1,), os.system), "is kept as .*system"),
-        (Told(4, 0, (4,), (1,), "torch.FloatStorage"), "has no values in this file"),
+    for claimed, why in (
+        (ClaimedTensor(1 << 60, 0, (1 << 60,), (1,)), "is said to have"),
+        (ClaimedTensor(4, 0, (1 << 40,), (0,)), "of size .* but 4 values are kept"),
+        (ClaimedTensor(4, 0, (1 << 40, 1 << 40, 1 << 40), (0, 0, 0)), "of size .* but 4 values are kept"),
+        (ClaimedTensor(4, 3, (2,), (1,)), "of size .* but 4 values are kept"),
+        (ClaimedTensor(4, 0, (2, 2), (3, 1)), "of size .* but 4 values are kept"),
+        (ClaimedTensor(4, -1, (2,), (1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, (2,), (-1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, (-2,), (1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, (2, 2), (1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, 4, 1), "makes no tensor"),
+        (ClaimedTensor(4, 0, (4.0,), (1,)), "makes no tensor"),
+        (ClaimedTensor(-4, 0, (4,), (1,)), "is kept as torch.FloatStorage"),
+        (ClaimedTensor("4", 0, (4,), (1,)), "is kept as torch.FloatStorage"),
+        (ClaimedTensor(4, 0, (4,), (1,), torch.ComplexFloatStorage), "is kept as torch.ComplexFloatStorage"),
+        (ClaimedTensor(4, 0, (4,), (1,), os.system), "is kept as .*system"),
+        (ClaimedTensor(4, 0, (4,), (1,), "torch.FloatStorage"), "has no values in this file"),
     ):
         with pytest.raises(FormatError, match=rf"parameter 'weight' .*{why}|parameter 'weight' {why}"):
-            read_checkpoint(told_file(tmp_path / "m.ckpt", told))
+            read_checkpoint(claimed_file(tmp_path / "m.ckpt", claimed))
 
 
 def test_many_parameters_of_the_same_values_do_not_fill_the_memory(tmp_path: Path) -> None:
@@ -498,7 +499,7 @@ def test_options_beside_the_file_tell_more_and_the_caller_has_the_last_word(smal
         False,
         True,
     )
-    asked = Asked(heads=8, clip_seconds=1.0, tef=True, encoders={"query": "bert", "video": "i3d"})
+    asked = Overrides(heads=8, clip_seconds=1.0, tef=True, encoders={"query": "bert", "video": "i3d"})
     trained = import_checkpoint("reloclnet", small, asked).trained
     assert (trained.model.config.heads, trained.inputs.clip_seconds, trained.inputs.tef) == (8, 1.0, True)
     assert {name: one.width for name, one in trained.inputs.streams.items()} == {"video": 4, "sub": 3}
@@ -508,7 +509,7 @@ def test_options_beside_the_file_tell_more_and_the_caller_has_the_last_word(smal
 @pytest.mark.parametrize("heads", [0, -2])
 def test_no_heads_are_refused(heads: int) -> None:
     with pytest.raises(UsageError, match=rf"heads is {heads}; accepted: a whole number, 1 or more"):
-        Asked(heads=heads)
+        Overrides(heads=heads)
 
 
 @pytest.mark.parametrize(
@@ -538,7 +539,7 @@ def test_options_of_another_run_and_options_that_are_none_are_told(small: Path) 
     with pytest.raises(FormatError, match=r"other\.json: holds no options"):
         import_checkpoint("reloclnet", small, options=options)
     with pytest.raises(UsageError, match="encoder of 'sound': there are query, video, sub"):
-        import_checkpoint("reloclnet", small, Asked(encoders={"sound": "x"}))
+        import_checkpoint("reloclnet", small, Overrides(encoders={"sound": "x"}))
 
 
 def test_recurrent_encoders_and_stacked_convolutions_are_refused_by_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from whenabouts.formats.files import FormatError
 from whenabouts.models.mmn import Config, Model, released_names
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released.importing import Imported, import_checkpoint
-from whenabouts.models.released.settings import Asked
+from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
 
@@ -43,7 +43,7 @@ def write(path: Path, tensors: dict[str, Tensor]) -> Path:
 
 
 def imported(path: Path, **asked: Any) -> Imported:
-    return import_checkpoint("mmn", path, Asked(**{"heads": 2, "dataset": "charades", **asked}))
+    return import_checkpoint("mmn", path, Overrides(**{"heads": 2, "dataset": "charades", **asked}))
 
 
 def batch() -> tuple[QueryBatch, ClipBatch]:
@@ -133,7 +133,7 @@ def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_data_set_and_stream_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "best.pth", parameters(small(map_layers=2)))
-    with pytest.raises(UsageError, match="'didemo': known are charades, activitynet, tacos"):
+    with pytest.raises(UsageError, match="'didemo': there are charades, activitynet, tacos"):
         imported(path, dataset="didemo")
     with pytest.raises(UsageError, match="encoder of 'sub'"):
         imported(path, encoders={"sub": "bert"})

@@ -13,7 +13,7 @@ from torch import Tensor
 from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.released.importing import import_checkpoint
-from whenabouts.models.released.settings import Asked
+from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
 
@@ -120,9 +120,9 @@ def test_what_nothing_tells_is_said_to_be_guessed(program: str, found: list[Path
 def test_what_the_programs_have_not_is_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, _first(MS_SL))
     with pytest.raises(UsageError, match=r"encoder of 'sub': there are query, video"):
-        import_checkpoint("ms_sl", path, Asked(encoders={"sub": "some"}))
+        import_checkpoint("ms_sl", path, Overrides(encoders={"sub": "some"}))
     with pytest.raises(UsageError, match=r"GMMFormer has no temporal endpoint features"):
-        import_checkpoint("gmmformer", _written(tmp_path, _first(GMMFORMER)), Asked(tef=True))
+        import_checkpoint("gmmformer", _written(tmp_path, _first(GMMFORMER)), Overrides(tef=True))
 
 
 def test_the_other_programs_checkpoint_is_told_by_its_parameters(tmp_path: Path) -> None:

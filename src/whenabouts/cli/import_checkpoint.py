@@ -23,8 +23,8 @@ def add_parser(verbs: Any) -> None:
         "import-checkpoint",
         run,
         description="Read a checkpoint that a released program wrote and make the folder of a trained system "
-        "that computes the same. Nothing in the file is executed: tensors and plain settings are read alone. "
-        "Settings are told by the tensors' shapes, by the file, and by the program's opt.json beside it.",
+        "that computes the same. Nothing in the file is executed: only tensors and plain settings are read. "
+        "Settings come from the tensors' shapes, from the file, and from the program's opt.json beside it.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -57,32 +57,32 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Import, write the folder, and say what was made."""
     from whenabouts.models.released.importing import check_free, import_checkpoint
-    from whenabouts.models.released.settings import Asked
+    from whenabouts.models.released.settings import Overrides
 
     out = Path(options.out)
     check_free(out)
     encoders = _encoders(options.encoder)
-    asked = Asked(options.heads, options.clip_seconds, options.tef, encoders, options.dataset)
+    overrides = Overrides(options.heads, options.clip_seconds, options.tef, encoders, options.dataset)
     opt = Path(options.opt) if options.opt else None
-    imported = import_checkpoint(options.program, Path(options.file), asked, opt)
+    imported = import_checkpoint(options.program, Path(options.file), overrides, opt)
     imported.write(out)
-    told = {**imported.to_json(), "out": str(out)}
+    report = {**imported.to_json(), "out": str(out)}
     if wants_json(options):
-        print_json(told)
+        print_json(report)
     else:
-        guessed = [f"not told by the file: {one}" for one in imported.guessed]
-        streams = ", ".join(f"{name} ({width})" for name, width in told["streams"].items())
+        guessed = [f"not told by the file: {setting}" for setting in imported.guessed]
+        streams = ", ".join(f"{name} ({width})" for name, width in report["streams"].items())
         print_lines(
-            [f"{out}: {told['system']}, {told['parameters']:,} parameters, streams {streams}", *guessed]
+            [f"{out}: {report['system']}, {report['parameters']:,} parameters, streams {streams}", *guessed]
         )
     return 0
 
 
 def _encoders(given: list[str]) -> dict[str, str]:
-    pairs = [one.partition("=") for one in given]
-    wrong = next(
-        (one for one, (name, _, encoder) in zip(given, pairs, strict=True) if not (name and encoder)), None
-    )
-    if wrong is not None:
-        raise UsageError(f"--encoder {wrong!r}: give NAME=ENCODER, such as query=all-MiniLM-L6-v2")
-    return {name: encoder for name, _, encoder in pairs}
+    encoders = {}
+    for pair in given:
+        name, _, encoder = pair.partition("=")
+        if not (name and encoder):
+            raise UsageError(f"--encoder {pair!r}: give NAME=ENCODER, such as query=all-MiniLM-L6-v2")
+        encoders[name] = encoder
+    return encoders

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -21,7 +21,14 @@ import torch
 from torch import Tensor
 
 from whenabouts.formats.files import FormatError
-from whenabouts.models.released.pickled import Call, Name, Outside, PickleRefused, Thing, read_pickle
+from whenabouts.models.released.pickled import (
+    Call,
+    ForeignObject,
+    Name,
+    Persistent,
+    PickleRefused,
+    read_pickle,
+)
 
 MOST_PICKLE_BYTES = 64 << 20
 """Tensors lie outside the pickle: what it holds itself is names."""
@@ -42,7 +49,7 @@ _TYPES = {
     "Bool": torch.bool,
 }
 _STORAGES = {
-    f"{place}.{name}Storage": kind for name, kind in _TYPES.items() for place in ("torch", "torch.cuda")
+    f"{module}.{name}Storage": dtype for name, dtype in _TYPES.items() for module in ("torch", "torch.cuda")
 }
 _TENSOR_CALLS = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
 _PARAMETER_CALL = "torch._utils._rebuild_parameter"
@@ -67,7 +74,7 @@ _CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: `tensors` by name (float32), `settings` with plain values, the epoch if told."""
+    """What a file holds: `tensors` by name (float32), `settings` with plain values, the epoch if any."""
 
     path: Path
     tensors: Mapping[str, Tensor]
@@ -76,12 +83,22 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """One storage: `count` values of a type, by the key it has in the file."""
+class _Storage:
+    """`count` values of a type, by the key that they have in the file."""
 
     key: str
-    type: torch.dtype
+    dtype: torch.dtype
     count: int
+
+
+@dataclass(frozen=True)
+class _View:
+    """The place of a parameter's values in a storage; offset and strides count values."""
+
+    storage: _Storage
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -93,42 +110,38 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with path.open("rb") as stream:
             if zipfile.is_zipfile(stream):
-                return _of_zip(path, stream)
+                return _read_zip(path, stream)
             stream.seek(0)
             if stream.read(len(_ZIP_BEGINS)) == _ZIP_BEGINS:  # its list of contents stands at the end
                 raise FormatError(path, "is a zip file that is cut off; fetch it again")
             stream.seek(0)
-            return _of_pickles(path, stream)
+            return _read_pickles(path, stream)
     except PickleRefused as error:
         raise FormatError(path, f"{error}; nothing of it was run", accepted=ACCEPTED) from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-def _of_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
+def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
     """A file as PyTorch writes it since version 1.6."""
     try:
         with zipfile.ZipFile(stream) as archive:
-            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            names = archive.namelist()
+            pickles = [name for name in names if name.endswith("/data.pkl")]
             if len(pickles) != 1:
                 raise FormatError(path, "is a zip file of something else", accepted=ACCEPTED)
             root = pickles[0].removesuffix("data.pkl")
-            if (
-                f"{root}byteorder" in archive.namelist()
-                and _entry(path, archive, f"{root}byteorder") != b"little"
-            ):
-                raise FormatError(
-                    path, "was written on a machine of the other byte order; save it anew on this one"
-                )
-            value = read_pickle(io.BytesIO(_entry(path, archive, pickles[0], MOST_PICKLE_BYTES)), _CALLS)
-            read = _Values(path, value)
-            storages = {
-                stored.key: _values(path, stored, _entry(path, archive, f"{root}data/{stored.key}"))
-                for stored in read.storages()
+            byte_order = f"{root}byteorder"
+            _check_byte_order(path, byte_order not in names or _entry(path, archive, byte_order) == b"little")
+            pickle = _entry(path, archive, pickles[0], MOST_PICKLE_BYTES)
+            contents = _Contents(path, read_pickle(io.BytesIO(pickle), _CALLS))
+            values = {
+                storage.key: _values(path, storage, _entry(path, archive, f"{root}data/{storage.key}"))
+                for storage in contents.storages()
             }
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise FormatError(path, f"is a damaged zip file ({error}); fetch it again") from None
-    return read.checkpoint(storages)
+    return contents.checkpoint(values)
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, name: str, most: int | None = None) -> bytes:
@@ -146,48 +159,51 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str, most: int | None = N
     return archive.read(info)
 
 
-def _of_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
+def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
     """A file as PyTorch wrote it before version 1.6."""
-    magic = read_pickle(stream, ())
-    if magic != _LEGACY_MAGIC:
+    if read_pickle(stream, ()) != _LEGACY_MAGIC:
         raise FormatError(path, "is a pickle, but not of torch.save", accepted=ACCEPTED)
     if read_pickle(stream, ()) != _LEGACY_PROTOCOL:
         raise FormatError(path, "was written by a version of PyTorch that is not known", accepted=ACCEPTED)
     system = read_pickle(stream, ())
-    if not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise FormatError(path, "was written on a machine of the other byte order; save it anew on this one")
-    read = _Values(path, read_pickle(stream, _CALLS))
+    _check_byte_order(path, isinstance(system, dict) and system.get("little_endian") is True)
+    contents = _Contents(path, read_pickle(stream, _CALLS))
     keys = read_pickle(stream, ())
-    stored = {one.key: one for one in read.storages()}
-    storages: dict[str, Tensor] = {}
+    storages = {storage.key: storage for storage in contents.storages()}
+    values: dict[str, Tensor] = {}
     for key in keys if isinstance(keys, list) else ():
-        if key not in stored:
+        if key not in storages:
             raise FormatError(path, f"has a storage {key!r} that no tensor is of", accepted=ACCEPTED)
+        storage = storages[key]
         head = stream.read(8)
-        if len(head) < 8 or struct.unpack("<q", head)[0] != stored[key].count:
+        if len(head) < 8 or struct.unpack("<q", head)[0] != storage.count:
             raise FormatError(path, "is cut off or damaged among its tensors; fetch it again")
-        storages[key] = _values(path, stored[key], stream.read(stored[key].count * stored[key].type.itemsize))
-    return read.checkpoint(storages)
+        values[key] = _values(path, storage, stream.read(storage.count * storage.dtype.itemsize))
+    return contents.checkpoint(values)
 
 
-def _values(path: Path, stored: _Stored, data: bytes) -> Tensor:
+def _check_byte_order(path: Path, is_little: bool) -> None:
+    if not is_little:
+        raise FormatError(path, "was written on a machine of the other byte order; save it anew on this one")
+
+
+def _values(path: Path, storage: _Storage, data: bytes) -> Tensor:
     """The values of a storage, flat."""
-    if not stored.count:
-        return torch.empty(0, dtype=stored.type)
-    needed = stored.count * stored.type.itemsize
+    if not storage.count:
+        return torch.empty(0, dtype=storage.dtype)
+    needed = storage.count * storage.dtype.itemsize
     if len(data) < needed:
         raise FormatError(
-            path,
-            f"is cut off: storage {stored.key!r} has {len(data)} bytes, {needed} are told; fetch it again",
+            path, f"is cut off: storage {storage.key!r} has {len(data)} of its {needed} bytes; fetch it again"
         )
-    return torch.from_numpy(np.frombuffer(data, np.uint8, needed).copy()).view(stored.type)
+    return torch.from_numpy(np.frombuffer(data, np.uint8, needed).copy()).view(storage.dtype)
 
 
-class _Values:
-    """The value of the main pickle: which tensors there are, of which storages; the plain settings."""
+class _Contents:
+    """The value of the main pickle: where each parameter lies, the plain settings, the epoch."""
 
     def __init__(self, path: Path, value: Any) -> None:
-        self._path = path
+        self._path, self._file_bytes = path, path.stat().st_size
         if not isinstance(value, dict):
             raise FormatError(
                 path, f"holds a {type(value).__name__}, no parameters by name", accepted=ACCEPTED
@@ -195,65 +211,65 @@ class _Values:
         parameters = value.get("model", value)
         if not isinstance(parameters, dict) or not parameters:
             raise FormatError(path, "has no parameters under the key 'model'", accepted=ACCEPTED)
-        self._tensors = {str(name): self._tensor(str(name), one) for name, one in parameters.items()}
+        self._views = {str(name): self._view(str(name), tensor) for name, tensor in parameters.items()}
         self._refuse_copies()
-        told = value.get("model_cfg", {})
-        told = told.items if isinstance(told, Thing) else told
-        self._settings = (
-            {str(k): v for k, v in told.items() if _is_plain(v)} if isinstance(told, dict) else {}
-        )
+        settings = value.get("model_cfg", {})
+        settings = settings.items if isinstance(settings, ForeignObject) else settings
+        pairs: Iterable[tuple[Any, Any]] = settings.items() if isinstance(settings, dict) else ()
+        self._settings = {str(name): setting for name, setting in pairs if _is_plain(setting)}
         epoch = value.get("epoch")
-        self._epoch = epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
+        self._epoch = epoch if type(epoch) is int else None
+
+    def storages(self) -> list[_Storage]:
+        """The storages of the parameters, each once."""
+        return list({view.storage.key: view.storage for view in self._views.values()}.values())
+
+    def checkpoint(self, values: Mapping[str, Tensor]) -> Checkpoint:
+        """With the values of the storages in place; each tensor a copy of its own."""
+        tensors = {}
+        for name, view in self._views.items():
+            if view.storage.key not in values:
+                raise FormatError(self._path, f"lacks the values of parameter {name!r}; fetch it again")
+            tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
+            tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
+        return Checkpoint(self._path, tensors, self._settings, self._epoch)
 
     def _refuse_copies(self) -> None:
         """Raise where many parameters are views of the same values: each is to be copied."""
-        told = sum(prod(size) for _, _, size, _ in self._tensors.values())
-        held = self._path.stat().st_size
-        if told > held:  # weights that are tied, of two bytes a value, stay below
+        count = sum(prod(view.size) for view in self._views.values())
+        if count > self._file_bytes:  # weights that are tied, of two bytes a value, stay below
             raise FormatError(
-                self._path, f"has parameters of {told} values together; the file has {held} bytes"
+                self._path,
+                f"has parameters of {count} values together; the file has {self._file_bytes} bytes",
             )
 
-    def storages(self) -> list[_Stored]:
-        """The storages of the parameters, each once."""
-        return list({one.key: one for one, *_ in self._tensors.values()}.values())
-
-    def checkpoint(self, storages: Mapping[str, Tensor]) -> Checkpoint:
-        """With the values in place; each tensor a copy of its own."""
-        made = {}
-        for name, (stored, offset, size, stride) in self._tensors.items():
-            if stored.key not in storages:
-                raise FormatError(self._path, f"lacks the values of parameter {name!r}; fetch it again")
-            made[name] = storages[stored.key].as_strided(size, stride, offset).to(torch.float32, copy=True)
-            made[name] = made[name].contiguous()
-        return Checkpoint(self._path, made, self._settings, self._epoch)
-
-    def _tensor(self, name: str, value: Any) -> tuple[_Stored, int, tuple[int, ...], tuple[int, ...]]:
-        """Where the values of a parameter lie: storage, offset, size and stride."""
+    def _view(self, name: str, value: Any) -> _View:
+        """Where the values of a parameter lie; nothing that the file says of it is believed."""
         if isinstance(value, Call) and value.path == _PARAMETER_CALL and value.arguments:
             value = value.arguments[0]
         if not (isinstance(value, Call) and value.path in _TENSOR_CALLS and len(value.arguments) >= 4):
-            told = value.path if isinstance(value, Call | Thing | Name) else type(value).__name__
-            raise FormatError(self._path, f"parameter {name!r} is no tensor but {told}", accepted=ACCEPTED)
-        outside, offset, size, stride = value.arguments[:4]
-        stored = self._stored(name, outside)
-        sizes = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
-        if not all(type(one) is int and one >= 0 for one in sizes) or len(size) != len(stride):
+            kind = value.path if isinstance(value, Call | ForeignObject | Name) else type(value).__name__
+            raise FormatError(self._path, f"parameter {name!r} is no tensor but {kind}", accepted=ACCEPTED)
+        persistent, offset, size, stride = value.arguments[:4]
+        storage = self._storage(name, persistent)
+        counts = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
+        if not all(type(count) is int and count >= 0 for count in counts) or len(size) != len(stride):
             raise FormatError(self._path, f"parameter {name!r} has a size or stride that makes no tensor")
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-        if prod(size) > stored.count or (prod(size) and last >= stored.count):
+        if prod(size) > storage.count or (prod(size) and last >= storage.count):
             raise FormatError(
-                self._path, f"parameter {name!r} is of size {size}, but {stored.count} values are kept for it"
+                self._path,
+                f"parameter {name!r} is of size {size}, but {storage.count} values are kept for it",
             )
-        return stored, offset, size, stride
+        return _View(storage, offset, size, stride)
 
-    def _stored(self, name: str, outside: Any) -> _Stored:
-        """The storage that a tensor names: ("storage", type, key, device, count) and in old files a view."""
-        id = outside.id if isinstance(outside, Outside) else None
+    def _storage(self, name: str, value: Any) -> _Storage:
+        """The storage of a persistent id: ("storage", type, key, device, count) and in old files a view."""
+        id = value.id if isinstance(value, Persistent) else None
         if not isinstance(id, tuple) or len(id) < 5 or id[0] != "storage" or not isinstance(id[1], Name):
             raise FormatError(self._path, f"parameter {name!r} has no values in this file", accepted=ACCEPTED)
-        type_, key, count = _STORAGES.get(id[1].path), id[2], id[4]
-        if type_ is None or not isinstance(key, str) or type(count) is not int or count < 0:
+        dtype, key, count = _STORAGES.get(id[1].path), id[2], id[4]
+        if dtype is None or not isinstance(key, str) or type(count) is not int or count < 0:
             raise FormatError(
                 self._path,
                 f"parameter {name!r} is kept as {id[1].path}",
@@ -263,16 +279,16 @@ class _Values:
             raise FormatError(
                 self._path, f"parameter {name!r} is a view of a kept storage, which is not read"
             )
-        size = self._path.stat().st_size
-        if count * type_.itemsize > size:
+        if count * dtype.itemsize > self._file_bytes:
             raise FormatError(
-                self._path, f"parameter {name!r} is told to have {count} values; the file has {size} bytes"
+                self._path,
+                f"parameter {name!r} is said to have {count} values; the file has {self._file_bytes} bytes",
             )
-        return _Stored(key, type_, count)
+        return _Storage(key, dtype, count)
 
 
 def _is_plain(value: Any) -> bool:
     """Whether a setting is a number, a text, a truth value, nothing, or a short list of whole numbers."""
     if isinstance(value, list | tuple):
-        return len(value) <= 100 and all(type(one) is int for one in value)
+        return len(value) <= 100 and all(type(item) is int for item in value)
     return value is None or isinstance(value, bool | int | float | str)

@@ -1,9 +1,9 @@
 """Checkpoints of CONQUER's program.
 
-The tensors say all sizes, the streams, and which measure the model was trained for as far as it has a video
-score of its own ("exclusive") or not; "general" and "disjoint" have the same parameters, and where no option
-tells them apart it is "general". A retriever's score then counts once (`alpha`): of a list such as HERO's
-the logarithm of its scores is to be given.
+The tensors give all sizes, the streams, and whether the model has a video score of its own (measure
+"exclusive"). The measures "general" and "disjoint" have the same parameters; without an option it is
+"general". A retriever's score then counts once (`alpha`): of a list such as HERO's give the logarithm of its
+scores.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
-from whenabouts.models.inputs import Inputs, StreamInput
-from whenabouts.models.released.settings import Released, Settings
-from whenabouts.types import UsageError
+from whenabouts.models.inputs import Inputs
+from whenabouts.models.released.settings import QUERY, Released, Settings
 
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
 UNUSED: frozenset[str] = frozenset()
@@ -28,17 +27,17 @@ _HEAD_WIDTH = 64
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options tell them."""
+    """Settings as the tensors and the program's options have them."""
     config = _config(released)
     inputs = _inputs(released, config)
-    nms = released.told("nms_thd", 0.7)
+    nms = released.setting("nms_thd", 0.7)
     decoding = Decoding(
-        min_clips=released.told("min_pred_l", 0),
-        max_clips=released.told("max_pred_l", 24),
+        min_clips=released.setting("min_pred_l", 0),
+        max_clips=released.setting("max_pred_l", 24),
         ends="as-released",
-        top_videos=released.told("max_vcmr_video", 10),
+        top_videos=released.setting("max_vcmr_video", 10),
         nms=nms if nms >= 0 else None,
-        spans_before_nms=released.told("max_before_nms", 200),
+        spans_before_nms=released.setting("max_before_nms", 200),
     )
     return Settings(config, inputs, decoding, "inclusive")
 
@@ -51,7 +50,7 @@ def _config(released: Released) -> dict[str, Any]:
         "streams": _streams(released),
         "query_width": released.size(f"{_QUERY}linear.net.1.weight", 1),
         "hidden": hidden,
-        "heads": _heads(released, hidden),
+        "heads": released.heads(hidden, max(1, hidden // _HEAD_WIDTH), f"{_HEAD_WIDTH} values each"),
         "feedforward": released.size(f"{_QUERY}transformer.encoder.layer.0.intermediate.dense.weight", 0),
         "layers": sum(_LAYERS.fullmatch(name) is not None for name in released.checkpoint.tensors),
         "clusters": released.size(clusters, 1) if weighs else 32,
@@ -61,68 +60,53 @@ def _config(released: Released) -> dict[str, Any]:
         "max_clips": released.size(f"{_VIDEO}transformer.embeddings.position_embeddings.weight", 0),
         "max_tokens": released.size(f"{_QUERY}transformer.embeddings.position_embeddings.weight", 0),
         "measure": _measure(released),
-        "lambda_tl": released.told("lw_st_ed", 0.01),
-        "lambda_video": released.told("lw_video_ce", 0.05),
+        "lambda_tl": released.setting("lw_st_ed", 0.01),
+        "lambda_video": released.setting("lw_video_ce", 0.05),
         "as_released": True,
     }
 
 
 def _streams(released: Released) -> dict[str, int]:
-    """What is seen and what is said, as far as there is a projection of it."""
-    found = {
+    """The streams that have a projection, and their widths."""
+    widths = {
         stream: released.size(f"{_VIDEO}{name}.net.1.weight", 1)
         for stream, names in _PROJECTIONS.items()
         for name in names
         if released.has(f"{_VIDEO}{name}.net.1.weight")
     }
-    if not found:
+    if not widths:  # name the parameter that another program's checkpoint lacks
         released.size(f"{_VIDEO}img_linear.net.1.weight", 1)
-    return found
+    return widths
 
 
 def _measure(released: Released) -> str:
-    """The measure; which of "general" and "disjoint" it is, is guessed where no option tells."""
-    own = released.has("video_scoring_head.video_score_predictor.0.weight")
-    told = released.told("measure", "exclusive" if own else "")
-    if not told:
+    """The measure; "general" where the tensors and the options leave it open."""
+    has_video_score = released.has("video_scoring_head.video_score_predictor.0.weight")
+    measure = released.setting("measure", "exclusive" if has_video_score else "")
+    if not measure:
         released.guessed.append('the measure: general ("disjoint" has the same weights: see config.json)')
-        told = "general"
-    known = ("exclusive",) if own else ("general", "disjoint")
-    if told not in known:
+        measure = "general"
+    fitting = ("exclusive",) if has_video_score else ("general", "disjoint")
+    if measure not in fitting:
         raise FormatError(
             released.checkpoint.path,
-            f"has {'a' if own else 'no'} video score of its own, the settings say",
+            f"has {'a' if has_video_score else 'no'} video score of its own, the settings say",
             field="measure",
-            value=told,
-            accepted=" or ".join(known),
+            value=measure,
+            accepted=" or ".join(fitting),
         )
-    return told
-
-
-def _heads(released: Released, hidden: int) -> int:
-    heads = released.asked.heads
-    if heads is None:
-        heads = max(1, hidden // _HEAD_WIDTH)
-        released.guessed.append(f"heads of attention: {heads}, 64 values each (--heads)")
-    if heads < 1 or hidden % heads:
-        raise UsageError(
-            f"{released.checkpoint.path}: {heads} heads do not divide the width {hidden}; give --heads"
-        )
-    return heads
+    return measure
 
 
 def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """How features were made ready: pictures brought to unit length, words left as they are."""
-    named, asked = config["streams"], released.asked
-    released.refuse_encoders("query", *named)
+    """How features are prepared: pictures brought to unit length, words left as they are."""
+    widths = config["streams"]
+    released.refuse_encoders(QUERY, *widths)
     released.refuse_tef("CONQUER")
     return Inputs(
-        StreamInput(config["query_width"], False, asked.encoders.get("query", "")),
-        {
-            name: StreamInput(width, name == "video", asked.encoders.get(name, ""))
-            for name, width in named.items()
-        },
-        clip_seconds=asked.clip_seconds or released.told("clip_length", 1.5),
+        released.stream(QUERY, config["query_width"], False),
+        {name: released.stream(name, width, name == "video") for name, width in widths.items()},
+        clip_seconds=released.clip_seconds,
         max_clips=config["max_clips"],
         max_tokens=config["max_tokens"],
         long_videos="cut",

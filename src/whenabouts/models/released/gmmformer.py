@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.models.released.partial_relevance import settings_of
+from whenabouts.models.released.ms_sl import settings_of
 from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
@@ -10,5 +10,5 @@ UNUSED: frozenset[str] = frozenset()
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options tell them."""
+    """Settings as the tensors and the program's options have them."""
     return settings_of(released, "GMMFormer")

@@ -17,7 +17,7 @@ from whenabouts.formats.files import FormatError, read_json
 from whenabouts.models import config_of, new_model
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint
-from whenabouts.models.released.settings import Asked, Released
+from whenabouts.models.released.settings import Overrides, Released
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError, WhenaboutsError
 
@@ -53,7 +53,7 @@ class Imported:
         trained = self.trained
         return {
             "system": trained.system,
-            "parameters": sum(one.numel() for one in trained.model.state_dict().values()),
+            "parameters": sum(tensor.numel() for tensor in trained.model.state_dict().values()),
             "streams": dict(trained.inputs.widths),
             "hidden": trained.model.config.hidden,
             "heads": getattr(trained.model.config, "heads", None),
@@ -74,28 +74,28 @@ def check_free(folder: Path) -> None:
 
 
 def import_checkpoint(
-    program: str, path: Path, asked: Asked | None = None, options: Path | None = None
+    program: str, path: Path, overrides: Overrides | None = None, options: Path | None = None
 ) -> Imported:
     """The trained system of a released program's checkpoint file, which computes what the program does.
 
     `options` is the program's opt.json (default: the one beside the file, where there is one). Raises
-    UsageError for a program that is not known, FormatError for a file that is no checkpoint of it: each
+    UsageError for a program that there is not, FormatError for a file that is no checkpoint of it: each
     parameter that is missing, left over or of another shape is named.
     """
     if program not in program_names():
         raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
     importer: Any = importlib.import_module(f"whenabouts.models.released.{program}")
     checkpoint = _without_prefix(read_checkpoint(path))
-    released = Released(checkpoint, _read_options(path, options), asked or Asked())
-    told = importer.settings(released)
+    released = Released(checkpoint, _read_options(path, options), overrides or Overrides())
+    settings = importer.settings(released)
     try:
-        config = config_of(program, told.config)
+        config = config_of(program, settings.config)
         with torch.random.fork_rng(devices=[]):
             model = new_model(program, config)
     except (TypeError, ValueError, RuntimeError, UsageError) as error:
         raise FormatError(path, f"its settings make no model: {error}") from None
     names = importlib.import_module(f"whenabouts.models.{program}").released_names(config)
-    checkpoint = _shortened(checkpoint, told.used_rows)
+    checkpoint = _shortened(checkpoint, settings.used_rows)
     model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), importer.UNUSED))
     about = {
         "title": importer.TITLE,
@@ -104,27 +104,26 @@ def import_checkpoint(
         "not told by the file": "; ".join(released.guessed) or "nothing",
         **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
     }
-    trained = Trained(program, model.eval(), told.inputs, told.decoding, told.labels, about)
+    trained = Trained(program, model.eval(), settings.inputs, settings.decoding, settings.labels, about)
     return Imported(trained, tuple(released.guessed))
 
 
 def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:
     """The program's options; none where there is no such file beside the checkpoint and none is named."""
-    place = named or path.with_name(OPTIONS)
-    if named is None and not place.is_file():
+    file = named or path.with_name(OPTIONS)
+    if named is None and not file.is_file():
         return {}
-    options = read_json(place)
+    options = read_json(file)
     if not isinstance(options, dict):
-        raise FormatError(place, "holds no options", accepted="a JSON object, as the programs write it")
+        raise FormatError(file, "holds no options", accepted="a JSON object, as the programs write it")
     return options
 
 
 def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
-    names = list(checkpoint.tensors)
-    if not all(name.startswith(_PARALLEL) for name in names):
+    if not all(name.startswith(_PARALLEL) for name in checkpoint.tensors):
         return checkpoint
-    tensors = {name.removeprefix(_PARALLEL): one for name, one in checkpoint.tensors.items()}
-    return Checkpoint(checkpoint.path, tensors, checkpoint.settings, checkpoint.epoch)
+    tensors = {name.removeprefix(_PARALLEL): tensor for name, tensor in checkpoint.tensors.items()}
+    return replace(checkpoint, tensors=tensors)
 
 
 def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
@@ -134,28 +133,27 @@ def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
 
 
 def _renamed(
-    checkpoint: Checkpoint, names: Mapping[str, str], wanted: Mapping[str, Tensor], unused: Set[str]
+    checkpoint: Checkpoint, names: Mapping[str, str], parameters: Mapping[str, Tensor], unused: Set[str]
 ) -> dict[str, Tensor]:
-    """The tensors under our names. Raises FormatError that names each that does not fit."""
+    """The tensors for our `parameters`. Raises FormatError that names each that does not fit."""
     tensors = checkpoint.tensors
-    released = [names[name] for name in wanted]
+    released = [names[name] for name in parameters]
     missing = [name for name in released if name not in tensors]
     surplus = sorted(set(tensors) - set(released) - unused)
     misshaped = [
-        f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(wanted[ours].shape)}"
-        for ours, theirs in zip(wanted, released, strict=True)
-        if theirs in tensors and tensors[theirs].shape != wanted[ours].shape
+        f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(parameters[ours].shape)}"
+        for ours, theirs in zip(parameters, released, strict=True)
+        if theirs in tensors and tensors[theirs].shape != parameters[ours].shape
     ]
     faults = (("lacks", missing), ("has left over", surplus), ("misshaped:", misshaped))
-    found = "; ".join(f"{what} {_listed(which)}" for what, which in faults if which)
-    if found:
+    if problems := "; ".join(f"{fault} {_listed(which)}" for fault, which in faults if which):
         raise FormatError(
-            checkpoint.path, f"does not fit: {found}", accepted="a checkpoint of the named program"
+            checkpoint.path, f"does not fit: {problems}", accepted="a checkpoint of the named program"
         )
     for name in released:
         if not torch.isfinite(tensors[name]).all():
             raise FormatError(checkpoint.path, f"parameter {name!r} has values that are not finite")
-    return {ours: tensors[theirs] for ours, theirs in zip(wanted, released, strict=True)}
+    return {ours: tensors[theirs] for ours, theirs in zip(parameters, released, strict=True)}
 
 
 def _listed(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Checkpoints of MMN's program, and of CroCs', whose names are the same.
 
-The tensors say all sizes but two: how a video's clips become cells, and which cells the map has. That is told
-by the data set (`--dataset`), which is guessed where it is not named.
+The tensors give all sizes but two: how a video's clips become cells, and which cells the map has. The data
+set (`--dataset`) decides both; it is guessed where nobody names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD_WIDTH = 64
 
 @dataclass(frozen=True)
 class _DataSet:
-    """What the program's settings for a data set say and its tensors do not."""
+    """The program's settings for a data set that no tensor says."""
 
     clips: int
     clips_per_cell: int
@@ -66,12 +66,12 @@ _DATA_SETS = {
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the data set tell them."""
+    """Settings as the tensors and the data set have them."""
     data = _data_set(released)
     counts = _counts(released, data)
     text = _text(released)
     width = released.size("featpool.conv.weight", 1)
-    encoder = released.asked.encoders.get("query", _TEXT_ENCODER)
+    encoder = released.overrides.encoders.get("query", _TEXT_ENCODER)
     released.refuse_encoders("query", "video")
     config = {
         "streams": {"video": width},
@@ -90,8 +90,8 @@ def settings(released: Released) -> Settings:
     }
     inputs = Inputs(
         StreamInput(1, False),
-        {"video": StreamInput(width, True, released.asked.encoders.get("video", ""))},
-        clip_seconds=released.asked.clip_seconds or data.clip_seconds,
+        {"video": released.stream("video", width, True)},
+        clip_seconds=released.overrides.clip_seconds or data.clip_seconds,
         max_clips=data.clips,
         max_tokens=min(_MOST_TOKENS, text["max_position_embeddings"]),
         long_videos="even-as-released",
@@ -105,14 +105,14 @@ def settings(released: Released) -> Settings:
 
 def _data_set(released: Released) -> _DataSet:
     """The data set's settings; guessed by the shape of the convolution and the file's name."""
-    name = released.asked.dataset or released.told("dataset", "")
+    name = released.overrides.dataset or released.setting("dataset", "")
     if not name:
         path = str(released.checkpoint.path).lower()
         nine_wide = released.size("proposal_conv.convs.0.weight", 2) == 9
         name = "activitynet" if nine_wide else "tacos" if "tacos" in path else "charades"
         released.guessed.append(f"the data set: {name} (--dataset)")
     if name not in _DATA_SETS:
-        raise UsageError(f"--dataset {name!r}: known are {', '.join(_DATA_SETS)}")
+        raise UsageError(f"--dataset {name!r}: there are {', '.join(_DATA_SETS)}")
     return _DATA_SETS[name]
 
 
@@ -132,13 +132,14 @@ def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
 def _text(released: Released) -> dict[str, int]:
     """The sizes of the text encoder."""
     width = released.size(_WORDS, 1)
-    if released.asked.heads is None:
-        released.guessed.append(f"heads of the text encoder: {max(1, width // _HEAD_WIDTH)} (--heads)")
+    heads = released.overrides.heads or max(1, width // _HEAD_WIDTH)
+    if released.overrides.heads is None:
+        released.guessed.append(f"heads of the text encoder: {heads} (--heads)")
     return {
         "vocab_size": released.size(_WORDS, 0),
         "max_position_embeddings": released.size(f"{_BERT}embeddings.position_embeddings.weight", 0),
         "n_layers": _numbered(released, re.escape(_BERT) + r"transformer\.layer\.(\d+)\.ffn\.lin1\.weight"),
-        "n_heads": released.asked.heads or max(1, width // _HEAD_WIDTH),
+        "n_heads": heads,
         "dim": width,
         "hidden_dim": released.size(f"{_BERT}transformer.layer.0.ffn.lin1.weight", 0),
     }

@@ -9,15 +9,15 @@ UNUSED = frozenset[str]()
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options tell them."""
+    """Settings as the tensors and the program's options have them."""
     released.refuse_others("conv_stride", 1)
     own = {
         "span_kernel": released.size("merged_st_predictor.weight", 2),
-        "alpha": released.told("q2c_alpha", 30.0),
-        "pool_from_epoch": released.told("hard_negative_start_epoch", 20),
-        "weight_spans": released.told("lw_st_ed", 0.01),
-        "weight_frame_contrast": released.told("lw_fcl", 0.03),
-        "weight_video_contrast": released.told("lw_vcl", 0.03),
+        "alpha": released.setting("q2c_alpha", 30.0),
+        "pool_from_epoch": released.setting("hard_negative_start_epoch", 20),
+        "weight_spans": released.setting("lw_st_ed", 0.01),
+        "weight_frame_contrast": released.setting("lw_fcl", 0.03),
+        "weight_video_contrast": released.setting("lw_vcl", 0.03),
     }
     return Settings(
         {**released.shared(heads=8), **own},

@@ -1,8 +1,8 @@
-"""What a released checkpoint tells of its model: shapes of its tensors, its settings, the options beside it.
+"""The settings of a released checkpoint's model, from its tensors, its settings and the options beside it.
 
-Widths, kernels, lengths of the position tables and which parts there are, the tensors say themselves. What
-they cannot say (heads, alpha, how features were made ready) comes from what the caller asks for, else from
-`model_cfg` in the checkpoint, else from the program's `opt.json`, else it is the program's default.
+Shapes and names of tensors give widths, kernels, lengths of the position tables and which parts there are.
+The rest (heads, alpha, how features are prepared) comes from the caller's overrides, else from `model_cfg` in
+the checkpoint, else from the program's `opt.json`, else it is the program's default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STREAMS = ("video", "sub")
 QUERY = "query"
 # Widths of the features that the programs were trained on: ResNet, I3D, both, BERT, and others in use.
 _FEATURE_WIDTHS = (300, 500, 512, 768, 1024, 2048, 2304, 2816, 3072, 4096, 4352)
-# The programs demand features that are unit vectors already where they are wider (ResNet beside I3D).
+# Wider features (ResNet beside I3D) have to come as unit vectors already.
 _WIDEST_NORMALISED = 3000
 _PROJECTED = "{}_input_proj.net.1.weight"
 _PLACES = "{}_pos_embed.position_embeddings.weight"
@@ -36,8 +36,8 @@ _SHAPES = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the caller says in place of the checkpoint; None: nothing.
+class Overrides:
+    """Settings that the caller gives in place of the checkpoint's; None: not given.
 
     `encoders` names what made the features of "query", "video" and "sub"; `dataset` is what the checkpoint
     was trained on, for programs whose settings go by it.
@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Settings:
-    """What an importer makes of a checkpoint: settings of our system, its inputs and its decoding.
+    """Our settings for a checkpoint: of the system, its inputs and its decoding.
 
     `labels` is what an end label stood for (`models.trained`). `used_rows`: parameters, as the
     program calls them, of which only so many first rows are used.
@@ -70,14 +70,14 @@ class Settings:
 
 
 class Released:
-    """A checkpoint with the options beside it, asked by the names of the released programs."""
+    """A checkpoint and its settings, by the names that the released programs have for them."""
 
-    def __init__(self, checkpoint: Checkpoint, options: Mapping[str, Any], asked: Asked) -> None:
-        self.checkpoint, self.asked = checkpoint, asked
-        self._told = {**options, **checkpoint.settings}
+    def __init__(self, checkpoint: Checkpoint, options: Mapping[str, Any], overrides: Overrides) -> None:
+        self.checkpoint, self.overrides = checkpoint, overrides
+        self._settings = {**options, **checkpoint.settings}
         self.guessed: list[str] = []
-        """What nothing told, for people."""
-        self._check_told()
+        """Sentences, for people, on settings that neither file nor caller gives."""
+        self._check_settings()
 
     @property
     def hidden(self) -> int:
@@ -102,15 +102,12 @@ class Released:
     @property
     def streams(self) -> dict[str, int]:
         """The streams there are and their widths, temporal endpoint features included."""
-        found = {
-            name: self.size(_PROJECTED.format(name), 1)
-            for name in STREAMS
-            if self.has(_PROJECTED.format(name))
-        }
-        if not found:
+        weights = {name: _PROJECTED.format(name) for name in STREAMS}
+        widths = {name: self.size(weight, 1) for name, weight in weights.items() if self.has(weight)}
+        if not widths:  # name the parameter that another program's checkpoint lacks
             self.size(_PROJECTED.format(QUERY), 1)
-            self.size(_PROJECTED.format(STREAMS[0]), 1)
-        return found
+            self.size(weights[STREAMS[0]], 1)
+        return widths
 
     def has(self, name: str) -> bool:
         """Whether there is a parameter of that name."""
@@ -129,24 +126,24 @@ class Released:
 
     def refuse_encoders(self, *but: str) -> None:
         """Raise UsageError where the caller names the encoder of what the system does not read."""
-        unknown = sorted(set(self.asked.encoders) - set(but))
+        unknown = sorted(set(self.overrides.encoders) - set(but))
         if unknown:
             raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join(but)}")
 
     def refuse_tef(self, program: str) -> None:
         """Raise UsageError where the caller says that there are temporal endpoint features."""
-        if self.asked.tef:
+        if self.overrides.tef:
             raise UsageError(
                 f"{self.checkpoint.path}: {program} has no temporal endpoint features; leave --tef"
             )
 
-    def tells(self, name: str) -> bool:
+    def has_setting(self, name: str) -> bool:
         """Whether there is a setting of that released name."""
-        return name in self._told
+        return name in self._settings
 
-    def told(self, name: str, default: Value) -> Value:
+    def setting(self, name: str, default: Value) -> Value:
         """A setting by its released name, of the default's kind."""
-        value = self._told.get(name, default)
+        value = self._settings.get(name, default)
         if isinstance(default, float) and type(value) is int:
             value = float(value)
         if type(value) is not type(default):
@@ -159,25 +156,34 @@ class Released:
             )
         return value
 
-    def refuse_others(self, name: str, *known: Any) -> None:
+    def refuse_others(self, name: str, *offered: Any) -> None:
         """Raise FormatError where a setting has a value that our system does not have."""
-        value = self._told.get(name, known[0])
-        if value not in known:
-            accepted = ", ".join(map(repr, known))
+        value = self._settings.get(name, offered[0])
+        if value not in offered:
+            accepted = ", ".join(map(repr, offered))
             raise FormatError(
                 self.checkpoint.path, "is not offered here:", field=name, value=value, accepted=accepted
             )
 
-    def heads(self, default: int) -> int:
-        """Heads of attention: the weights do not tell them."""
-        if self.asked.heads is None and "n_heads" not in self._told:
-            self.guessed.append(f"heads of attention: {default}, the program's default (--heads)")
-        heads = self.asked.heads or self.told("n_heads", default)
-        if heads < 1 or self.hidden % heads:
+    def heads(self, hidden: int, default: int, reason: str = "the program's default") -> int:
+        """Heads of attention, which no tensor says; UsageError where they do not divide `hidden`."""
+        if self.overrides.heads is None and not self.has_setting("n_heads"):
+            self.guessed.append(f"heads of attention: {default}, {reason} (--heads)")
+        heads = self.overrides.heads or self.setting("n_heads", default)
+        if heads < 1 or hidden % heads:
             raise UsageError(
-                f"{self.checkpoint.path}: {heads} heads do not divide the width {self.hidden}; give --heads"
+                f"{self.checkpoint.path}: {heads} heads do not divide the width {hidden}; give --heads"
             )
         return heads
+
+    @property
+    def clip_seconds(self) -> float:
+        """The length of a clip."""
+        return self.overrides.clip_seconds or self.setting("clip_length", 1.5)
+
+    def stream(self, name: str, width: int, normalise: bool) -> StreamInput:
+        """An input, with the encoder that the caller names for it."""
+        return StreamInput(width, normalise, self.overrides.encoders.get(name, ""))
 
     def shared(self, heads: int) -> dict[str, Any]:
         """Settings that our systems name alike; `heads` are the program's default."""
@@ -185,50 +191,48 @@ class Released:
             "streams": self.streams,
             "query_width": self.query_width,
             "hidden": self.hidden,
-            "heads": self.heads(heads),
+            "heads": self.heads(self.hidden, heads),
             "max_clips": self.max_clips,
             "max_tokens": self.max_tokens,
-            "input_dropout": self.told("input_drop", 0.1),
-            "dropout": self.told("drop", 0.1),
-            "initializer_range": self.told("initializer_range", 0.02),
-            "ranking": self.told("ranking_loss_type", "hinge"),
-            "margin": self.told("margin", 0.1),
-            "pool": self.told("hard_pool_size", 20),
-            "weight_negative_videos": self.told("lw_neg_ctx", 1.0),
-            "weight_negative_queries": self.told("lw_neg_q", 1.0),
+            "input_dropout": self.setting("input_drop", 0.1),
+            "dropout": self.setting("drop", 0.1),
+            "initializer_range": self.setting("initializer_range", 0.02),
+            "ranking": self.setting("ranking_loss_type", "hinge"),
+            "margin": self.setting("margin", 0.1),
+            "pool": self.setting("hard_pool_size", 20),
+            "weight_negative_videos": self.setting("lw_neg_ctx", 1.0),
+            "weight_negative_queries": self.setting("lw_neg_q", 1.0),
             "as_released": True,
         }
 
     def decoding(self, ends: Ends) -> Decoding:
         """As the programs decode: their mask leaves out spans whose ends lie `max_pred_l` clips apart."""
-        longest, nms = self.told("max_pred_l", 16), self.told("nms_thd", -1.0)
+        longest, nms = self.setting("max_pred_l", 16), self.setting("nms_thd", -1.0)
         return Decoding(
-            min_clips=self.told("min_pred_l", 2),
+            min_clips=self.setting("min_pred_l", 2),
             max_clips=longest - 1 if ends == "exclusive" else longest,
             ends=ends,
-            top_videos=self.told("max_vcmr_video", 100),
+            top_videos=self.setting("max_vcmr_video", 100),
             nms=nms if nms >= 0 else None,
-            spans_before_nms=self.told("max_before_nms", 200),
+            spans_before_nms=self.setting("max_before_nms", 200),
         )
 
     def inputs(self, long_videos: LongVideos) -> Inputs:
-        """How features are made ready."""
+        """How features are prepared."""
         tef = self._tef()
         video_is_wide = self.streams.get(STREAMS[0], 0) > _WIDEST_NORMALISED
         bare = {
-            STREAMS[0]: self.told("no_norm_vfeat", video_is_wide),
-            STREAMS[1]: self.told("no_norm_tfeat", False),
+            STREAMS[0]: self.setting("no_norm_vfeat", video_is_wide),
+            STREAMS[1]: self.setting("no_norm_tfeat", False),
         }
         streams = {
-            name: StreamInput(width - 2 * tef, not bare[name], self.asked.encoders.get(name, ""))
-            for name, width in self.streams.items()
+            name: self.stream(name, width - 2 * tef, not bare[name]) for name, width in self.streams.items()
         }
-        query = StreamInput(self.query_width, not bare[STREAMS[1]], self.asked.encoders.get(QUERY, ""))
         self.refuse_encoders(QUERY, *streams)
         return Inputs(
-            query,
+            self.stream(QUERY, self.query_width, not bare[STREAMS[1]]),
             streams,
-            clip_seconds=self.asked.clip_seconds or self.told("clip_length", 1.5),
+            clip_seconds=self.clip_seconds,
             max_clips=self.max_clips,
             max_tokens=self.max_tokens,
             long_videos=long_videos,
@@ -237,27 +241,28 @@ class Released:
 
     def _tef(self) -> bool:
         """Whether two columns of each stream say where a clip begins and ends."""
-        if self.asked.tef is not None:
-            return self.asked.tef
-        if "ctx_mode" in self._told:
-            return "tef" in self.told("ctx_mode", "")
+        if self.overrides.tef is not None:
+            return self.overrides.tef
+        if "ctx_mode" in self._settings:
+            return "tef" in self.setting("ctx_mode", "")
         widths = self.streams.values()
-        found = all(w - 2 in _FEATURE_WIDTHS and w not in _FEATURE_WIDTHS for w in widths)
-        told = " and ".join(map(str, widths))
-        has = "with" if found else "without"
-        self.guessed.append(f"features of {told} values: {has} temporal endpoint features (--tef, --no-tef)")
-        return found
+        has_tef = all(w - 2 in _FEATURE_WIDTHS and w not in _FEATURE_WIDTHS for w in widths)
+        self.guessed.append(
+            f"features of {' and '.join(map(str, widths))} values: {'with' if has_tef else 'without'} "
+            "temporal endpoint features (--tef, --no-tef)"
+        )
+        return has_tef
 
-    def _check_told(self) -> None:
+    def _check_settings(self) -> None:
         """FormatError where settings are not those of the tensors: an opt.json of another run."""
         for name, parameter, axis in _SHAPES:
             if not self.has(parameter):  # another program's; who needs it will miss it
                 continue
             size = self.size(parameter, axis)
-            if self._told.get(name, size) != size:
+            if self._settings.get(name, size) != size:
                 raise FormatError(
                     self.checkpoint.path,
                     f"parameter {parameter!r} has {size} there; the settings (model_cfg, or opt.json) say",
                     field=name,
-                    value=self._told[name],
+                    value=self._settings[name],
                 )

@@ -7,11 +7,11 @@ from whenabouts.models.released.settings import Released, Settings
 TITLE = "XML, imported from a checkpoint of the TVR authors' program"
 MODULAR = "modular_vector_mapping.weight"
 UNUSED = frozenset({MODULAR})
-"""Parameters that the program keeps although it was told not to use them."""
+"""Parameters that the program keeps although its options leave them out."""
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options tell them."""
+    """Settings as the tensors and the program's options have them."""
     released.refuse_others("encoder_type", "transformer", "cnn")
     released.refuse_others("stack_conv_predictor_conv_kernel_sizes", -1, [-1], (-1,))
     released.refuse_others("conv_stride", 1)
@@ -24,11 +24,11 @@ def settings(released: Released) -> Settings:
         "encoder_kernel": released.size(depthwise, 2) if released.has(depthwise) else 5,
         "merge": is_merged,
         "cross_attention": released.has("video_cross_att.query.weight"),
-        "modular": released.has(MODULAR) and not released.told("no_modular", False),
+        "modular": released.has(MODULAR) and not released.setting("no_modular", False),
         "span_predictor": "conv" if released.has(convolved) else "linear",
         "span_kernel": released.size(convolved, 2) if released.has(convolved) else 5,
     }
-    weights = {"alpha": released.told("q2c_alpha", 20.0), "lambda_tl": released.told("lw_st_ed", 0.01)}
+    weights = {"alpha": released.setting("q2c_alpha", 20.0), "lambda_tl": released.setting("lw_st_ed", 0.01)}
     return Settings(
         {**released.shared(heads=4), **parts, **weights},
         released.inputs("cut"),
