@@ -2,9 +2,9 @@
 
     python -m benchmarks.ways [--out benchmarks/results/ways.json]
 
-The ways of ARCHITECTURE.md: a query and a query with a trained system (`Corpus.search` on an opened corpus), a
-video (`index` of one file), a training step (`train`: one epoch with its validation and all that starts it), a
-number (`evaluate`). A file counts where one of its functions or methods is called; importing it does not.
+The ways of ARCHITECTURE.md: a query and a query with a trained system (`Corpus.search` on an open corpus), a
+video (`index` of one file), a training step (`train`: one epoch with its validation and its start), a number
+(`evaluate`). A file counts where one of its functions or methods is called; importing it does not.
 `rooms` are the folders of these files, `changes` how often the run goes from one file to another. `command`
 counts the files of the same run from the command line on.
 """
