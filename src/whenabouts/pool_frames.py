@@ -1,7 +1,7 @@
 """EMScore over the frames of a data set's videos: from a feature file, or from an indexed corpus.
 
-Words come from the text side of the very model that made the frames; any other is refused, by what stands
-beside the vectors where it stands there, else by their width.
+Words come from the text side of the model that made the frames. Another model is refused: by the fingerprint
+beside the vectors where there is one, else by their width.
 """
 
 from __future__ import annotations
@@ -55,33 +55,31 @@ def _made_by(source: FeatureSource, path: Path, clip: ClipWords) -> str:
 
     Raises UsageError where the hash of the weights is known and is another one.
     """
-    told = source.fingerprint
-    hashed = told.weights_sha256
-    if hashed is not None and hashed not in clip.fingerprint:
+    made_by = source.fingerprint
+    weights = made_by.weights_sha256
+    if weights is not None and weights not in clip.fingerprint:
         raise UsageError(
-            f"{path}: was made by {told.encoder or 'a model'} with weights {hashed[:16]}..., and {clip.name} "
-            "is "
-            f"{clip.fingerprint[:120]}; name the model that made them with --clip"
+            f"{path}: was made by {made_by.encoder or 'a model'} with weights {weights[:16]}..., and "
+            f"{clip.name} is {clip.fingerprint[:120]}; name the model that made them with --clip"
         )
-    return str(told.extra.get("fingerprint", ""))
+    return str(made_by.extra.get("fingerprint", ""))
 
 
 def _require_width(place: str, width: int, clip: ClipWords) -> None:
     if width != clip.width:
         raise UsageError(
             f"{place}: frames are {width} wide, and {clip.name} is a CLIP of {clip.width}: name the model "
-            "that made "
-            "them with --clip"
+            "that made them with --clip"
         )
 
 
-def _require_all(annotations: Annotations, there: set[str], place: str) -> None:
-    missing = [video.id for video in annotations.videos if video.id not in there]
+def _require_all(annotations: Annotations, present: set[str], place: str) -> None:
+    missing = [video.id for video in annotations.videos if video.id not in present]
     if missing:
         raise UsageError(
             f"{place}: has no frames of {len(missing)} of {len(annotations.videos)} videos of "
-            f"{annotations.name}, "
-            f"such as {missing[0]!r}; add them, or leave the visual check out with --no-visual"
+            f"{annotations.name}, such as {missing[0]!r}; add them, or leave the visual check out with "
+            "--no-visual"
         )
 
 
@@ -91,16 +89,14 @@ def corpus_scorer(
     """(EMScore of the queries on a corpus's pictures, the fingerprint of what made these).
 
     A video of the data set is the corpus's of that id, or the one whose file has that name, with or without
-    its ending. Raises UsageError
-    where one is missing or meant twice, and for a corpus without pictures.
+    its ending. Raises UsageError where one is missing or two fit, and for a corpus without pictures.
     """
     store = Store.open(corpus, create=False)
     info = store.streams.get("vision")
     if info is None:
         raise UsageError(
             f"{corpus}: has no pictures, only words; index it with --vision and a CLIP model, or leave the "
-            "visual "
-            "check out with --no-visual"
+            "visual check out with --no-visual"
         )
     records = [record for record in store.videos() if record.state == "done"]
     names = _names_in(annotations, records, corpus)
@@ -117,7 +113,7 @@ def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: 
     for record in records:
         for name in {record.video_id, Path(record.path).name, Path(record.path).stem}:
             named.setdefault(name, []).append(record)
-    found = {}
+    names = {}
     for video in annotations.videos:
         fitting = named.get(video.id, [])
         exact = [record for record in fitting if record.video_id == video.id] or fitting
@@ -126,9 +122,9 @@ def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: 
                 f"{corpus}: {video.id!r} may be {exact[0].path!r} or {exact[1].path!r}; keep one of them"
             )
         if exact:
-            found[video.id] = exact[0].video_id
-    _require_all(annotations, set(found), corpus)
-    return found
+            names[video.id] = exact[0].video_id
+    _require_all(annotations, set(names), corpus)
+    return names
 
 
 def _clips(store: Store, names: Sequence[str]) -> Iterator[NDArray[Any]]:

@@ -66,7 +66,8 @@ def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> Im
 
 
 def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """(N, D) unit vectors of texts to be searched, whether or not the encoder tells them from queries."""
+    """(N, D) unit vectors of texts to be searched, whether or not the encoder treats them apart from
+    queries."""
     if isinstance(encoder, PassageEncoder):
         return encoder.encode_passages(texts)
     return encoder.encode_text(texts)
@@ -75,7 +76,7 @@ def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.fl
 def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """For each query (L, D) features of its word pieces (see `TokenEncoder`).
 
-    Raises EncoderUnavailable for an encoder that tells only whole sentences.
+    Raises EncoderUnavailable for an encoder of whole sentences alone.
     """
     if not isinstance(encoder, TokenEncoder):
         raise EncoderUnavailable(
@@ -95,7 +96,7 @@ def _families() -> Iterator[Any]:
 
     `Any` because a family has only those of the two open functions that it can honour.
     """
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
     yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))
 

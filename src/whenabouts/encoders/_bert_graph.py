@@ -1,9 +1,10 @@
 """A BERT sentence encoder as an ONNX graph, written without the `onnx` package.
 
-Importing `onnx` costs more than loading the model, and all that is needed of it is a few hundred bytes
-of protocol buffer per layer, so they are written here (field numbers: onnx.proto3, IR version 9). The graph
-holds no weights: every parameter is an external initializer with the name that it has in the safetensors
-file, and the caller hands in views of the mapped file.
+The package `onnx` could write the same graph in place of the 60 lines of protocol buffers below (field
+numbers: onnx.proto3, IR version 9). It was not taken: its import takes 0.14 s of processor time, where
+opening MiniLM and encoding a query takes 0.34 s in all, and 31 MB of disk. The graph holds no weights: every
+parameter is an external initializer with the name that it has in the safetensors file, and the caller hands
+in views of the mapped file.
 
 Choices that were measured (see benchmarks/encoders.py): Gemm with transB takes PyTorch's (out, in)
 weights as they lie in the file; Add + LayerNormalization is faster on CPU than the fused

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.encoders.protocol import EncoderStatus, EncoderUnavailable, Role
 
 _log = logging.getLogger(__name__)
 _HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
-_WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors", "*/model*.safetensors")
-_UNWANTED = ("onnx/*", "openvino/*", "*.fp16.*", "*.bf16.*")
+_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors", "*/model*.safetensors")
+_EXCLUDED = ("onnx/*", "openvino/*", "*.fp16.*", "*.bf16.*")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -82,22 +84,15 @@ def _from_hub(name: str) -> Path:
                 repository,
                 revision=revision or None,
                 local_files_only=local,
-                allow_patterns=list(_WANTED),
-                ignore_patterns=list(_UNWANTED),
+                allow_patterns=list(_PATTERNS),
+                ignore_patterns=list(_EXCLUDED),
             )
         )
 
-    try:
-        cached = fetch(True)
-        if (cached / "config.json").is_file() and safetensors_files(cached):
-            return cached
-    except Exception as error:  # not in the cache: the library has many ways to say so
-        _log.debug("%s is not in the cache: %s", name, error)
-    try:
-        with _bar_on_a_terminal_only():
-            folder = fetch(False)
-    except Exception as error:  # every fault of the network, the hub and its client ends up here
-        raise EncoderUnavailable(_no_download(name, error)) from error
+    def is_whole(folder: Path) -> bool:
+        return (folder / "config.json").is_file() and bool(safetensors_files(folder))
+
+    folder = _cached_or_downloaded(name, fetch, is_whole)
     _require_safetensors(folder, name)
     return folder
 
@@ -106,14 +101,23 @@ def hub_file(repository: str, file: str, name: str) -> Path:
     """One file of a repository, from the cache if it is there, else downloaded; `name` is for the message."""
     from huggingface_hub import hf_hub_download
 
+    return _cached_or_downloaded(
+        name, lambda local: Path(hf_hub_download(repository, file, local_files_only=local)), Path.is_file
+    )
+
+
+def _cached_or_downloaded(name: str, fetch: Callable[[bool], Path], is_whole: Callable[[Path], bool]) -> Path:
+    """What `fetch(True)` has in the hub's cache if that is whole, else what `fetch(False)` downloads."""
     try:
-        return Path(hf_hub_download(repository, file, local_files_only=True))
+        cached = fetch(True)
+        if is_whole(cached):
+            return cached
     except Exception as error:  # not in the cache: the library has many ways to say so
-        _log.debug("%s of %s is not in the cache: %s", file, repository, error)
+        _log.debug("%s is not in the cache: %s", name, error)
     try:
         with _bar_on_a_terminal_only():
-            return Path(hf_hub_download(repository, file))
-    except Exception as error:
+            return fetch(False)
+    except Exception as error:  # every fault of the network, the hub and its client ends up here
         raise EncoderUnavailable(_no_download(name, error)) from error
 
 
@@ -137,7 +141,7 @@ def _bar_on_a_terminal_only() -> Iterator[None]:
 
 
 def _no_download(name: str, error: Exception) -> str:
-    """What to tell a person whose model cannot be fetched."""
+    """The message for a model that cannot be fetched."""
     cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return (
         f"{name}: its weights are not on this machine and could not be downloaded ({cause}). "
@@ -149,6 +153,15 @@ def _no_download(name: str, error: Exception) -> str:
 def safetensors_files(folder: Path) -> list[Path]:
     """The weight files of a model folder, sorted by name."""
     return sorted(folder.glob("model*.safetensors"))
+
+
+def model_config(folder: Path) -> dict[str, Any] | None:
+    """A model's config.json; None where there is none that can be read."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
 
 
 def _require_safetensors(folder: Path, name: str) -> None:
@@ -193,13 +206,13 @@ def content_mark(files: Iterable[Path]) -> str:
 
 def _remembered_hash(file: Path) -> str:
     real = file.resolve()
-    found = real.stat()
-    key = hashlib.blake2b(f"{real}|{found.st_size}|{found.st_mtime_ns}".encode(), digest_size=16).hexdigest()
+    state = real.stat()
+    key = hashlib.blake2b(f"{real}|{state.st_size}|{state.st_mtime_ns}".encode(), digest_size=16).hexdigest()
     note = cache_folder() / "weights" / key
     try:
-        known = note.read_text(encoding="ascii")
-        if re.fullmatch("[0-9a-f]{64}", known):
-            return known
+        remembered = note.read_text(encoding="ascii")
+        if re.fullmatch("[0-9a-f]{64}", remembered):
+            return remembered
     except (OSError, ValueError):
         pass  # not computed yet, or the note is damaged: compute it
     with real.open("rb") as stream:
@@ -221,11 +234,24 @@ def _remember(note: Path, digest: str) -> None:
 
 def require(name: str, modules: Sequence[str], extra: str) -> None:
     """Raise EncoderUnavailable where a package is missing, before anything heavy is imported."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
+    if missing := _missing(modules):
         raise EncoderUnavailable(
-            f"{name}: needs {', '.join(missing)}, not installed here; `pip install 'whenabouts[{extra}]'`"
+            f"{name}: needs {missing}, not installed here; `pip install 'whenabouts[{extra}]'`"
         )
+
+
+def status(
+    name: str, roles: tuple[Role, ...], modules: Sequence[str], extra: str, detail: str
+) -> EncoderStatus:
+    """A family's line of `doctor`: `detail` where its packages are here, else how to install them."""
+    missing = _missing(modules)
+    remedy = f"{missing} missing: `pip install 'whenabouts[{extra}]'`"
+    return EncoderStatus(name, roles, not missing, remedy if missing else detail)
+
+
+def _missing(modules: Sequence[str]) -> str:
+    """The names of the modules that are not installed; imports none of them."""
+    return ", ".join(module for module in modules if importlib.util.find_spec(module) is None)
 
 
 @contextmanager

@@ -6,37 +6,29 @@ looked at. Pictures go through the model's own processor (its Pillow form, so th
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from whenabouts.encoders import _torch, _weights
-from whenabouts.encoders._pictures import check_image, to_picture
+from whenabouts.encoders._dual import DualEncoder
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
     EncoderUnavailable,
     ImageEncoder,
     TextEncoder,
-    check_texts,
     fingerprint,
-    unit_length,
 )
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
 PREFIX = "clip"
 ORDER = 60
 _NEEDS = ("torch", "transformers", "PIL")
-_BATCH = {"cpu": 16}
-_BATCH_ON_ACCELERATOR = 128
 _INPUT_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
@@ -50,11 +42,7 @@ def recognises(name: str) -> bool:
     folder = _weights.local_folder(name)
     if folder is None:
         return _weights.is_hub_name(name)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return "vision_config" in config and "text_config" in config
+    return {"vision_config", "text_config"} <= (_weights.model_config(folder) or {}).keys()
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
@@ -72,38 +60,30 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 def status() -> EncoderStatus:
     """Whether the packages are here; a model needs its weights as well."""
-    missing = [module for module in _NEEDS if importlib.util.find_spec(module) is None]
-    detail = (
-        f"{', '.join(missing)} missing: `pip install 'whenabouts[vision]'`"
-        if missing
-        else "any CLIP or SigLIP model by name (downloaded once) or by path"
-    )
-    return EncoderStatus("CLIP and SigLIP models", ("images", "text"), not missing, detail)
+    detail = "any CLIP or SigLIP model by name (downloaded once) or by path"
+    return _weights.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
 
 
-class ClipEncoder:
+class ClipEncoder(DualEncoder):
     """A dual encoder of `transformers` with its tokenizer and its image processor."""
 
     def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoImageProcessor, AutoTokenizer
 
-        self.name = folder.name
+        super().__init__(folder.name, settings)
         self._folder = folder.path
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
         with _torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
             own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **own)
             self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **own)
-        self._batch_size = settings.batch_size or _BATCH.get(self._device.type, _BATCH_ON_ACCELERATOR)
         self._tokens = int(self._model.config.text_config.max_position_embeddings)
         self.image_size = _image_size(self._processor, self._model.config.vision_config)
-        self.dimension = int(self._text_features([""], "max_length").shape[1])
+        self.dimension = int(self._padded_features([""], "max_length").shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; half precision moves vectors by about 0.001, so it is no part of it."""
+        """See `DualEncoder`."""
         return fingerprint(
             "clip",
             model=type(self._model).__name__,
@@ -116,48 +96,29 @@ class ClipEncoder:
             pixels=self.image_size,
         )
 
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors; texts beyond the model's length are cut there."""
-        check_texts(texts)
-        padding = self._padding if texts else "max_length"
-        return self._in_batches(texts, lambda part: self._text_features(part, padding))
-
-    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
-        for place, image in enumerate(images):
-            check_image(image, place)
-        return self._in_batches(images, self._image_features)
-
-    def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
-        vectors = np.empty((len(items), self.dimension), dtype=np.float32)
-        for start in range(0, len(items), self._batch_size):
-            part = items[start : start + self._batch_size]
-            vectors[start : start + len(part)] = unit_length(encode(part).float().cpu().numpy())
-        return vectors
-
     @cached_property
     def _padding(self) -> str:
         """How to pad: "longest" where that does not move a vector (CLIP), else "max_length" (SigLIP)."""
         probe = ["a", "a person pours batter into a pan"]
-        full, short = (self._text_features(probe, padding).float() for padding in ("max_length", "longest"))
+        full, short = (self._padded_features(probe, padding).float() for padding in ("max_length", "longest"))
         scale = float(full.norm(dim=-1).max())
         return "longest" if float((full - short).abs().max()) <= 1e-5 * scale else "max_length"
 
-    def _text_features(self, texts: Sequence[str], padding: str) -> torch.Tensor:
+    def _text_features(self, texts: list[str]) -> torch.Tensor:
+        return self._padded_features(texts, self._padding)
+
+    def _padded_features(self, texts: list[str], padding: str) -> torch.Tensor:
         import torch
 
         tokens = self._tokenizer(
-            list(texts), padding=padding, truncation=True, max_length=self._tokens, return_tensors="pt"
+            texts, padding=padding, truncation=True, max_length=self._tokens, return_tensors="pt"
         )
         with torch.inference_mode():
             return _pooled(self._model.get_text_features(**self._on_device(tokens)))
 
-    def _image_features(self, images: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
-        import torch
-
-        pixels = self._processor(images=[to_picture(image) for image in images], return_tensors="pt")
-        with torch.inference_mode():
-            return _pooled(self._model.get_image_features(**self._on_device(pixels)))
+    def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
+        pixels = self._processor(images=pictures, return_tensors="pt")
+        return _pooled(self._model.get_image_features(**self._on_device(pixels)))
 
     def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
@@ -170,7 +131,7 @@ def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
     """The model with every weight from the file; transformers would make up missing ones at random."""
     from transformers import AutoModel
 
-    model, found = AutoModel.from_pretrained(
+    model, loading = AutoModel.from_pretrained(
         str(folder.path),
         dtype=dtype,
         use_safetensors=True,
@@ -183,7 +144,7 @@ def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
             f"{folder.name}: a {type(model).__name__} has not both a text and an image side; "
             "give a CLIP or SigLIP model"
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(loading["missing_keys"])
     if missing:
         raise EncoderUnavailable(
             f"{folder.name}: the weights lack {missing[0]}"

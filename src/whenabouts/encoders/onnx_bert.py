@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +47,8 @@ _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
     "gelu_new": "tanh",
     "gelu_pytorch_tanh": "tanh",
 }
+_POOLING_FLAG = "pooling_mode_"
+_POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _BATCH_TOKENS = 512  # what keeps the activations in the cache; larger batches were slower
 _WASTE = 0.1  # padding of a tenth at most
@@ -96,8 +98,8 @@ def _located(name: str) -> _weights.ModelFolder:
 def _packaged(name: str) -> _weights.ModelFolder:
     """A model that a Python package carries. The package itself is not imported: it may import anything."""
     module, inside, distribution = _PACKAGED[name]
-    found = importlib.util.find_spec(module)
-    folders = list(found.submodule_search_locations or ()) if found else []
+    spec = importlib.util.find_spec(module)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
     for folder in folders:
         if (Path(folder) / inside / "config.json").is_file():
             return _weights.ModelFolder(Path(folder) / inside, name)
@@ -109,7 +111,7 @@ def _packaged(name: str) -> _weights.ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How a folder's model turns text into a vector, as its configuration files say."""
+    """How a folder's model turns text into a vector, from its configuration files."""
 
     shape: BertShape
     architecture: str
@@ -157,29 +159,25 @@ def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | st
     if modules is None:
         return "mean"  # what sentence-transformers does with a folder that does not say
     config = _json(folder / modules[1]["path"] / "config.json")
-    named = config.get("pooling_mode")
-    modes = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True]
-    if isinstance(named, str):
-        modes = [f"pooling_mode_{named}"]
-    found: dict[str, Pooling] = {
-        "pooling_mode_mean_tokens": "mean", "pooling_mode_mean": "mean",
-        "pooling_mode_cls_token": "cls", "pooling_mode_cls": "cls",
-    }  # fmt: skip
-    if len(modes) != 1 or modes[0] not in found:
+    flags = [key for key, on in config.items() if key.startswith(_POOLING_FLAG) and on is True]
+    named = config.get("pooling_mode")  # in newer folders a name, in older ones a flag for each mode
+    modes = [f"{_POOLING_FLAG}{named}"] if isinstance(named, str) else flags
+    kinds = [_POOLINGS.get(mode.removeprefix(_POOLING_FLAG)) for mode in modes]
+    if len(kinds) != 1 or kinds[0] is None:
         return f"its pooling is {', '.join(modes) or 'unknown'}, not mean or cls alone"
     if config.get("include_prompt") is False:
         return "its pooling leaves the prompt's tokens out"
-    return found[modes[0]]
+    return kinds[0]
 
 
 def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     """The recipe of a model that fits."""
-    own = _optional_json(folder / "sentence_bert_config.json")
-    said = _optional_json(folder / "config_sentence_transformers.json")
-    prompts = said.get("prompts") or {}
-    default = prompts.get(said.get("default_prompt_name"), "")
-    limits = [own.get("max_seq_length"), config["max_position_embeddings"]]
-    if own.get("max_seq_length") is None:
+    text = _optional_json(folder / "sentence_bert_config.json")
+    sentences = _optional_json(folder / "config_sentence_transformers.json")
+    prompts = sentences.get("prompts") or {}
+    default = prompts.get(sentences.get("default_prompt_name"), "")
+    limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
+    if text.get("max_seq_length") is None:
         limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
     return _Recipe(
         shape=BertShape(
@@ -192,7 +190,7 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
         ),
         architecture=(config.get("architectures") or ["BertModel"])[0],
         tokens=int(min(limit for limit in limits if limit)),
-        lower=bool(own.get("do_lower_case")),
+        lower=bool(text.get("do_lower_case")),
         query_prompt=prompts.get("query") or default,
         passage_prompt=next(
             (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), default
@@ -205,14 +203,15 @@ def _json(file: Path) -> Any:
 
 
 def _optional_json(file: Path) -> dict[str, Any]:
-    found = _json(file) if file.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    content = _json(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     """Every tensor of a safetensors file as a view of the mapped file: nothing is read yet.
 
-    The format: https://github.com/huggingface/safetensors (8 bytes of header length, JSON, data).
+    The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
+    bytes of header length, JSON, data).
     """
     mapped = np.memmap(file, dtype=np.uint8, mode="r")
     header_size = int.from_bytes(mapped[:8].tobytes(), "little")
@@ -232,6 +231,9 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         tensors[name.removeprefix("bert.")] = values
     return tensors
+
+
+_Put = Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
 
 
 class OnnxBertEncoder:
@@ -281,42 +283,39 @@ class OnnxBertEncoder:
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """See `TokenEncoder`: for each query (L, D) with [CLS] and [SEP]."""
         check_texts(texts)
-        found: list[NDArray[np.float32]] = [np.zeros((0, self.dimension), np.float32)] * len(texts)
+        features: list[NDArray[np.float32]] = [np.zeros((0, self.dimension), np.float32)] * len(texts)
 
-        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
-            for row, hidden, length in zip(rows, made, lengths, strict=True):
-                found[start + row] = hidden[:length].copy()
+        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
+            for place, hidden, length in zip(places, output, lengths, strict=True):
+                features[place] = hidden[:length].copy()
 
-        for start in range(0, len(texts), _WINDOW):
-            part = [self._recipe.query_prompt + text for text in texts[start : start + _WINDOW]]
-            self._run_window(part, "tokens", partial(put, start))
-        return found
+        self._run(texts, self._recipe.query_prompt, "tokens", put)
+        return features
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
         """See `WordPieces`: as the tokenizer writes them, "##" before what goes on a word."""
         check_texts(texts)
-        found = self._tokenise([self._recipe.query_prompt + text for text in texts])
-        return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in found]
+        rows = self._tokenise([self._recipe.query_prompt + text for text in texts])
+        return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in rows]
 
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
 
-        def put(start: int, rows: NDArray[np.intp], made: Any, lengths: NDArray[np.int32]) -> None:
-            vectors[start + rows] = made
+        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
+            vectors[places] = output
 
-        for start in range(0, len(texts), _WINDOW):
-            part = [prompt + text for text in texts[start : start + _WINDOW]]
-            self._run_window(part, "vectors", partial(put, start))
+        self._run(texts, prompt, "vectors", put)
         return vectors
 
-    def _run_window(
-        self, texts: list[str], output: str, put: Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
-    ) -> None:
-        """Hand rows of texts with what the network made of them, and their numbers of tokens, to `put`.
+    def _run(self, texts: Sequence[str], prompt: str, output: str, put: _Put) -> None:
+        """Hand each batch of texts to `put`: their places, the network's output, their numbers of tokens."""
+        for start in range(0, len(texts), _WINDOW):
+            window = [prompt + text for text in texts[start : start + _WINDOW]]
+            self._run_window(window, start, output, put)
 
-        Batches are of about equal length, each on one thread, the longest first.
-        """
+    def _run_window(self, texts: list[str], start: int, output: str, put: _Put) -> None:
+        """Batches are of about equal length, each on one thread, the longest first."""
         tokens = self._tokenise(texts)
 
         def run(rows: NDArray[np.intp]) -> None:
@@ -324,9 +323,9 @@ class OnnxBertEncoder:
             ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
             for place, row in enumerate(rows):
                 ids[place, : lengths[place]] = tokens[row]
-            put(rows, self._session.run([output], {"ids": ids, "lengths": lengths})[0], lengths)
+            put(start + rows, self._session.run([output], {"ids": ids, "lengths": lengths})[0], lengths)
 
-        batches = list(_batches(np.array([len(found) for found in tokens]), self._most_texts))
+        batches = list(_batches(np.array([len(ids) for ids in tokens]), self._most_texts))
         if self._threads == 1 or len(batches) == 1:
             for batch in batches:
                 run(batch)
@@ -340,13 +339,11 @@ class OnnxBertEncoder:
         if self._recipe.lower:
             texts = [text.lower() for text in texts]
         limit = self._recipe.tokens
-        found = self._tokenizer.encode_batch_fast([_beginning(text, limit) for text in texts])
-        ids: list[list[int]] = [encoding.ids for encoding in found]
-        for place, text in enumerate(texts):
-            if len(ids[place]) < limit and len(_beginning(text, limit)) < len(text):
-                ids[place] = self._tokenizer.encode_batch_fast([text])[
-                    0
-                ].ids  # long words: all of it is needed
+        beginnings = [_beginning(text, limit) for text in texts]
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(beginnings)]
+        for place, (text, beginning) in enumerate(zip(texts, beginnings, strict=True)):
+            if len(ids[place]) < limit and len(beginning) < len(text):  # long words: all of it is needed
+                ids[place] = self._tokenizer.encode_batch_fast([text])[0].ids
         return ids
 
 
@@ -398,14 +395,14 @@ def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.Inference
 
     files = _weights.safetensors_files(folder)
     tensors = {name: values for file in files for name, values in _map_weights(file).items()}
-    wanted = {name: tensors[name] for name in _parameters(shape) if name in tensors}
     missing = [name for name in _parameters(shape) if name not in tensors]
     if missing:
         raise EncoderUnavailable(f"{folder}: the weights lack {missing[0]} and {len(missing) - 1} more")
-    width = wanted["embeddings.word_embeddings.weight"].shape[1]
+    parameters = {name: tensors[name] for name in _parameters(shape)}
+    width = parameters["embeddings.word_embeddings.weight"].shape[1]
     if width != shape.width:
         raise EncoderUnavailable(f"{folder}: config.json says width {shape.width}, the weights have {width}")
-    values = [np.require(array, np.float32, ["C", "A"]) for array in wanted.values()]
+    values = [np.require(array, np.float32, ["C", "A"]) for array in parameters.values()]
     held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # batches run side by side instead, with nothing to wait for
@@ -413,8 +410,8 @@ def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.Inference
     options.log_severity_level = 3
     # The graph is written as it should run; the optimizer would fuse what is faster apart.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_external_initializers(list(wanted), held)
-    graph = bert_graph(shape, {name: array.shape for name, array in wanted.items()})
+    options.add_external_initializers(list(parameters), held)
+    graph = bert_graph(shape, {name: array.shape for name, array in parameters.items()})
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"]), held
 
 

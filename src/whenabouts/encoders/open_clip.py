@@ -7,40 +7,32 @@ which needs neither.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from whenabouts.encoders import _torch, _weights
-from whenabouts.encoders._pictures import check_image, to_picture
+from whenabouts.encoders import _weights
+from whenabouts.encoders._dual import DualEncoder
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
     EncoderUnavailable,
     ImageEncoder,
     TextEncoder,
-    check_texts,
     fingerprint,
-    unit_length,
 )
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
 PREFIX = "open_clip"
 ORDER = 70
 _NEEDS = ("open_clip", "torch", "torchvision", "PIL")
 _SAFE_FILE = "open_clip_model.safetensors"
-_BATCH = {"cpu": 16}
-_BATCH_ON_ACCELERATOR = 128
 
 
 def recognises(name: str) -> bool:
@@ -74,13 +66,8 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 def status() -> EncoderStatus:
     """Whether the packages are here; a model needs its weights as well."""
-    missing = [module for module in _NEEDS if importlib.util.find_spec(module) is None]
-    detail = (
-        f"{', '.join(missing)} missing: `pip install 'whenabouts[open-clip]'`"
-        if missing
-        else "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (downloaded once) or by path"
-    )
-    return EncoderStatus("OpenCLIP models", ("images", "text"), not missing, detail)
+    detail = "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (downloaded once) or by path"
+    return _weights.status("OpenCLIP models", ("images", "text"), _NEEDS, "open-clip", detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,36 +98,34 @@ def _find(architecture: str, source: str) -> _Checkpoint:
 def _from_tag(architecture: str, tag: str, whole: str) -> _Checkpoint:
     import open_clip
 
-    known = open_clip.get_pretrained_cfg(architecture, tag)
-    if not known:
+    published = open_clip.get_pretrained_cfg(architecture, tag)
+    if not published:
         tags = ", ".join(open_clip.list_pretrained_tags_by_model(architecture)) or "none"
         raise EncoderUnavailable(f"{whole}: no such tag; {architecture} has {tags}")
-    repository = "/".join(known.get("hf_hub", "").split("/")[:2])
+    repository = "/".join(published.get("hf_hub", "").split("/")[:2])
     if not repository:
         raise EncoderUnavailable(
             f"{whole}: these weights are only there as a pickle, which can run code when it is opened; "
             "take another tag, or the same model by its hub name (openai/clip-vit-base-patch32)"
         )
     options = {
-        "image_mean": known.get("mean"),
-        "image_std": known.get("std"),
-        "image_interpolation": known.get("interpolation"),
-        "image_resize_mode": known.get("resize_mode"),
-        "force_quick_gelu": bool(known.get("quick_gelu")),
+        "image_mean": published.get("mean"),
+        "image_std": published.get("std"),
+        "image_interpolation": published.get("interpolation"),
+        "image_resize_mode": published.get("resize_mode"),
+        "force_quick_gelu": bool(published.get("quick_gelu")),
     }
     return _Checkpoint(architecture, _weights.hub_file(repository, _SAFE_FILE, whole), whole, options)
 
 
-class OpenClipEncoder:
+class OpenClipEncoder(DualEncoder):
     """A model of OpenCLIP with its tokenizer and its picture transform."""
 
     def __init__(self, checkpoint: _Checkpoint, settings: EncoderSettings) -> None:
         import open_clip
 
-        self.name = checkpoint.name
+        super().__init__(checkpoint.name, settings)
         self._checkpoint = checkpoint
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
         precision = "fp16" if self._dtype.itemsize == 2 else "fp32"
         self._model, self._transform = open_clip.create_model_from_pretrained(
             checkpoint.architecture,
@@ -151,14 +136,13 @@ class OpenClipEncoder:
         )
         self._model.eval()
         self._tokenizer = open_clip.get_tokenizer(checkpoint.architecture)
-        self._batch_size = settings.batch_size or _BATCH.get(self._device.type, _BATCH_ON_ACCELERATOR)
         size = self._model.visual.image_size
         self.image_size = int(size if isinstance(size, int) else size[0])
         self.dimension = int(self._text_features([""]).shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; half precision moves vectors by about 0.001, so it is no part of it."""
+        """See `DualEncoder`."""
         import open_clip
 
         inputs = json.dumps(open_clip.get_model_config(self._checkpoint.architecture), sort_keys=True)
@@ -176,35 +160,13 @@ class OpenClipEncoder:
             pixels=self.image_size,
         )
 
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors; texts beyond the model's length are cut there."""
-        check_texts(texts)
-        return self._in_batches(texts, self._text_features)
-
-    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
-        for place, image in enumerate(images):
-            check_image(image, place)
-        return self._in_batches(images, self._image_features)
-
-    def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
-        vectors = np.empty((len(items), self.dimension), dtype=np.float32)
-        for start in range(0, len(items), self._batch_size):
-            part = items[start : start + self._batch_size]
-            vectors[start : start + len(part)] = unit_length(encode(part).float().cpu().numpy())
-        return vectors
-
-    def _text_features(self, texts: Sequence[str]) -> torch.Tensor:
-        import torch
-
-        with torch.inference_mode():
-            features: torch.Tensor = self._model.encode_text(self._tokenizer(list(texts)).to(self._device))
+    def _text_features(self, texts: list[str]) -> torch.Tensor:
+        features: torch.Tensor = self._model.encode_text(self._tokenizer(texts).to(self._device))
         return features
 
-    def _image_features(self, images: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
+    def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
         import torch
 
-        pixels = torch.stack([self._transform(to_picture(image)) for image in images])
-        with torch.inference_mode():
-            features: torch.Tensor = self._model.encode_image(pixels.to(self._device, self._dtype))
+        pixels = torch.stack([self._transform(picture) for picture in pictures])
+        features: torch.Tensor = self._model.encode_image(pixels.to(self._device, self._dtype))
         return features

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -35,11 +33,8 @@ def recognises(name: str) -> bool:
         return _weights.is_hub_name(name)
     if (folder / "modules.json").is_file():
         return True
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return "vision_config" not in config
+    config = _weights.model_config(folder)
+    return config is not None and "vision_config" not in config
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
@@ -65,13 +60,9 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 def status() -> EncoderStatus:
     """Whether the package is here; a model needs its weights as well."""
-    usable = importlib.util.find_spec("sentence_transformers") is not None
-    detail = (
-        "any model by name (downloaded once) or by path"
-        if usable
-        else "`pip install 'whenabouts[sentence-transformers]'`"
-    )
-    return EncoderStatus("sentence-transformers models", ("text",), usable, detail)
+    detail = "any model by name (downloaded once) or by path"
+    modules, extra = ("sentence_transformers",), "sentence-transformers"
+    return _weights.status("sentence-transformers models", ("text",), modules, extra, detail)
 
 
 class SentenceTransformersEncoder:
@@ -139,11 +130,11 @@ class SentenceTransformersEncoder:
         prompt = (self._model.prompts or {}).get("query") or ""
         tokenizer = self._model.tokenizer
         limit = self._model.max_seq_length
-        found = (
+        rows = (
             tokenizer(prompt + text, truncation=limit is not None, max_length=limit)["input_ids"]
             for text in texts
         )
-        return [list(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
+        return [list(tokenizer.convert_ids_to_tokens(ids)) for ids in rows]
 
     def _encode(self, way: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
         check_texts(texts)

@@ -1,0 +1,95 @@
+"""What picture encoders have in common: batches, checks of pictures, unit vectors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch
+from whenabouts.encoders.protocol import EncoderSettings, check_texts, unit_length
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 16, 128
+
+
+class DualEncoder(ABC):
+    """Pictures and sentences in one space through PyTorch; see `protocol.ImageEncoder`.
+
+    A family loads its model and sets `image_size` and `dimension`.
+    """
+
+    image_size: int
+    dimension: int
+
+    def __init__(self, name: str, settings: EncoderSettings) -> None:
+        self.name = name
+        self._device = _torch.choose_device(settings)
+        self._dtype = _torch.choose_dtype(settings, self._device)
+        default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
+        self._batch_size = settings.batch_size or default
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """See `TextEncoder`; half precision moves vectors by about 0.001, so it is no part of it."""
+
+    @abstractmethod
+    def _text_features(self, texts: list[str]) -> torch.Tensor:
+        """(N, D) of sentences, of any length."""
+
+    @abstractmethod
+    def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
+        """(N, D) of RGB pictures of any size, of any length."""
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors; texts beyond the model's length are cut there."""
+        check_texts(texts)
+        return self._in_batches(texts, lambda part: self._text_features(list(part)))
+
+    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
+        for place, image in enumerate(images):
+            _check_image(image, place)
+        return self._in_batches(
+            images, lambda part: self._image_features([_picture(image) for image in part])
+        )
+
+    def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
+        import torch
+
+        vectors = np.empty((len(items), self.dimension), dtype=np.float32)
+        for start in range(0, len(items), self._batch_size):
+            part = items[start : start + self._batch_size]
+            with torch.inference_mode():
+                features = encode(part)
+            vectors[start : start + len(part)] = unit_length(features.float().cpu().numpy())
+        return vectors
+
+
+def _check_image(image: NDArray[np.uint8], place: int) -> None:
+    """Raise UsageError, naming where it stands, for what is no uint8 picture."""
+    shape = getattr(image, "shape", None)
+    if shape is None:
+        kind = type(image).__name__
+    else:
+        has_picture_shape = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
+        if image.dtype == np.uint8 and 0 not in shape and has_picture_shape:
+            return
+        kind = f"{shape} of {image.dtype}"
+    raise UsageError(f"images[{place}] is {kind}; a picture is a uint8 array (H, W, 3), (H, W, 4) or (H, W)")
+
+
+def _picture(image: NDArray[np.uint8]) -> Image.Image:
+    """An RGB picture; grey becomes three equal channels, transparency is dropped."""
+    from PIL import Image
+
+    flat = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
+    return Image.fromarray(np.ascontiguousarray(flat)).convert("RGB")
