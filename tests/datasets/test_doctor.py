@@ -174,7 +174,7 @@ def test_features_without_their_reader_are_unverified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from whenabouts import features as room
-    from whenabouts.features.location import ReaderMissing
+    from whenabouts.formats.files import ReaderMissing
 
     def refuse(path: Path) -> None:
         raise ReaderMissing(path, "HDF5", "h5py")

@@ -171,7 +171,7 @@ def _feature_finding(place: DatasetFolder, feature: FeatureFile, read: Sequence[
 
 def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> tuple[State, str]:
     from whenabouts.features import open_features
-    from whenabouts.features.location import ReaderMissing
+    from whenabouts.formats.files import ReaderMissing
 
     try:
         with open_features(path) as source:

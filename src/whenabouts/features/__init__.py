@@ -10,9 +10,9 @@ from pathlib import Path
 
 from whenabouts.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from whenabouts.features.layouts import Layout, all_layouts
-from whenabouts.features.location import FeatureLocation, OpenOptions, ReaderMissing
+from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource
-from whenabouts.formats.files import FormatError
+from whenabouts.formats.files import FormatError, ReaderMissing
 from whenabouts.types import UsageError
 
 __all__ = [

@@ -9,25 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from whenabouts.formats._lmdb import is_lmdb
 from whenabouts.formats.files import FormatError, read_json
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.types import UsageError
 
 FINGERPRINT = "fingerprint.json"
 """What a folder's owner wrote down of the features in it."""
 
 _HEAD_BYTES = 4096
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_LMDB_MAGIC, _LMDB_MAGIC_AT = b"\xde\xc0\xef\xbe", 16
-
-
-class ReaderMissing(WhenaboutsError):
-    """A package that reads this layout is not installed; the message has the command that installs it."""
-
-    def __init__(self, path: Path, kind: str, package: str) -> None:
-        super().__init__(
-            f"{path}: reading {kind} needs the package {package}; "
-            f"install it with: pip install {package}, or: pip install 'whenabouts[features]'"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +86,7 @@ class FeatureLocation:
         """The data file of an LMDB environment: in a folder `data.mdb`, else the file itself; or None."""
         if "data.mdb" in self.names:
             return self.path / "data.mdb"
-        magic = self.head[_LMDB_MAGIC_AT : _LMDB_MAGIC_AT + 4]
-        return self.path if magic in (_LMDB_MAGIC, _LMDB_MAGIC[::-1]) else None
+        return self.path if is_lmdb(self.head) else None
 
     def stated_facts(self) -> Mapping[str, Any]:
         """The facts in a folder's `fingerprint.json`; none where there is no such file."""

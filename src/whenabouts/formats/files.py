@@ -48,6 +48,16 @@ class FormatError(WhenaboutsError):
         super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
 
 
+class ReaderMissing(WhenaboutsError):
+    """A package that reads this layout is not installed; the message has the command that installs it."""
+
+    def __init__(self, path: Path, kind: str, package: str) -> None:
+        super().__init__(
+            f"{path}: reading {kind} needs the package {package}; "
+            f"install it with: pip install {package}, or: pip install 'whenabouts[features]'"
+        )
+
+
 def _in_line(field: str) -> str:
     """A field's name, which may hold any key of a file, fit for one line."""
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in field[:120])

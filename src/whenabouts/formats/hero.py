@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from whenabouts.formats._lmdb import close_environment, is_lmdb, open_environment
+from whenabouts.formats._lmdb import LmdbRecords, is_lmdb
 from whenabouts.formats.files import (
     FileHead,
     FormatError,
@@ -42,7 +42,7 @@ from whenabouts.formats.runs import (
     count_rising,
     refuse_empty,
 )
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.types import UsageError
 
 NAME = "hero"
 ORDER = 5
@@ -57,7 +57,6 @@ _INDEX = "*video2dur_idx*.json*"
 _ENTRY = "[[video number, score, ...], ...], best first"
 _GZIP = b"\x1f\x8b"
 _COPIED = 1 << 24
-_LONGEST_KEY = 511
 
 
 def recognises(opening: FileHead) -> bool:
@@ -109,9 +108,10 @@ class HeroLists:
     def _as_they_stand(self) -> Iterator[RunBlock]:
         """Blocks of the lists, entries in their order."""
         builder, waiting, answered = RunBlockBuilder(), 0, False
-        with _environment(self.path) as environment:
-            for query_id, data in self._entries(environment):
-                builder.add(query_id, self._rows(query_id, data))
+        with _records(self.path) as records:
+            for key in records.all_keys():
+                query_id = key.decode("utf-8", "replace")
+                builder.add(query_id, self._rows(query_id, records.get(key)))
                 waiting, answered = waiting + 1, True
                 if len(builder) >= BLOCK_ROWS:
                     yield builder.block()
@@ -119,16 +119,6 @@ class HeroLists:
         if waiting:
             yield builder.block()
         refuse_empty(self.path, answered)
-
-    def _entries(self, environment: Any) -> Iterator[tuple[str, bytes]]:
-        """(query id, bytes) of all records."""
-        most = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
-        with environment.begin(buffers=True) as reading, reading.cursor() as cursor:
-            for key, value in cursor:
-                # What a damaged length reaches for lies behind the file: it must not be touched.
-                if not 0 < len(key) <= _LONGEST_KEY or not 0 < len(value) <= most:
-                    raise FormatError(self.path, "is damaged (a record of impossible length); fetch it again")
-                yield bytes(key).decode("utf-8", "replace"), bytes(value)
 
     def _rows(self, query_id: str, data: bytes) -> Iterator[RunRow]:
         try:
@@ -161,23 +151,10 @@ class HeroLists:
 
 
 @contextmanager
-def _environment(path: Path) -> Iterator[Any]:
-    """The environment of a file; of one that is gzip, that of an unpacked copy."""
-    try:
-        import lmdb
-    except ImportError:
-        raise WhenaboutsError(
-            f"{path}: reading LMDB needs the package lmdb; install it with: pip install lmdb, or: "
-            "pip install 'whenabouts[features]'"
-        ) from None
-    with _unpacked(path) as file:
-        mark, environment = open_environment(lmdb, file)
-        try:
-            yield environment
-        except lmdb.Error as error:
-            raise FormatError(path, f"is damaged ({error}); fetch it again") from None
-        finally:
-            close_environment(mark)
+def _records(path: Path) -> Iterator[LmdbRecords]:
+    """The records of a file; of one that is gzip, those of an unpacked copy."""
+    with _unpacked(path) as file, LmdbRecords(file) as records:
+        yield records
 
 
 @contextmanager

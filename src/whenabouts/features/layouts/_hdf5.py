@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.features.location import FeatureLocation, OpenOptions, ReaderMissing
+from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource, UnreadArray
-from whenabouts.formats.files import FormatError
+from whenabouts.formats.files import FormatError, ReaderMissing
 
 _FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whenabouts.features.layouts._numpy_files import inspect_npz
-from whenabouts.features.location import FeatureLocation, OpenOptions, ReaderMissing
+from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import MOST_BYTES, FeatureSource, UnreadArray
-from whenabouts.formats._lmdb import close_environment, open_environment
-from whenabouts.formats.files import FormatError
+from whenabouts.formats._lmdb import LmdbRecords
+from whenabouts.formats.files import FormatError, ReaderMissing
 
 NAME = "lmdb"
 SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"
@@ -43,18 +42,15 @@ class Source(FeatureSource):
             raise FormatError(
                 location.path, f"is {location.describe()}", accepted="LMDB: a folder with data.mdb"
             )
-        self._msgpack, self._lmdb = _package("msgpack", location.path), _package("lmdb", file)
-        self._mark, self._environment = open_environment(self._lmdb, file)
-        self._reading = self._environment.begin(buffers=True)
+        self._msgpack = _msgpack(location.path)
+        self._records = LmdbRecords(file)
 
     def _find(self) -> Mapping[str, Any]:
-        with self._refusing(), self._reading.cursor() as cursor:
-            keys = [bytes(key) for key in cursor.iternext(values=False)]
+        keys = self._records.all_keys()
         return {key.decode("utf-8", "surrogateescape"): key for key in keys}
 
     def _look(self, item: str, where: Any) -> UnreadArray:
-        with self._refusing():
-            data = bytes(self._reading.get(where))
+        data = self._records.get(where)
         if data[:4] == _LZ4:
             data = self._unpacked(item, data)
         key = self.options.key or _KEY
@@ -86,8 +82,8 @@ class Source(FeatureSource):
             )
         kind, name = packed.get(b"kind"), packed.get(b"type")
         if kind not in (b"", None) or not isinstance(name, bytes) or not _FLOAT.fullmatch(_text(name)):
-            found = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
-            self._refuse(item, f"holds {found}, which is not read", "arrays of float16, float32, float64")
+            held = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
+            self._refuse(item, f"holds {held}, which is not read", "arrays of float16, float32, float64")
         dtype, data, shape = np.dtype(_text(name)), packed.get(b"data"), packed.get(b"shape")
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
             self._refuse(item, f"has the shape {_text(shape)}", "a list of sizes")
@@ -96,14 +92,6 @@ class Source(FeatureSource):
             held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
             self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
         return UnreadArray(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """What the library finds damaged, as a FormatError."""
-        try:
-            yield
-        except self._lmdb.Error as error:
-            raise FormatError(self.path, f"is damaged ({error}); fetch it again") from None
 
     def _unpacked(self, item: str, data: bytes) -> bytes:
         import pyarrow
@@ -118,8 +106,7 @@ class Source(FeatureSource):
         return whole
 
     def _release(self) -> None:
-        self._reading.abort()
-        close_environment(self._mark)
+        self._records.close()
 
 
 def recognises(location: FeatureLocation) -> bool:
@@ -136,10 +123,9 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:60]
 
 
-def _package(name: str, path: Path) -> Any:
-    import importlib
-
+def _msgpack(path: Path) -> Any:
     try:
-        return importlib.import_module(name)
+        import msgpack
     except ImportError:
-        raise ReaderMissing(path, "LMDB", name) from None
+        raise ReaderMissing(path, "LMDB", "msgpack") from None
+    return msgpack

@@ -1,0 +1,107 @@
+"""The child process that reads an LMDB file; a script, run by `_lmdb.LmdbRecords`. Standard library and lmdb.
+
+    python _lmdb_child.py FOLDER_OF_LMDB FILE
+
+Requests come on standard input: a length and a key, or the length -1, which asks for all keys. A reply is a
+length and as many bytes, or the length -1 and a second length with the text of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+LENGTH = struct.Struct("<q")
+ALL_KEYS = ERROR = -1
+KEY_LENGTH = struct.Struct("<H")
+_LONGEST_KEY = 511
+
+
+def main() -> None:
+    """Open the file and answer until the requests end."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", 0)
+    _leave_no_core()
+    sys.path.append(sys.argv[1])
+    import lmdb
+
+    try:
+        # Without a lock file, so that a folder nobody may write to is read too.
+        environment = lmdb.open(
+            sys.argv[2], subdir=False, readonly=True, lock=False, create=False, readahead=False
+        )
+        size = _size(environment, sys.argv[2])
+        reading = environment.begin(buffers=True)
+    except (lmdb.Error, OSError, ValueError, UnicodeError) as error:
+        _fail(replies, error)
+        return
+    _reply(replies, b"")
+    while head := requests.read(LENGTH.size):
+        (length,) = LENGTH.unpack(head)
+        try:
+            if length == ALL_KEYS:
+                reply: Any = b"".join(_keys(reading))
+            else:
+                reply = reading.get(requests.read(length))
+                if reply is None or len(reply) > size:
+                    raise ValueError(
+                        "a record of impossible length" if reply else "a record that is not there"
+                    )
+            _reply(replies, reply)
+        except (lmdb.Error, OSError, ValueError) as error:
+            _fail(replies, error)
+
+
+def _leave_no_core() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _size(environment: Any, path: str) -> int:
+    """Bytes that the pages need. Raises ValueError where the file has fewer: the library would die of it."""
+    needed: int = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
+    if (size := Path(path).stat().st_size) < needed:
+        raise ValueError(f"it is cut off: it has {size:,} bytes, and its pages need {needed:,}")
+    return needed
+
+
+def _keys(reading: Any) -> Iterator[bytes]:
+    """All keys, each after its length. Raises ValueError where they cannot be those that were written."""
+    count, before = 0, b""
+    expected = reading.stat()["entries"]
+    with reading.cursor() as cursor:
+        for view in cursor.iternext(values=False):
+            if not 0 < len(view) <= _LONGEST_KEY:
+                raise ValueError("a record has an impossible length")
+            key = bytes(view)
+            # The library trusts its pages: one that stands in another's place shows in the order of the keys.
+            if key <= before:
+                raise ValueError("its keys are out of order")
+            count, before = count + 1, key
+            yield KEY_LENGTH.pack(len(key)) + key
+    if count != expected:
+        raise ValueError(f"it says that it has {expected:,} records, and {count:,} are there")
+
+
+def _reply(replies: IO[bytes], content: Any) -> None:
+    """Write a reply. What lies behind the file is refused by the system, as a wrong address (OSError)."""
+    replies.write(LENGTH.pack(len(content)))
+    content = memoryview(content)
+    while len(content):
+        content = content[replies.write(content) :]
+
+
+def _fail(replies: IO[bytes], error: Exception) -> None:
+    text = str(error).encode("utf-8", "replace")
+    replies.write(LENGTH.pack(ERROR))
+    _reply(replies, text)
+
+
+if __name__ == "__main__":
+    main()
