@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from whenabouts.evaluation.comparison import Settings, compare
-from whenabouts.evaluation.result import Evaluation
+from whenabouts.evaluation.evaluate import Evaluation
 from whenabouts.evaluation.significance import bootstrap_intervals, sign_flip_test
 
 Floats = NDArray[np.float64]

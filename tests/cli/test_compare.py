@@ -68,12 +68,12 @@ def test_numbers_for_programs(bare: Whenabouts, truth: str, runs: list[str]) -> 
 
 
 def test_the_means_are_those_of_evaluate(truth: str, runs: list[str], bare: Whenabouts) -> None:
-    from whenabouts.evaluation.evaluate import evaluate_files
+    from whenabouts.evaluation.evaluate import evaluate
 
     told = bare("compare", "--truth", truth, *runs, "--resamples", "100").json
     for system, run in zip(told["systems"], runs, strict=True):
         means = {name: mean["mean"] for name, mean in system["metrics"].items()}
-        assert means == evaluate_files(truth, run).means()
+        assert means == evaluate(truth, run).means()
 
 
 def test_the_same_seed_gives_the_same_numbers(bare: Whenabouts, truth: str, runs: list[str]) -> None:

@@ -21,8 +21,8 @@ from whenabouts.evaluation.comparison import (
     names_of,
     queries_in_several_videos,
 )
+from whenabouts.evaluation.evaluate import Evaluation
 from whenabouts.evaluation.latex import booktabs, escaped
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.types import UsageError

@@ -12,9 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts import formats
-from whenabouts.evaluation.evaluate import evaluate, evaluate_files
+from whenabouts.evaluation.evaluate import Evaluation, evaluate
 from whenabouts.evaluation.protocols import PROTOCOLS, Protocol
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.overlap import suppress, temporal_iou
@@ -58,7 +57,7 @@ def test_tvr_agrees_with_the_released_numbers_to_the_digit(golden: Path) -> None
     for truth in cases(golden / "metrics", "*_gt.jsonl"):
         stem = truth.name.removesuffix("_gt.jsonl")
         released = json.loads((truth.parent / f"{stem}_metrics.json").read_text())
-        result = evaluate_files(truth, truth.parent / f"{stem}_submission.json", "tvr")
+        result = evaluate(truth, truth.parent / f"{stem}_submission.json", protocol="tvr")
         told = 0
         for metric, mean in result.means().items():
             task, name = released_name(metric)
@@ -84,7 +83,7 @@ def test_tvr_agrees_query_by_query(golden: Path) -> None:
         stem = values.name.removesuffix("_per_query.npz")
         released = np.load(values, allow_pickle=False)
         folder = values.parent
-        result = evaluate_files(folder / f"{stem}_gt.jsonl", folder / f"{stem}_submission.json", "tvr")
+        result = evaluate(folder / f"{stem}_gt.jsonl", folder / f"{stem}_submission.json", protocol="tvr")
         order = [result.query_ids.index(str(query)) for query in released["desc_id"]]
         for task in ("VCMR", "SVMR", "VR"):
             for i, iou in enumerate((0.5, 0.7) if task != "VR" else (None,)):
@@ -189,7 +188,7 @@ def test_ndcg_agrees_through_files(golden: Path, tmp_path: Path) -> None:
         truth.write_text(json.dumps(released["ground_truth"]))
         formats.write_run(formats.open_run(_dumped(tmp_path, released["predictions"])), run, "tvr-ranking")
         metrics = [f"nDCG@{k},IoU={t}" for k in released["KS"] for t in released["TS"]]
-        result = evaluate_files(truth, run, "rvmr", metrics, as_released=True)
+        result = evaluate(truth, run, metrics, protocol="rvmr", as_released=True)
         for k in released["KS"]:
             for iou in released["TS"]:
                 mean = result.means()[f"nDCG@{k},IoU={iou}"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.evaluation.metrics import Metric, parse_metric
-from whenabouts.evaluation.protocols import PROTOCOLS, find_protocol, metrics_of
+from whenabouts.evaluation.metrics import Metric, metrics_of, parse_metric
+from whenabouts.evaluation.protocols import PROTOCOLS, find_protocol
 from whenabouts.types import UsageError
 
 
@@ -56,20 +56,22 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
         ("R@5", "needs an IoU"),
         ("R,IoU=0.5", "needs a rank"),
         ("nDCG@5", "needs an IoU"),
-        ("VR R@5,IoU=0.5", "without IoU"),
-        ("VR mAP", "VR knows"),
+        ("VR R@5,IoU=0.5", "takes no IoU"),
+        ("VR mAP", "VR knows VR R@100"),
         ("R@5,IoU=1.5", "'1.5' must be a number above 0, at most 1"),
         ("R@5,IoU=nan", "must be a number"),
         ("R@5,IoU=0", "must be a number"),
         ("R@5,IoU=0.5,IoU=0.7", "given twice"),
         ("R@5,IoU=0.5,foo=1", "no setting 'foo'"),
         ("mAP,length=huge", "one of short, middle, long"),
-        ("nDCG@5,IoU=0.5,length=short", "length is for R and mAP"),
+        ("nDCG@5,IoU=0.5,length=short", "nDCG of VCMR takes no length"),
         ("HL mAP", "saliency"),
         ("mAP,saliency=3", "saliency"),
-        ("HL R@1,IoU=0.5,saliency=3", "HL knows"),
-        ("Hit@1", "metric of HL"),
+        ("HL R@1,IoU=0.5,saliency=3", "HL knows HL mAP,saliency=4, HL Hit@1"),
+        ("Hit@1", "Hit is a metric of HL"),
         ("mIoU,IoU=0.5", "takes no IoU"),
+        ("mIoU@5", "K is 1"),
+        ("HL Hit@5,saliency=3", "K is 1"),
     ],
 )
 def test_what_has_no_meaning_is_refused_with_what_is_accepted(written: str, problem: str) -> None:

@@ -20,8 +20,8 @@ from whenabouts.cli.options import (
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
+    from whenabouts.evaluation.evaluate import Evaluation
     from whenabouts.evaluation.overconfidence import Drop
-    from whenabouts.evaluation.result import Evaluation
 
 _EPILOG = """\
 protocols:
@@ -103,7 +103,7 @@ def _summaries() -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
-    from whenabouts.evaluation.evaluate import evaluate_files
+    from whenabouts.evaluation.evaluate import evaluate
     from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
 
@@ -113,11 +113,11 @@ def run(options: argparse.Namespace) -> int:
     (answers,) = options.answers
     if options.per_query:
         refuse_overwriting(Path(options.per_query), *files_of(Path(options.truth)), answers)
-    result = evaluate_files(
+    result = evaluate(
         options.truth,
         answers,
-        options.protocol,
         options.metric,
+        protocol=options.protocol,
         truth_format=truth_format,
         run_format=run_format,
         as_released=options.as_released,

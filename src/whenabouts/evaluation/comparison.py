@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from whenabouts import formats
 from whenabouts.evaluation.compared import Comparison, Difference, Estimate, Settings, System, Verdict
-from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.evaluate import Evaluation, evaluate
 from whenabouts.evaluation.protocols import find_protocol, protocol_for
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.significance import (
     FEW_CLUSTERS,
     Floats,

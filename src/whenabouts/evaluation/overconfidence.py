@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from whenabouts import formats
-from whenabouts.evaluation.evaluate import evaluate
+from whenabouts.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.evaluation.protocols import PROTOCOLS, Protocol
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import RunSource
 from whenabouts.types import UsageError
@@ -89,9 +87,7 @@ def drop_of(
     if not chosen.full_pools:
         known = ", ".join(name for name, one in PROTOCOLS.items() if one.full_pools)
         raise UsageError(f"{chosen.name}: knows no pools, so there is no drop to tell; accepted: {known}")
-    judged = truth
-    if not isinstance(truth, Annotations):
-        judged = formats.read_annotations(truth, as_released=chosen.truth_as_released)
+    judged = annotations_of(truth, chosen)
     names = [f"R@{k},IoU={iou}" for iou in IOUS for k in RANKS]
     in_pool = evaluate(judged, pool, names, protocol=chosen)
     in_video = evaluate(judged, given, [f"SVMR {name}" for name in names], protocol=chosen)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from whenabouts.evaluation.metrics import Metric, parse_metric
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Protocol:
     """Whether moments of grade 0 take part in matching, and queries without a higher grade count (as 0)."""
     spanless: bool = True
     """Whether queries whose judged moments all have no length count (as 0, they cannot be hit)."""
-    missing: Literal["zero", "left out", "refused"] = "zero"
+    missing: Literal["zero", "left out"] = "zero"
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_as_released: bool = False
@@ -184,23 +183,23 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     Raises UsageError for an unknown name or version.
     """
     bare, at, version = name.partition("@")
-    found = PROTOCOLS.get(bare)
-    if found is None and (metric := _TASKS.get(name.lower())):
+    protocol = PROTOCOLS.get(bare)
+    if protocol is None and (metric := _TASKS.get(name.lower())):
         raise UsageError(
             f"{name!r} is a task, and no protocol; protocols tvr and vcmr measure it: `whenabouts evaluate "
             f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
         )
-    if found is None:
+    if protocol is None:
         raise UsageError(f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}")
-    if at and version != str(found.version):
-        raise UsageError(f"{name!r}: version {version} is not here, {found.label} is")
+    if at and version != str(protocol.version):
+        raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
     if not as_released or bare.endswith("-as-released"):
-        return found
-    if not found.as_released:
+        return protocol
+    if not protocol.as_released:
         raise UsageError(
             f"{bare}: no released program differs from it, so there is nothing to do as released"
         )
-    return PROTOCOLS[found.as_released]
+    return PROTOCOLS[protocol.as_released]
 
 
 def protocol_for(annotations: Annotations) -> Protocol:
@@ -218,9 +217,3 @@ def protocol_for(annotations: Annotations) -> Protocol:
     if "saliency_scores" in first:
         return PROTOCOLS["qvh"]
     return PROTOCOLS["tvr"] if first.get("type") in ("v", "t", "vt") else PROTOCOLS["vcmr"]
-
-
-def metrics_of(protocol: Protocol, asked: Iterable[str] = ()) -> tuple[Metric, ...]:
-    """The metrics asked for, each once; the protocol's own where none are."""
-    chosen = tuple(asked) or protocol.metrics
-    return tuple(dict.fromkeys(parse_metric(name) for name in chosen))

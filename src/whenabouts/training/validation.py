@@ -11,7 +11,7 @@ from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.evaluation.result import Evaluation
+    from whenabouts.evaluation.evaluate import Evaluation
     from whenabouts.formats.runs import MemoryRun
     from whenabouts.models.trained import Trained
     from whenabouts.training.data import Examples

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from whenabouts.evaluation.evaluate import evaluate
-from whenabouts.evaluation.matching import NEVER
+from whenabouts.evaluation.matching import NEVER, truth_of
 from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report.diagnosis import BANDS, CLASSES, LEVELS, RANKED_LOW, Diagnosis, diagnose
-from whenabouts.evaluation.truth import truth_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = math.nan

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whenabouts.evaluation.matching import truth_of
 from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report.diagnosis import CLASSES, FOUND, NOT_ANSWERED, diagnose
 from whenabouts.evaluation.report.examples import (
@@ -22,7 +23,6 @@ from whenabouts.evaluation.report.examples import (
     won_and_lost,
     worst,
 )
-from whenabouts.evaluation.truth import truth_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = math.nan

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whenabouts.evaluation.matching import truth_of
 from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report.groups import (
     MOST_LABELS,
@@ -21,7 +22,6 @@ from whenabouts.evaluation.report.groups import (
     by_query_length,
     groupings,
 )
-from whenabouts.evaluation.truth import truth_of
 
 NAN = math.nan
 

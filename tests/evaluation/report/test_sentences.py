@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whenabouts.evaluation.matching import truth_of
 from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report.diagnosis import FOUND, diagnose
 from whenabouts.evaluation.report.groups import by_label
 from whenabouts.evaluation.report.sentences import count, moved_by, percent, summarize, weak_places
-from whenabouts.evaluation.truth import truth_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = float("nan")

@@ -11,8 +11,8 @@ import numpy as np
 
 from whenabouts.evaluation.compared import Comparison, Difference, Estimate, Settings
 from whenabouts.evaluation.comparison import clusters_of, compare, names_of
-from whenabouts.evaluation.evaluate import evaluate
-from whenabouts.evaluation.matching import NEVER
+from whenabouts.evaluation.evaluate import Evaluation, evaluate
+from whenabouts.evaluation.matching import NEVER, Truth, truth_of
 from whenabouts.evaluation.protocols import Protocol, protocol_for
 from whenabouts.evaluation.report.curves import Drawn, RecallRow, curves_of, recall_rows
 from whenabouts.evaluation.report.diagnosis import CLASSES, FOUND, GOOD, Diagnosis, diagnose
@@ -35,9 +35,7 @@ from whenabouts.evaluation.report.sentences import (
     verdict_of,
     weak_places,
 )
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.evaluation.significance import bootstrap_intervals
-from whenabouts.evaluation.truth import Truth, truth_of
 from whenabouts.formats.annotations import Annotations, Floats, Indices
 from whenabouts.formats.runs import RunSource
 from whenabouts.types import UsageError

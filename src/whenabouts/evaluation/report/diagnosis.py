@@ -11,16 +11,14 @@ import numpy as np
 from whenabouts.evaluation.matching import (
     NEVER,
     Rows,
-    best_iou,
+    Truth,
     first_ranks,
     inside_pools,
     judged_moments,
-    pairs_of,
     rows_of,
 )
-from whenabouts.evaluation.measures import first_hit
+from whenabouts.evaluation.metrics import Listing
 from whenabouts.evaluation.protocols import Protocol
-from whenabouts.evaluation.truth import Truth
 from whenabouts.formats.annotations import Floats, Indices
 from whenabouts.formats.runs import RunBlock, RunSource, Task
 
@@ -196,13 +194,13 @@ class _Gathering:
         self.names_moments |= not bool(np.isnan(rows.start).all())
         sizes = dict(zip(block.query_ids, np.diff(block.offsets), strict=True))
         first, behind = judged_moments(rows, self.truth)
-        best = best_iou(rows, pairs_of(rows, self.truth, self.protocol))
+        listing = Listing(rows, self.truth, self.protocol)
         queries = rows.queries
         self.rows[queries] = [sizes[self.truth.query_ids[query]] for query in queries.tolist()]
         self.video_rank[queries] = first_ranks(rows, first < behind)
         for column, level in enumerate(LEVELS):
-            self.level_rank[queries, column] = first_hit(rows, best, level, self.protocol)
-        np.maximum.at(self.best_iou, queries[rows.query], best)
+            self.level_rank[queries, column] = listing.first_hit(level)
+        np.maximum.at(self.best_iou, queries[rows.query], listing.best)
 
     def diagnosis(self) -> Diagnosis:
         """What was gathered, of the queries that count."""

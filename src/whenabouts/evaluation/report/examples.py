@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from whenabouts.evaluation.matching import NEVER, Mask, best_iou, judged_moments, pairs_of
+from whenabouts.evaluation.matching import NEVER, Mask, Truth, best_iou, judged_moments, pairs_of
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.report.diagnosis import (
     CLASSES,
@@ -20,7 +20,6 @@ from whenabouts.evaluation.report.diagnosis import (
     listed,
     moments_task,
 )
-from whenabouts.evaluation.truth import Truth
 from whenabouts.formats.annotations import Annotations, Floats, Indices
 from whenabouts.formats.runs import RunSource
 from whenabouts.types import Video

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.evaluation.truth import Truth
+from whenabouts.evaluation.matching import Truth
 from whenabouts.formats.annotations import Annotations, Floats, Indices
 
 SECONDS: Final = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from whenabouts.evaluation.evaluate import Evaluation
 from whenabouts.evaluation.report.diagnosis import Diagnosis
 from whenabouts.evaluation.report.sentences import Summary
-from whenabouts.evaluation.result import Evaluation
 from whenabouts.formats.annotations import Floats
 from whenabouts.formats.runs import RunSource
 
