@@ -18,16 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from whenabouts.models._parts.crocs_released import (
-    drawn_sentences,
-    filtered_matching,
-    weighted_cross_entropy,
-)
-from whenabouts.models._parts.cross_directional import (
-    golden_means,
-    negative_cross_entropy,
-    sampling_probabilities,
-)
+from whenabouts.models._parts.cross_directional import golden_means, sampling_probabilities
 from whenabouts.models._parts.moment_map import iou
 from whenabouts.models._parts.mutual_matching import (
     Keep,
@@ -36,6 +27,12 @@ from whenabouts.models._parts.mutual_matching import (
     mutual_matching,
     positive_cells,
     scaled_bce,
+)
+from whenabouts.models.crocs import (
+    drawn_sentences,
+    filtered_matching,
+    negative_cross_entropy,
+    weighted_cross_entropy,
 )
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training.batches import joined_by
@@ -194,7 +191,7 @@ def test_the_loss_of_drawn_sentences_is_that_of_the_program(path: Path) -> None:
     cells = case.maps("v2q.in.map2d_contrastive")
     sentences = normalize(case.listed("v2q.in.sent_contrastive"), dim=1)
     truth = Truth(found, torch.tensor([0]), torch.ones_like(found).bool(), torch.ones(1, 1))
-    chosen = positive_cells(truth, case.rule.positives)[1]
+    chosen = positive_cells(truth, case.rule.positives).chosen
     matched = cells[0][chosen] @ sentences.T
     there = torch.ones(1, len(sentences), dtype=torch.bool)
     case.near(drawn_sentences(matched, there, case.rule).mean(), "v2q.loss_contrast")

@@ -1,4 +1,4 @@
-"""CroCs: MMN that is taught which negatives to trust, against confident answers in the wrong video.
+"""CroCs: MMN trained with the negatives that can be trusted, against confident answers in the wrong video.
 
 Papers 001 and 002 ("MVMR", section 6). The network, the scores and what is kept of a video are MMN's; what
 differs is the training, in two stages, each a training of its own:
@@ -24,7 +24,22 @@ Where the papers are not clear, and what was chosen:
   exactly MMN's. MMN's program normalises sentences alone, and so does that of CroCs; so does this.
 - lambda is 0.05 for TACoS in the paper, 0.1 in the released settings; see the experiments.
 
-`as_released` computes the released losses, faults included (`_parts/crocs_released.py`), and MMN's.
+`as_released` computes the released losses, faults included, and MMN's:
+
+- A pair that is filtered out is not left out of the sum: its cosine becomes 0, so that it adds exp(0) = 1.
+  For the moments' side that includes a sentence's own pair, where its own video counts as similar (as true
+  similarities have it): the margin alone then stands in the denominator.
+- All logits of a denominator, the positive's included, are multiplied by the number of all pairs divided by
+  that of the kept ones; the numerator is not.
+- Of the drawn queries' loss the matrices of one positive sentence and of all are broadcast: the mean is over
+  as many rows as there are sentences, of which only the first is the loss of the paper.
+- The mean cross-entropy of negatives is divided once more by the number of maps.
+- A cross-entropy weighted 50-fold is built and never called; `weighted_cross_entropy` is here so that its
+  number can be checked, and nothing calls it either.
+
+No released file calls the first-stage or the second-stage loss, nor is there a sampler.
+
+Shapes as in `_parts/mutual_matching.py`.
 """
 
 from __future__ import annotations
@@ -34,26 +49,25 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from whenabouts.models import mmn
-from whenabouts.models._parts.crocs_released import drawn_sentences, filtered_matching
-from whenabouts.models._parts.cross_directional import chosen_pairs, negative_cross_entropy
-from whenabouts.models._parts.mutual_matching import Keep, Truth, mutual_matching, positive_cells, scaled_bce
-from whenabouts.models.mmn import (
-    KEYS,
-    Encoded,
-    config_faults,
-    contrast_weight,
-    rule_of,
-    truth_of,
+from whenabouts.models._parts.cross_directional import chosen_pairs
+from whenabouts.models._parts.mutual_matching import (
+    ABSENT,
+    Keep,
+    Rule,
+    Truth,
+    allowed_sentences,
+    own_sentence,
+    positive_cells,
 )
+from whenabouts.models.mmn import KEYS, SHARPNESS, Encoded, config_faults, rule_of, truth_of
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding
 from whenabouts.types import UsageError
 
 Stage = Literal["first", "second"]
-
-_SHARPNESS = 10.0
-"""What a cosine of the IoU space is multiplied by before the sigmoid."""
+_RELEASED_EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class Config(mmn.Config):
 
     @property
     def uses_pairs(self) -> bool:
-        """Which videos may answer a query is told by relevant pairs of queries."""
+        """True: relevant pairs of queries say which videos may answer a query."""
         return True
 
     @property
@@ -104,12 +118,24 @@ class Model(mmn.Model):
             keep = Keep.of_pairs(pairs, batch.video_of)
         else:
             pairs, keep = _hard(batch, len(queries))
-        if self.config.as_released:
-            return self._released(batch, queries, videos, truth, keep, pairs)
-        return {
-            **self.terms(batch, queries, videos, truth, keep),
-            "negatives": self._negative_bce(batch, queries, videos, pairs),
-        }
+        terms = self.terms(batch, queries, videos, truth, keep)
+        if self.config.as_released and self.config.stage == "first":
+            return terms
+        return {**terms, "negatives": self._negative_bce(batch, queries, videos, pairs)}
+
+    def contrast(
+        self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth, keep: Keep
+    ) -> tuple[Tensor, Tensor]:
+        """MMN's two terms, or those of the released program."""
+        if not self.config.as_released:
+            return super().contrast(batch, queries, videos, truth, keep)
+        sentences = queries.search[KEYS]
+        if self.config.stage == "first":
+            return filtered_matching(
+                sentences, videos.contrast, truth, rule_of(self.config), _with_own(batch)
+            )
+        _, of_sentences = super().contrast(batch, queries, videos, truth, keep)
+        return self._drawn_sentences(batch, sentences, videos, truth), of_sentences
 
     def _sentences(self, batch: Batch) -> QueryEncoding:
         """The batch's queries, and behind them those that are negatives only."""
@@ -124,54 +150,21 @@ class Model(mmn.Model):
 
     def _negative_bce(self, batch: Batch, queries: QueryEncoding, videos: Encoded, pairs: Tensor) -> Tensor:
         """The cross-entropy of cells of negative videos, and of negative queries with a video's cells."""
-        sentences, released = queries.parts["iou"], self.config.as_released
-        count = len(batch)
-        logits = _SHARPNESS * torch.einsum("sd,vpd->svp", sentences[:count], videos.iou)
-        found = negative_cross_entropy(logits, pairs, videos.there, as_released=released)
+        sentences, released, count = queries.parts["iou"], self.config.as_released, len(batch)
+        logits = SHARPNESS * torch.einsum("sd,vpd->svp", sentences[:count], videos.iou)
+        loss = negative_cross_entropy(logits, pairs, videos.there, as_released=released)
         if len(sentences) > count and batch.negative_queries is not None:
             drawn = batch.negative_queries
-            asked = chosen_pairs(drawn, len(sentences) - count).T
-            logits = _SHARPNESS * torch.einsum("sd,vpd->svp", sentences[count:], videos.iou[: len(drawn)])
-            found = found + negative_cross_entropy(
-                logits, asked, videos.there[: len(drawn)], as_released=released
-            )
-        return self.config.negative_bce * found
-
-    def _released(
-        self,
-        batch: Batch,
-        queries: QueryEncoding,
-        videos: Encoded,
-        truth: Truth,
-        keep: Keep,
-        pairs: Tensor,
-    ) -> Losses:
-        """The losses of the released program."""
-        config, count = self.config, len(batch)
-        own = queries.parts["iou"][:count]
-        logits = _SHARPNESS * torch.einsum("sd,spd->sp", own, videos.iou[batch.video_of])
-        there = truth.cells[batch.video_of]
-        sentences, rule = queries.search[KEYS], rule_of(config)
-        if config.stage == "first":
-            filtered = _with_own(batch)
-            found = filtered_matching(sentences, videos.contrast, truth, rule, filtered)
-        else:
-            _, of_sentences = mutual_matching(sentences, videos.contrast, truth, rule, keep)
-            found = self._drawn_sentences(batch, sentences, videos, truth), of_sentences
-        weight = contrast_weight(config, batch.epoch)
-        terms = {
-            "iou": scaled_bce(logits, truth.iou, there, config.lowest_iou, config.highest_iou),
-            "moments": weight * found[0],
-            "sentences": weight * found[1],
-        }
-        if config.stage == "second":
-            terms["negatives"] = self._negative_bce(batch, queries, videos, pairs)
-        return terms
+            cells, there = videos.iou[: len(drawn)], videos.there[: len(drawn)]
+            logits = SHARPNESS * torch.einsum("sd,vpd->svp", sentences[count:], cells)
+            drawn_pairs = chosen_pairs(drawn, len(sentences) - count).T
+            loss = loss + negative_cross_entropy(logits, drawn_pairs, there, as_released=released)
+        return self.config.negative_bce * loss
 
     def _drawn_sentences(self, batch: Batch, sentences: Tensor, videos: Encoded, truth: Truth) -> Tensor:
         """The moments' term as released: the program takes one sentence, so each is taken by itself."""
         rule, count = rule_of(self.config), len(batch)
-        moments = videos.contrast[batch.video_of[:, None], positive_cells(truth, rule.positives)[1]]
+        moments = videos.contrast[batch.video_of[:, None], positive_cells(truth, rule.positives).chosen]
         drawn = _drawn_queries(batch, len(sentences))
         others = sentences[count:]
         matched = torch.cat(
@@ -193,8 +186,8 @@ def _hard(batch: Batch, sentences: int) -> tuple[Tensor, Keep]:
             "crocs: stage = 'second' has no hard negatives; name the run of the first stage in [data] "
             "first_stage, or train stage = 'first'"
         )
-    known = _with_own(batch)
-    pairs = chosen_pairs(batch.negatives, known.shape[1]) & ~known
+    answering = _with_own(batch)
+    pairs = chosen_pairs(batch.negatives, answering.shape[1]) & ~answering
     same = batch.video_of[:, None] == batch.video_of
     return pairs, Keep(torch.cat([same, _drawn_queries(batch, sentences)], 1), pairs)
 
@@ -205,3 +198,91 @@ def _drawn_queries(batch: Batch, sentences: int) -> Tensor:
     if batch.negative_queries is None or not others:
         return torch.zeros((len(batch), others), dtype=torch.bool, device=batch.video_of.device)
     return chosen_pairs(batch.negative_queries, others)[batch.video_of]
+
+
+def negative_cross_entropy(
+    logits: Tensor, pairs: Tensor, cells: Tensor, *, as_released: bool = False
+) -> Tensor:
+    """The cross-entropy of cells of videos that do not answer: their target is 0; 0 where there is none.
+
+    `logits` (S, V, P) of the IoU head, `pairs` (S, V) bool: which videos are negatives of a sentence,
+    `cells` (V, P) bool. A mean over all cells; as released it is divided once more by the number of pairs.
+    """
+    counted = (pairs[..., None] & cells).to(logits.dtype)
+    mean = (functional.softplus(logits) * counted).sum() / counted.sum().clamp(min=1)
+    return mean / pairs.sum().clamp(min=1) if as_released else mean
+
+
+def filtered_matching(
+    sentences: Tensor, cells: Tensor, truth: Truth, rule: Rule, filtered: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The two contrastive terms of the first stage; `filtered` (S, V) bool: similarity above the threshold.
+
+    As `mutual_matching`: `sentences` (S, D), `cells` (V, P, D) unit vectors; means over positive pairs.
+    """
+    positives = positive_cells(truth, rule.positives)
+    matched = (cells[truth.video_of[:, None], positives.chosen] @ sentences.T).float()
+    own = own_sentence(matched)
+    numerator = (own - rule.margin) / rule.moment_temperature
+    of_moments = _filtered_moments(matched, own, truth, rule, filtered) - numerator
+    numerator = (own - rule.margin) / rule.sentence_temperature
+    of_sentences = _filtered_sentences(sentences, cells, own, truth, rule, filtered) - numerator
+    return positives.mean(of_moments), positives.mean(of_sentences)
+
+
+def _filtered_moments(matched: Tensor, own: Tensor, truth: Truth, rule: Rule, filtered: Tensor) -> Tensor:
+    """(S, K) logarithms of the denominators of moments; `matched` (S, K, S), `own` (S, K)."""
+    zero = filtered[:, truth.video_of].T
+    weight = zero.numel() / (~zero).sum().clamp(min=1) / rule.moment_temperature
+    there = allowed_sentences(truth, rule, Keep(), len(matched))
+    there = there & ~torch.eye(len(there), dtype=torch.bool, device=there.device)
+    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~there[:, None], -torch.inf)
+    itself = (own.masked_fill(zero.diagonal()[:, None], 0.0) - rule.margin) * weight
+    return torch.logaddexp(itself, _log_sum(others.flatten(2)))
+
+
+def _filtered_sentences(
+    sentences: Tensor, cells: Tensor, own: Tensor, truth: Truth, rule: Rule, filtered: Tensor
+) -> Tensor:
+    """(S, K) logarithms of the denominators of sentences."""
+    at = torch.arange(len(sentences), device=cells.device)
+    mine = torch.zeros_like(filtered).index_put((at, truth.video_of), filtered.new_ones(()))
+    pairs = (~mine).float() @ truth.cells.sum(1, dtype=torch.float32)
+    kept = (~mine & ~filtered).float() @ truth.cells.sum(1, dtype=torch.float32)
+    weight = pairs.sum() / kept.sum().clamp(min=1) / rule.sentence_temperature
+    weight = torch.where(pairs.sum() > 0, weight, 1 / rule.sentence_temperature)
+    cosines = torch.einsum("sd,vpd->svp", sentences, cells).float()
+    near = torch.zeros_like(cosines, dtype=torch.bool).index_put(
+        (at, truth.video_of), truth.iou >= rule.negative_iou
+    )
+    zero = near | (filtered & ~mine)[..., None]
+    logits = (cosines.masked_fill(zero, 0.0) * weight).masked_fill(~truth.cells, -torch.inf)
+    others = torch.logaddexp(_log_sum(logits.flatten(1)), logits.new_tensor(_RELEASED_EPSILON).log())
+    return torch.logaddexp((own - rule.margin) * weight, others[:, None])
+
+
+def drawn_sentences(matched: Tensor, there: Tensor, rule: Rule) -> Tensor:
+    """(S,) the moments' term of the second stage, over all rows; the first row alone is the paper's.
+
+    `matched` (S, K, 1 + M): cosines of a sentence's moments with the sentence (first) and with those that
+    were drawn for its video; `there` (S, 1 + M) bool, the first true.
+    """
+    logits = (matched / rule.moment_temperature).masked_fill(~there[:, None], -torch.inf)
+    less = logits - rule.margin / rule.moment_temperature
+    highest = logits.amax(2, keepdim=True)
+    powers = (logits - highest).exp()
+    sums = powers.sum(2, keepdim=True) - powers + (less - highest).exp()
+    rows = (sums.log() + highest - less[..., :1]).masked_fill(~there[:, None], 0.0)
+    return rows.sum((1, 2)) / (there.sum(1) * matched.shape[1])
+
+
+def weighted_cross_entropy(probabilities: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """50 times the weighted cross-entropy of cells, divided by how many have a weight above 0."""
+    terms = functional.binary_cross_entropy(probabilities, targets, reduction="none")
+    return 50 * (terms * weights).sum() / (weights > 0).sum().clamp(min=1)
+
+
+def _log_sum(logits: Tensor) -> Tensor:
+    """The logarithm of the sum of exponentials of the last axis; a very low number where nothing is there."""
+    empty = (logits == -torch.inf).all(-1, keepdim=True)
+    return logits.masked_fill(empty, ABSENT).logsumexp(-1)

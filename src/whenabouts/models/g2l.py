@@ -1,12 +1,12 @@
-"""G2L, geodesic and game localization (Li et al., ICCV 2023): MMN, with contrast that heeds meaning.
+"""G2L, geodesic and game localization (Li et al., ICCV 2023): MMN, with contrast guided by meaning.
 
-The network, the search vectors and the score of a moment are MMN's. What differs is what it learns by: a
-moment that is near the true one in meaning is hardly pushed away from the sentence, wherever in the video it
-lies (geodesic-guided contrast), and among the moments most similar to the true one the sentence is to work
-together best with the true one (semantic Shapley interaction).
+The network, the search vectors and the score of a moment are MMN's; the losses differ. A moment that is near
+the true one in meaning is hardly pushed away from the sentence, wherever in the video it lies
+(geodesic-guided contrast). Among the moments most similar to the true one, the sentence has to gain most by
+joining the true one (semantic Shapley interaction).
 
-Written from the published description; the authors' program was not used. What the description leaves open,
-and how it is read here, so that a reader can judge what a number of this G2L says about the authors':
+Written from the published description; the authors' program was not used. The description leaves these open,
+which matters for comparing numbers of this G2L with the authors':
 
 - geodesic distance: the length of the shortest way over a graph of each moment's `neighbours` nearest ones in
   the same video, by the distance of their vectors in the contrastive space, as in Isomap. The number of
@@ -27,26 +27,41 @@ and how it is read here, so that a reader can judge what a number of this G2L sa
 
 `as_released` is MMN's, in what the two share: the statistics of batch normalisation. Nothing of G2L's own
 depends on it.
+
+Shapes as in `_parts/mutual_matching.py`; k neighbours, G games, M moments of a game, C = 2^M coalitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import factorial
 
 import torch
+from torch import Tensor
 
 from whenabouts.models import mmn
-from whenabouts.models._parts.geodesic_contrast import Guide, Near, guided_contrast, interaction_loss
-from whenabouts.models._parts.mutual_matching import Keep, Truth, scaled_bce
-from whenabouts.models._parts.shapley import MOST
+from whenabouts.models._parts.mutual_matching import (
+    ABSENT,
+    Keep,
+    Positives,
+    Rule,
+    Truth,
+    mutual_matching,
+    negatives_inside,
+    positive_cells,
+)
+from whenabouts.models._parts.projection import unit
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model"]
 
-_SHARPNESS = 10.0
-"""What a cosine of the IoU space is multiplied by before the sigmoid, as in MMN."""
+MOST_PLAYERS = 10
+"""Moments of a game at most: its coalitions are counted out, and there are 2^10."""
+_ROUNDS_BETWEEN_CHECKS = 4
+"""Rounds between checks whether a distance still changes: a check makes a GPU wait."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Config(mmn.Config):
     players: int = 6
     """Moments of a game, the true one included."""
     lambda_interaction: float = 0.5
-    """How often the interaction counts, beside the contrast."""
+    """Weight of the interaction, beside the contrast."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -70,8 +85,8 @@ class Config(mmn.Config):
         yield from mmn.config_faults(self)
         if type(self.neighbours) is not int or self.neighbours < 1:
             yield f"neighbours = {self.neighbours!r}: a whole number, at least 1, is expected"
-        if type(self.players) is not int or not 2 <= self.players <= MOST:
-            yield f"players = {self.players!r}: a whole number from 2 to {MOST} is expected"
+        if type(self.players) is not int or not 2 <= self.players <= MOST_PLAYERS:
+            yield f"players = {self.players!r}: a whole number from 2 to {MOST_PLAYERS} is expected"
         if not 0 <= self.lambda_interaction < float("inf"):
             yield f"lambda_interaction = {self.lambda_interaction!r}: a number, 0 or more, is expected"
 
@@ -81,25 +96,165 @@ class Model(mmn.Model):
 
     config: Config
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-
     def terms(
         self, batch: Batch, queries: QueryEncoding, videos: mmn.Encoded, truth: Truth, keep: Keep
     ) -> Losses:
         """Four terms, weights applied: IoU, guided contrast both ways, and interaction."""
-        config, rule = self.config, mmn.rule_of(self.config)
-        guide = Guide(config.neighbours, config.players)
+        config, rule = self.config, replace(mmn.rule_of(self.config), as_released=False)
         sentences, cells = queries.search[mmn.KEYS], videos.contrast
-        near = Near.of(cells, truth, rule, guide)
-        of_moments, of_sentences = guided_contrast(sentences, cells, truth, near, rule, keep)
-        interaction = interaction_loss(sentences, cells, truth, near, rule, guide)
-        logits = _SHARPNESS * torch.einsum("sd,spd->sp", queries.parts["iou"], videos.iou[batch.video_of])
-        there = truth.cells[batch.video_of]
+        positives = guided_positives(cells, truth, rule.positives, config.neighbours)
+        of_moments, of_sentences = mutual_matching(sentences, cells, truth, rule, keep, positives)
+        interaction = interaction_loss(sentences, cells, truth, positives, rule, config.players)
         weight = mmn.contrast_weight(config, batch.epoch)
         return {
-            "iou": scaled_bce(logits, truth.iou, there, config.lowest_iou, config.highest_iou),
+            "iou": self.iou_loss(batch, queries, videos, truth),
             "moments": weight * of_moments,
             "sentences": weight * of_sentences,
             "interaction": weight * config.lambda_interaction * interaction,
         }
+
+
+def guided_positives(cells: Tensor, truth: Truth, count: int, neighbours: int) -> Positives:
+    """The positive cells, and the geodesic distance of the other cells of their video as their share.
+
+    A negative that means nearly the same as the true moment is then hardly pushed away, a distant one wholly.
+    `cells` (V, P, D) are unit vectors; no gradient goes through distances.
+    """
+    positives = positive_cells(truth, count)
+    graph = nearest_neighbours(cells.detach(), truth.cells, neighbours)
+    owners = truth.video_of.repeat_interleave(positives.chosen.shape[1])
+    distances = geodesic_distances(graph, owners, positives.chosen.flatten())
+    return replace(positives, share=relative(distances).view(*positives.chosen.shape, -1))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A graph over the moments of V videos: `other` (V, P, k) int64 the nearest of each, `length` (V, P, k).
+
+    Lengths are infinite where there is no edge. An edge goes both ways.
+    """
+
+    other: Tensor
+    length: Tensor
+
+
+@torch.no_grad()
+def nearest_neighbours(features: Tensor, there: Tensor, k: int) -> Neighbours:
+    """The graph of the k nearest moments of each, by the distance of their features (V, P, D).
+
+    `there` (V, P) bool says which moments are real; others have no edge. Fewer than k real ones: fewer edges.
+    """
+    count = features.shape[1]
+    apart = torch.cdist(features.float(), features.float())
+    itself = torch.eye(count, dtype=torch.bool, device=features.device)
+    apart = apart.masked_fill(itself | ~(there[:, :, None] & there[:, None, :]), torch.inf)
+    length, other = apart.topk(min(k, max(count - 1, 1)), dim=2, largest=False)
+    return Neighbours(other, length)
+
+
+@torch.no_grad()
+def geodesic_distances(graph: Neighbours, video_of: Tensor, sources: Tensor) -> Tensor:
+    """(S, P): the shortest way from moment `sources` (S,) of video `video_of` (S,) to each moment of it.
+
+    Infinite where there is no way. All sources go one edge further in each round (Bellman and Ford), until
+    nothing changes: as many rounds as the longest shortest way has edges.
+    """
+    other, length = graph.other[video_of], graph.length[video_of]
+    distances = length.new_full(other.shape[:2], torch.inf)
+    distances.scatter_(1, sources[:, None], 0.0)
+    flat = other.flatten(1)
+    for number in range(1, other.shape[1]):
+        before = distances
+        through = distances.gather(1, flat).view_as(other) + length
+        distances = torch.minimum(distances, through.amin(2))  # along the edges of each moment ...
+        onward = (distances[..., None] + length).flatten(1)
+        distances = distances.scatter_reduce(1, flat, onward, "amin")  # ... and against them
+        if number % _ROUNDS_BETWEEN_CHECKS == 0 and torch.equal(before, distances):
+            break
+    return distances
+
+
+def relative(distances: Tensor) -> Tensor:
+    """(S, P) in [0, 1]: shares of the farthest moment that can be reached; 1 for those that cannot."""
+    reached = distances.isfinite()
+    farthest = distances.masked_fill(~reached, 0.0).amax(1, keepdim=True)
+    shares = distances / farthest.clamp(min=torch.finfo(distances.dtype).tiny)
+    return torch.where(reached, shares, 1.0)
+
+
+def interaction_loss(
+    sentences: Tensor, cells: Tensor, truth: Truth, positives: Positives, rule: Rule, players: int
+) -> Tensor:
+    """How little the true moment gains with its sentence, beside the moments most similar to it.
+
+    The players of a game are a positive cell and the cells of its video geodesically nearest to it that
+    overlap the truth too little to be positive. The loss is the cross-entropy of the Shapley interactions
+    with the sentence, divided by the sentence's temperature: the true moment's has to be the largest.
+    """
+    chosen, there = game_players(truth, positives, rule, players)
+    moments = cells[truth.video_of[:, None, None], chosen].float()
+    queries = sentences[: len(moments)].float()[:, None].expand(-1, moments.shape[1], -1)
+    with torch.autocast(moments.device.type, enabled=False):
+        interactions = shapley_interactions(queries.flatten(0, 1), moments.flatten(0, 1), there.flatten(0, 1))
+    logits = (interactions / rule.sentence_temperature).masked_fill(~there.flatten(0, 1), ABSENT)
+    losses = logits.logsumexp(1) - logits[:, 0]
+    return positives.mean(losses.view(positives.real.shape))
+
+
+def game_players(truth: Truth, positives: Positives, rule: Rule, players: int) -> tuple[Tensor, Tensor]:
+    """(S, K, M) int64 cells, the positive one first, then the nearest negatives; and which are there."""
+    assert positives.share is not None
+    negative = negatives_inside(truth, rule, positives)
+    share = positives.share.masked_fill(~negative[:, None], torch.inf)
+    count = min(players - 1, share.shape[2])
+    distances, nearest = share.topk(count, dim=2, largest=False)
+    chosen = torch.cat([positives.chosen[..., None], nearest], 2)
+    return chosen, torch.cat([positives.real[..., None], distances.isfinite()], 2)
+
+
+def shapley_interactions(queries: Tensor, moments: Tensor, there: Tensor) -> Tensor:
+    """(G, M): the Shapley interaction of each moment with the query, exactly; 0 where there is no moment.
+
+    The interaction of two players is what they bring together beyond what each brings alone, averaged over
+    the coalitions of the others with Shapley's weights (Grabisch and Roubens, 1999):
+
+        I(m, q) = sum over C of c! (n - c)! / (n + 1)! (v(C + m + q) - v(C + m) - v(C + q) + v(C))
+
+    C runs over the subsets of the n other moments and has c of them. The value v of a coalition is the cosine
+    of the query with the sum of the coalition's moments. Coalitions without the query are worth 0, so
+    v(C + m + q) - v(C + q) is left: what the moment adds to each coalition that has the query. A moment that
+    is not there adds nothing (a null player), so the others' interactions are those of the game without it.
+
+    `queries` (G, D) and `moments` (G, M, D) are unit vectors, `there` (G, M) bool.
+    """
+    values = coalition_values(queries, moments, there)
+    joined, alone, weights = (tensor.to(moments.device) for tensor in _marginals(moments.shape[1]))
+    return ((values[:, joined] - values[:, alone]) * weights).sum(2)
+
+
+def coalition_values(queries: Tensor, moments: Tensor, there: Tensor) -> Tensor:
+    """(G, C): the value of each coalition of moments with the query; bit i of C's number is moment i."""
+    members = _members(moments.shape[1]).to(moments.device)
+    present = torch.where(there[..., None], moments, 0.0)
+    together = torch.einsum("cm,smd->scd", members.to(moments.dtype), present)
+    return torch.einsum("scd,sd->sc", unit(together), queries)
+
+
+@lru_cache
+def _members(count: int) -> Tensor:
+    """(2^M, M) bool: which moments each coalition has."""
+    numbers = torch.arange(2**count)
+    return (numbers[:, None] >> torch.arange(count)) & 1 == 1
+
+
+@lru_cache
+def _marginals(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(M, 2^(M-1)) each: coalitions with a moment, the same ones without it, and Shapley's weights."""
+    members = _members(count)
+    numbers = torch.arange(2**count)
+    without = torch.stack([numbers[~members[:, moment]] for moment in range(count)])
+    sizes = members.sum(1)[without].tolist()
+    whole = factorial(count)
+    weights = [[factorial(size) * factorial(count - 1 - size) / whole for size in row] for row in sizes]
+    bits = 2 ** torch.arange(count)
+    return without + bits[:, None], without, torch.tensor(weights)

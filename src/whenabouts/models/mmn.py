@@ -1,8 +1,8 @@
 """MMN, mutual matching (Wang et al., 2022): cells of a 2-D map and sentences in two joint spaces.
 
-A video's clips are averaged to cells of equal time, the cells (first, last) of a sparse map are their
-maxima, and convolutions over the map let moments see each other. Each cell and each sentence has a vector in
-an IoU space, trained to tell how far a moment overlaps the truth, and one in a contrastive space, where
+A video's clips are averaged to the clips of a map; a cell (first, last) of the sparse map is the maximum of
+its clips, and convolutions over the map let moments see each other. Each cell and each sentence has a vector
+in an IoU space, trained to predict how far a moment overlaps the truth, and one in a contrastive space, where
 moments and sentences of the whole batch are contrasted. A moment scores (0.5 cos + 0.5)^p * sigmoid(10 cos):
 the contrastive cosine to the power p, times the IoU; `SpanScores.spans` holds its logarithm.
 
@@ -54,10 +54,10 @@ from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
 
-_SHARPNESS = 10.0
+SHARPNESS = 10.0
 """What a cosine of the IoU space is multiplied by before the sigmoid."""
 _SMALLEST = 1e-6
-"""Below this (0.5 cos + 0.5) is held before its logarithm is taken."""
+"""(0.5 cos + 0.5) is clamped to no less than this before its logarithm is taken."""
 KEYS = "moments"
 """The stream of the cells' vectors that are searched."""
 
@@ -118,7 +118,7 @@ class Config:
 
 def config_faults(config: Config) -> Iterator[str]:
     """Sentences on settings that no map can be built of."""
-    if not config.streams or any(type(one) is not int or one < 1 for one in config.streams.values()):
+    if not config.streams or any(type(width) is not int or width < 1 for width in config.streams.values()):
         yield f"streams = {dict(config.streams)}: a width, 1 or more, for each stream is expected"
     for name in ("query_width", "hidden", "clips_per_cell", "map_layers", "map_kernel", "positives"):
         if type(size := getattr(config, name)) is not int or size < 1:
@@ -196,11 +196,9 @@ class Model(nn.Module):
 
         The mask (V, N) is the grid of the map: a cell lasts `clips_per_cell` clips.
         """
-        found = self.encoded(videos)
-        steps = torch.arange(found.cells.clips, device=found.clips.device)
-        return VideoEncoding(
-            steps < found.clips[:, None], {KEYS: found.contrast}, {KEYS: found.there}, {"iou": found.iou}
-        )
+        encoded = self.encoded(videos)
+        mask = torch.arange(encoded.cells.clips, device=encoded.clips.device) < encoded.clips[:, None]
+        return VideoEncoding(mask, {KEYS: encoded.contrast}, {KEYS: encoded.there}, {"iou": encoded.iou})
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(Q, V): the best cell's cosine in the contrastive space."""
@@ -230,20 +228,26 @@ class Model(nn.Module):
 
         The first rows of `queries` are those of the batch; others are negatives only.
         """
-        own = queries.parts["iou"][: len(batch)]
-        logits = _SHARPNESS * torch.einsum("sd,spd->sp", own, videos.iou[batch.video_of])
-        config = self.config
-        moments, sentences = mutual_matching(
-            queries.search[KEYS], videos.contrast, truth, rule_of(config), keep
-        )
-        weight = contrast_weight(config, batch.epoch)
+        moments, sentences = self.contrast(batch, queries, videos, truth, keep)
+        weight = contrast_weight(self.config, batch.epoch)
         return {
-            "iou": scaled_bce(
-                logits, truth.iou, truth.cells[batch.video_of], config.lowest_iou, config.highest_iou
-            ),
+            "iou": self.iou_loss(batch, queries, videos, truth),
             "moments": weight * moments,
             "sentences": weight * sentences,
         }
+
+    def contrast(
+        self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth, keep: Keep
+    ) -> tuple[Tensor, Tensor]:
+        """The two contrastive terms, not weighted."""
+        return mutual_matching(queries.search[KEYS], videos.contrast, truth, rule_of(self.config), keep)
+
+    def iou_loss(self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth) -> Tensor:
+        """The scaled cross-entropy of each sentence with the cells of its own video."""
+        own, cells = queries.parts["iou"][: len(batch)], videos.iou[batch.video_of]
+        logits = SHARPNESS * torch.einsum("sd,spd->sp", own, cells)
+        there, config = truth.cells[batch.video_of], self.config
+        return scaled_bce(logits, truth.iou, there, config.lowest_iou, config.highest_iou)
 
     def encoded(self, videos: ClipBatch) -> Encoded:
         """All cells of V videos in both spaces."""
@@ -279,7 +283,7 @@ def averaged(rows: Tensor, mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
 def span_score(contrast: Tensor, overlap: Tensor, power: float) -> Tensor:
     """log((0.5 contrast + 0.5)^power * sigmoid(10 overlap)) of cosines."""
     share = (0.5 * contrast.float() + 0.5).clamp(min=_SMALLEST)
-    return power * share.log() + functional.logsigmoid(_SHARPNESS * overlap.float())
+    return power * share.log() + functional.logsigmoid(SHARPNESS * overlap.float())
 
 
 def truth_of(batch: Batch, videos: Encoded) -> Truth:

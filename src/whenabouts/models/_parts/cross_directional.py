@@ -95,16 +95,3 @@ def chosen_pairs(rows: Tensor, columns: int) -> Tensor:
     found = torch.zeros(len(rows), columns + 1, dtype=torch.bool, device=rows.device)
     # Those that are none fall into a column of their own.
     return found.scatter(1, rows.where(rows >= 0, columns), True)[:, :columns]
-
-
-def negative_cross_entropy(
-    logits: Tensor, pairs: Tensor, cells: Tensor, *, as_released: bool = False
-) -> Tensor:
-    """The cross-entropy of cells of videos that do not answer: their target is 0; 0 where there is none.
-
-    `logits` (S, V, P) of the IoU head, `pairs` (S, V) bool: which videos are negatives of a sentence,
-    `cells` (V, P) bool. A mean over all cells; as released it is divided once more by the number of pairs.
-    """
-    counted = (pairs[..., None] & cells).to(logits.dtype)
-    mean = (functional.softplus(logits) * counted).sum() / counted.sum().clamp(min=1)
-    return mean / pairs.sum().clamp(min=1) if as_released else mean

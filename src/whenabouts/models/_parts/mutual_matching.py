@@ -3,9 +3,10 @@
 Shapes: S sentences with a truth, A >= S sentences in all (the first S are those with a truth, the others are
 negatives only), V videos, P cells of a map (see `moment_map`), K positive cells of a sentence, D width.
 
-Which pairs are negatives is the caller's to narrow: `Keep` takes pairs out (CroCs: those that are too
-similar), or leaves only chosen ones (CroCs' second stage: `Keep.of_pairs` with the chosen pairs true).
-Sources: Wang et al., "Negative Sample Matters" (MMN), equations 3 to 6; paper 001, equations 4 to 6.
+`Keep` narrows which pairs are negatives: it takes pairs out (CroCs: those that are too similar), or leaves
+only chosen ones (CroCs' second stage: `Keep.of_pairs` with the chosen pairs true). `Positives.share` weighs
+the negatives of a sentence's own video (G2L). Sources: Wang et al., "Negative Sample Matters" (MMN),
+equations 3 to 6; paper 001, equations 4 to 6; for the weights Li et al., "G2L" (ICCV 2023).
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_NOT_THERE = -1e4
-"""A logit that adds nothing to a sum of exponentials, and of which a gradient can be taken."""
+ABSENT = -1e4
+"""A logit that adds nothing to a sum of exponentials, and of which a gradient can be taken (unlike -inf)."""
 _RELEASED_EPSILON = 1e-6
+_LEAST_SHARE = 1e-4
+"""A share below this counts as this: its logarithm is taken."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known of a batch's sentences.
+    """The truth about a batch's sentences.
 
     `iou` (S, P): how far the sentence's moment overlaps each cell of its own video. `video_of` (S,) int64.
     `cells` (V, P) bool: which cells a video has. `overlap` (S, S): IoU of the moments of two sentences; what
@@ -83,58 +86,68 @@ class Keep:
         return cls(kept[:, video_of].T, kept[:count])
 
 
-def scaled_bce(
-    logits: Tensor, iou: Tensor, cells: Tensor, lowest: float, highest: float, keep: Tensor | None = None
-) -> Tensor:
+@dataclass(frozen=True)
+class Positives:
+    """The cells that are positives of each sentence, and how much the others of its video count as negatives.
+
+    `real` (S, K) bool: whether a sentence has so many; `chosen` (S, K) int64: the cells. `share` (S, K, P) in
+    [0, 1]: the weight of each cell of the own video beside a positive one (None: 1).
+    """
+
+    real: Tensor
+    chosen: Tensor
+    share: Tensor | None = None
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """The mean of losses (S, K) over the positives that are real."""
+        return (losses * self.real).sum() / self.real.sum().clamp(min=1)
+
+
+def scaled_bce(logits: Tensor, iou: Tensor, cells: Tensor, lowest: float, highest: float) -> Tensor:
     """Cross-entropy of the IoU head, averaged over all cells that are there.
 
     `logits` and `iou` are (S, P) for a sentence's own video, `cells` (S, P) bool; the target is
-    (IoU - lowest) / (highest - lowest), held in [0, 1]. `keep` (S, P) bool takes cells out.
+    (IoU - lowest) / (highest - lowest), clamped to [0, 1].
     """
-    counted = cells if keep is None else cells & keep
     target = ((iou - lowest) / (highest - lowest)).clamp(0, 1)
     terms = functional.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-    return (terms * counted).sum() / counted.sum().clamp(min=1)
+    return (terms * cells).sum() / cells.sum().clamp(min=1)
 
 
 def mutual_matching(
-    sentences: Tensor, cells: Tensor, truth: Truth, rule: Rule, keep: Keep | None = None
+    sentences: Tensor,
+    cells: Tensor,
+    truth: Truth,
+    rule: Rule,
+    keep: Keep | None = None,
+    positives: Positives | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The two contrastive terms, not weighted: moments that look for their sentence, and the reverse.
 
-    `sentences` (A, D) and `cells` (V, P, D) are unit vectors of the contrastive space. Both are means over
-    the positive pairs of sentences and cells.
+    `sentences` (A, D) and `cells` (V, P, D) are unit vectors of the contrastive space. Both terms are means
+    over the positive pairs of sentences and cells; `positives` are those of `positive_cells` where none are
+    given.
     """
-    keep = keep or Keep()
-    best, chosen = positive_cells(truth, rule.positives)
-    moments = cells[truth.video_of[:, None], chosen]
+    keep, positives = keep or Keep(), positives or positive_cells(truth, rule.positives)
+    moments = cells[truth.video_of[:, None], positives.chosen]
     matched = (moments @ sentences.T).float()
-    of_moments = _moment_losses(matched, truth, rule, keep)
-    near = truth.iou >= rule.negative_iou
-    if not rule.as_released:
-        near = ~negatives_inside(truth, rule, best, chosen)
-    of_sentences = _sentence_losses(sentences, cells, _own(matched), truth, rule, keep, near)
-    count = best.sum().clamp(min=1)
-    return (of_moments * best).sum() / count, (of_sentences * best).sum() / count
+    of_moments = _moment_losses(matched, truth, positives, rule, keep)
+    of_sentences = _sentence_losses(sentences, cells, own_sentence(matched), truth, positives, rule, keep)
+    return positives.mean(of_moments), positives.mean(of_sentences)
 
 
-def positive_cells(truth: Truth, count: int) -> tuple[Tensor, Tensor]:
-    """(S, K) bool whether there are so many, and (S, K) int64 the cells of the highest IoU.
-
-    Of cells with the same IoU the later ones, so that there is one answer.
-    """
+def positive_cells(truth: Truth, count: int) -> Positives:
+    """The `count` cells of the highest IoU; of cells with the same IoU the later ones, for one answer."""
     own = truth.iou.masked_fill(~truth.cells[truth.video_of], -1.0)
-    found, order = own.flip(1).sort(dim=1, descending=True, stable=True)
-    return found[:, :count] >= 0, own.shape[1] - 1 - order[:, :count]
+    highest, order = own.flip(1).sort(dim=1, descending=True, stable=True)
+    return Positives(highest[:, :count] >= 0, own.shape[1] - 1 - order[:, :count])
 
 
-def negatives_inside(truth: Truth, rule: Rule, real: Tensor, chosen: Tensor) -> Tensor:
-    """(S, P) bool: which cells of its own video are negatives of a sentence.
-
-    `real` and `chosen` (S, K) are its positive cells, which are none.
-    """
+def negatives_inside(truth: Truth, rule: Rule, positives: Positives) -> Tensor:
+    """(S, P) bool: which cells of its own video are negatives of a sentence; its positives are none."""
     far = truth.cells[truth.video_of] & (truth.iou < rule.negative_iou)
-    return far.scatter(1, chosen, far.gather(1, chosen) & ~real)
+    chosen = positives.chosen
+    return far.scatter(1, chosen, far.gather(1, chosen) & ~positives.real)
 
 
 def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tensor:
@@ -151,43 +164,64 @@ def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tenso
     return there.index_put((at, at), there.new_ones(()))
 
 
-def _moment_losses(matched: Tensor, truth: Truth, rule: Rule, keep: Keep) -> Tensor:
-    """(S, K) each positive cell's loss; `matched` (S, K, A) are its cosines with all sentences."""
-    there = allowed_sentences(truth, rule, keep, matched.shape[2])
-    own = torch.eye(len(matched), matched.shape[2], dtype=matched.dtype, device=matched.device)
-    logits = (matched - rule.margin * own[:, None]) / rule.moment_temperature
-    total = logits.masked_fill(~there[:, None], _NOT_THERE).logsumexp(2)
-    return total - _own(logits)
-
-
-def _own(matched: Tensor) -> Tensor:
-    """(S, K) of (S, K, A): each sentence's own."""
+def own_sentence(matched: Tensor) -> Tensor:
+    """(S, K) of (S, K, A): the cosines with each moment's own sentence."""
     at = torch.arange(len(matched), device=matched.device)
     return matched[at, :, at]
 
 
-def _sentence_losses(
-    sentences: Tensor, cells: Tensor, positive: Tensor, truth: Truth, rule: Rule, keep: Keep, near: Tensor
-) -> Tensor:
-    """(S, K) each sentence's loss for each of its positive cells, whose cosines are `positive` (S, K).
+def _moment_losses(matched: Tensor, truth: Truth, positives: Positives, rule: Rule, keep: Keep) -> Tensor:
+    """(S, K) each positive cell's loss; `matched` (S, K, A) are its cosines with all sentences."""
+    count, every = len(matched), matched.shape[2]
+    own = torch.eye(count, every, dtype=torch.bool, device=matched.device)[:, None]
+    logits = (matched - rule.margin * own) / rule.moment_temperature
+    if positives.share is not None:
+        # Another sentence of the same video counts by how far its moment lies from this one.
+        same = (truth.video_of[:, None] == truth.video_of)[:, None] & ~own[..., :count]
+        share = torch.where(same, positives.share[:, :, positives.chosen[:, 0]], 1.0)
+        logits = logits + functional.pad(_log_share(share), (0, every - count))
+    there = allowed_sentences(truth, rule, keep, every)
+    total = logits.masked_fill(~there[:, None], ABSENT).logsumexp(2)
+    return total - own_sentence(logits)
 
-    `near` (S, P) bool: which cells of its own video are no negatives of a sentence.
-    """
-    count = len(truth.video_of)
-    cosines = torch.einsum("sd,vpd->svp", sentences[:count], cells).float()
+
+def _sentence_losses(
+    sentences: Tensor,
+    cells: Tensor,
+    matched: Tensor,
+    truth: Truth,
+    positives: Positives,
+    rule: Rule,
+    keep: Keep,
+) -> Tensor:
+    """(S, K) each sentence's loss for each of its positive cells, whose cosines are `matched` (S, K)."""
+    own_video = truth.video_of
+    count, at = len(own_video), torch.arange(len(own_video), device=cells.device)
+    logits = torch.einsum("sd,vpd->svp", sentences[:count], cells).float() / rule.sentence_temperature
+    inside = _logits_inside(logits[at, own_video], truth, positives, rule)
     there = truth.cells.expand(count, -1, -1).clone()
     if keep.cells is not None:
         there &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
-    at = torch.arange(count, device=cells.device)
-    own_cells = truth.cells[truth.video_of]
-    there[at, truth.video_of] = own_cells if rule.as_released else own_cells & ~near
-    if rule.as_released:
-        cosines = cosines.index_put(
-            (at, truth.video_of), cosines[at, truth.video_of].masked_fill(near & own_cells, 0.0)
-        )
-    logits = (cosines / rule.sentence_temperature).masked_fill(~there, _NOT_THERE)
-    others = logits.flatten(1).logsumexp(1)[:, None]
+    there[at, own_video] = False  # its cells are counted apart, in `inside`
+    outside = logits.masked_fill(~there, ABSENT).flatten(1).logsumexp(1)[:, None]
+    others = torch.logaddexp(inside.logsumexp(2), outside)
     if rule.as_released:
         others = torch.logaddexp(others, others.new_tensor(_RELEASED_EPSILON).log())
-    own = (positive - rule.margin) / rule.sentence_temperature
+    own = (matched - rule.margin) / rule.sentence_temperature
     return torch.logaddexp(own, others) - own
+
+
+def _logits_inside(logits: Tensor, truth: Truth, positives: Positives, rule: Rule) -> Tensor:
+    """(S, 1 or K, P) of a sentence's own video, from its cells' logits (S, P); absent what is no negative."""
+    if rule.as_released:  # cells near the truth are not left out, but add exp(0)
+        zeroed = logits.masked_fill(truth.iou >= rule.negative_iou, 0.0)
+        return zeroed.masked_fill(~truth.cells[truth.video_of], ABSENT)[:, None]
+    weighed = logits[:, None]
+    if positives.share is not None:
+        weighed = weighed + _log_share(positives.share)
+    return weighed.masked_fill(~negatives_inside(truth, rule, positives)[:, None], ABSENT)
+
+
+def _log_share(share: Tensor) -> Tensor:
+    """Logarithms of weights, which multiply exponentials where they are added to logits."""
+    return share.clamp(min=_LEAST_SHARE).log()

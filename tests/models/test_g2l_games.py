@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.shapley import coalition_values, shapley_interactions
+from whenabouts.models.g2l import coalition_values, shapley_interactions
 
 QUERY = -1
 """The number of the query among the players."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.geodesic import geodesic_distances, nearest_neighbours, relative
+from whenabouts.models.g2l import geodesic_distances, nearest_neighbours, relative
 
 LENGTHS = [12, 5, 1, 2]
 
