@@ -44,7 +44,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
 
 
 @dataclass
-class Asked:
+class Client:
     """The application, asked in this process; each question has an event loop of its own."""
 
     application: Application
@@ -69,10 +69,10 @@ class Asked:
 
     def error(self, path: str, **parameters: Any) -> tuple[int, str, str | None]:
         """Status, code and field of an answer that must be an error of the documented form."""
-        return told(self("GET", path, params=parameters))
+        return error_of(self("GET", path, params=parameters))
 
 
-def told(answer: httpx.Response) -> tuple[int, str, str | None]:
+def error_of(answer: httpx.Response) -> tuple[int, str, str | None]:
     body = answer.json()
     assert set(body) == {"error"}, answer.text
     assert set(body["error"]) == {"code", "message", "field"}
@@ -80,7 +80,7 @@ def told(answer: httpx.Response) -> tuple[int, str, str | None]:
     return answer.status_code, body["error"]["code"], body["error"]["field"]
 
 
-Open = Callable[..., Asked]
+Open = Callable[..., Client]
 
 
 @pytest.fixture
@@ -88,33 +88,36 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     """Make applications: `opened(corpus folder, **settings)`; they are closed when the test ends."""
     made: list[Application] = []
 
-    def open_one(place: Path, *, limits: Limits | None = None, **settings: Any) -> Asked:
+    def open_one(place: Path, *, limits: Limits | None = None, **settings: Any) -> Client:
         settings.setdefault("cache", tmp_path / "cache")
         application = Application(
             Corpus(place, create=False), Settings(limits=limits or Limits(), **settings)
         )
         made.append(application)
-        return Asked(application, {})
+        return Client(application, {})
 
     yield open_one
     for application in made:
         application.service.close()
 
 
-@pytest.fixture
-def asked(opened: Open, indexed: Path) -> Asked:
-    """The sample corpus."""
-    return opened(indexed)
+@pytest.fixture(scope="session")
+def client(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The sample corpus, for tests that change nothing of it and count nothing."""
+    settings = Settings(cache=tmp_path_factory.mktemp("client") / "cache")
+    application = Application(Corpus(indexed, create=False), settings)
+    yield Client(application, {})
+    application.service.close()
 
 
-@pytest.fixture
-def friday(asked: Asked) -> str:
+@pytest.fixture(scope="session")
+def friday(client: Client) -> str:
     """The id of a sample video with pictures, sound and words."""
-    return id_of(asked, "friday.mp4")
+    return id_of(client, "friday.mp4")
 
 
-def id_of(asked: Asked, name: str) -> str:
-    videos = asked.json("/api/videos")["data"]
+def id_of(client: Client, name: str) -> str:
+    videos = client.json("/api/videos")["data"]
     return str(next(video["video_id"] for video in videos if video["name"] == name))
 
 
@@ -150,30 +153,39 @@ class Live:
 Serve = Callable[..., Live]
 
 
+@contextlib.contextmanager
+def listening(place: Path, cache: Path, limits: Limits | None = None, **settings: Any) -> Iterator[Live]:
+    """A server on any free port, stopped in the end."""
+    chosen = Settings(port=0, limits=limits or Limits(), cache=cache, **settings)
+    application = Application(Corpus(place, create=False), chosen)
+    started = threading.Event()
+    server = Server(application, chosen, started.set)
+    with listen(chosen) as bound:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        assert started.wait(60)
+        try:
+            yield Live(application, server, bound.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(60)
+    assert not thread.is_alive()
+
+
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Serve]:
     """Start servers: `live(corpus folder, **settings)`; they are stopped when the test ends."""
-    running: list[tuple[Server, threading.Thread, socket.socket]] = []
+    with contextlib.ExitStack() as running:
+        yield lambda place, **settings: running.enter_context(
+            listening(place, tmp_path / "live-cache", **settings)
+        )
 
-    def start(place: Path, *, limits: Limits | None = None, **settings: Any) -> Live:
-        settings.setdefault("cache", tmp_path / "live-cache")
-        chosen = Settings(port=0, limits=limits or Limits(), **settings)
-        application = Application(Corpus(place, create=False), chosen)
-        bound = listen(chosen)
-        started = threading.Event()
-        server = Server(application, chosen, started.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-        thread.start()
-        running.append((server, thread, bound))
-        assert started.wait(60)
-        return Live(application, server, bound.getsockname()[1])
 
-    yield start
-    for server, thread, bound in running:
-        server.should_exit = True
-        thread.join(60)
-        bound.close()
-        assert not thread.is_alive()
+@pytest.fixture(scope="session")
+def running(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server of the sample corpus with the usual limits."""
+    with listening(indexed, tmp_path_factory.mktemp("running")) as server:
+        yield server
 
 
 @pytest.fixture

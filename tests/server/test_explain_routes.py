@@ -15,7 +15,7 @@ from whenabouts.types import UsageError
 
 from ..small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
 from ..small_systems import Letters, Shades, small_xml, write_talk
-from .conftest import Asked, told
+from .conftest import Client, error_of
 
 QUERY = "the penguin moves to the north"
 
@@ -33,19 +33,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def served(place: Path, tmp_path: Path) -> Iterator[Asked]:
+def served(place: Path, tmp_path: Path) -> Iterator[Client]:
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(place / "run")}))
-    yield Asked(application, {})
+    yield Client(application, {})
     application.service.close()
 
 
-def moment(served: Asked, rank: int = 1) -> str:
+def moment(served: Client, rank: int = 1) -> str:
     found = served.json("/api/search", query=QUERY, model="run")["data"][rank - 1]
     return f"{found['video_id']}@{found['start']:.3f}-{found['end']:.3f}"
 
 
-def test_a_search_with_a_model_is_that_of_the_corpus(served: Asked, place: Path) -> None:
+def test_a_search_with_a_model_is_that_of_the_corpus(served: Client, place: Path) -> None:
     body = served.json("/api/search", query=QUERY, model="run", k=6)
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
     expected = corpus.search(QUERY, 6, model=place / "run")
@@ -56,7 +56,9 @@ def test_a_search_with_a_model_is_that_of_the_corpus(served: Asked, place: Path)
     assert body["data"] != served.json("/api/search", query=QUERY, k=6)["data"]
 
 
-def test_segments_are_searched_where_the_index_has_them_and_none_are_made(served: Asked, place: Path) -> None:
+def test_segments_are_searched_where_the_index_has_them_and_none_are_made(
+    served: Client, place: Path
+) -> None:
     question = {"query": QUERY, "model": "run", "segments": 4}
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
     assert not corpus.has_segments(place / "run", 4)
@@ -76,7 +78,7 @@ def test_segments_are_searched_where_the_index_has_them_and_none_are_made(served
     assert served.error("/api/search", query=QUERY, model="run", segments=-4)[0] == 400
 
 
-def test_pages_of_a_models_answer_follow_each_other(served: Asked) -> None:
+def test_pages_of_a_models_answer_follow_each_other(served: Client) -> None:
     whole = served.json("/api/search", query=QUERY, model="run", k=5)["data"]
     first = served.json("/api/search", query=QUERY, model="run", k=5, page_limit=3)
     token = first["page_info"]["next_page_token"]
@@ -86,18 +88,18 @@ def test_pages_of_a_models_answer_follow_each_other(served: Asked) -> None:
     assert code != ""
 
 
-def test_an_export_of_a_models_answer_has_its_moments(served: Asked) -> None:
+def test_an_export_of_a_models_answer_has_its_moments(served: Client) -> None:
     found = served.json("/api/search", query=QUERY, model="run", k=3)["data"]
     exported = served.json("/api/export", query=QUERY, model="run", k=3, format="json")
     assert [one["start"] for one in exported["moments"]] == [one["start"] for one in found]
 
 
-def test_the_models_that_are_served_are_listed(served: Asked, asked: Asked) -> None:
+def test_the_models_that_are_served_are_listed(served: Client, client: Client) -> None:
     assert served.json("/api/stats")["models"] == ["run"]
-    assert asked.json("/api/stats")["models"] == []
+    assert client.json("/api/stats")["models"] == []
 
 
-def test_a_result_is_explained_by_words_and_probabilities(served: Asked, place: Path) -> None:
+def test_a_result_is_explained_by_words_and_probabilities(served: Client, place: Path) -> None:
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served, 2))
     assert (body["found"], body["rank"], body["model"]) == (True, 2, "run")
     assert len(body["lost_to"]) == 1
@@ -124,7 +126,7 @@ def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path:
     trained, run = seeing_localizer(Shades(), 2.0), tmp_path / "run"
     trained.save_pretrained(run)
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))
-    served = Asked(application, {})
+    served = Client(application, {})
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))
     system = corpus.explain(QUERY, run, video=body["video_id"]).systems[0]
     application.service.close()
@@ -137,12 +139,12 @@ def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path:
     assert body["said"][2].startswith("What counts there: subtitle ")
 
 
-def test_one_stream_has_nothing_to_share_with(served: Asked) -> None:
+def test_one_stream_has_nothing_to_share_with(served: Client) -> None:
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))
     assert body["shares"] == {} and len(body["said"]) == 2
 
 
-def test_a_moment_that_is_no_result_is_told_what_came_first(served: Asked) -> None:
+def test_a_moment_that_is_no_result_is_told_what_came_first(served: Client) -> None:
     video = served.json("/api/search", query=QUERY, model="run")["data"][0]["video_id"]
     body = served.json("/api/explain", query=QUERY, model="run", moment=f"{video}@0.5-0.6", k=3)
     assert (body["found"], body["rank"]) == (False, None)
@@ -152,13 +154,13 @@ def test_a_moment_that_is_no_result_is_told_what_came_first(served: Asked) -> No
 
 @pytest.mark.parametrize("name", ["other", "/etc", "../run", "owner/name"])
 @pytest.mark.parametrize("path", ["/api/search", "/api/export", "/api/explain"])
-def test_a_model_that_is_not_served_is_never_opened(served: Asked, path: str, name: str) -> None:
+def test_a_model_that_is_not_served_is_never_opened(served: Client, path: str, name: str) -> None:
     more = {"moment": moment(served)} if path == "/api/explain" else {}
     status, code, field = served.error(path, query=QUERY, model=name, **more)
     assert (status, code, field) == (404, "no_such_model", "model")
 
 
-def test_where_a_model_lies_is_not_told(served: Asked, place: Path) -> None:
+def test_where_a_model_lies_is_not_told(served: Client, place: Path) -> None:
     for path in ("/api/search", "/api/stats"):
         answer = served.get(path, params={"query": QUERY, "model": "run"} if path == "/api/search" else {})
         assert str(place) not in answer.text
@@ -175,13 +177,13 @@ def test_where_a_model_lies_is_not_told(served: Asked, place: Path) -> None:
         ({"stream": "vision"}, "unknown_parameter"),
     ],
 )
-def test_a_wrong_question_is_refused(served: Asked, changes: dict[str, str | None], code: str) -> None:
+def test_a_wrong_question_is_refused(served: Client, changes: dict[str, str | None], code: str) -> None:
     question = {"query": QUERY, "model": "run", "moment": moment(served), **changes}
     given = {name: value for name, value in question.items() if value is not None}
     assert served.error("/api/explain", **given)[1] == code
 
 
-def test_a_model_and_a_stream_together_are_refused(served: Asked) -> None:
+def test_a_model_and_a_stream_together_are_refused(served: Client) -> None:
     status, code, _ = served.error("/api/search", query=QUERY, model="run", stream="subtitle")
     assert (status, code) == (400, "invalid")
 
@@ -191,8 +193,8 @@ def test_a_model_whose_folder_is_gone_says_so_and_not_where_it_was(place: Path, 
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
     application = Application(corpus, Settings(cache=tmp_path / "cache", models=models))
     try:
-        answer = Asked(application, {}).get("/api/search", params={"query": QUERY, "model": "gone"})
-        assert told(answer)[:2] == (400, "invalid")
+        answer = Client(application, {}).get("/api/search", params={"query": QUERY, "model": "gone"})
+        assert error_of(answer)[:2] == (400, "invalid")
         assert str(tmp_path) not in answer.text
     finally:
         application.service.close()
@@ -210,7 +212,7 @@ def test_a_staged_run_is_served_words_by_its_retriever_and_borders_by_its_locali
     run = save_pair(tmp_path / "prem", small_retriever(), small_localizer())
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"prem": str(run)}))
-    served = Asked(application, {})
+    served = Client(application, {})
     try:
         found = served.json("/api/search", query=QUERY, model="prem", k=3)["data"]
         named = f"{found[0]['video_id']}@{found[0]['start']:.3f}-{found[0]['end']:.3f}"

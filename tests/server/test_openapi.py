@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from whenabouts.server.settings import Limits
 
-from .conftest import Asked, Open
+from .conftest import Client, Open
 
 ROUTES = {
     "/api/search": {"get", "post"},
@@ -44,8 +44,8 @@ CHECKS = [
 ]
 
 
-def test_every_route_is_described_with_its_errors(asked: Asked) -> None:
-    described = asked.json("/openapi.json")
+def test_every_route_is_described_with_its_errors(client: Client) -> None:
+    described = client.json("/openapi.json")
     assert {path: set(operations) for path, operations in described["paths"].items()} == ROUTES
     for path, operations in described["paths"].items():
         for operation in operations.values():
@@ -59,7 +59,7 @@ def test_every_route_is_described_with_its_errors(asked: Asked) -> None:
 
 
 class AsLocalhost:
-    """The application, asked under its own name: schemathesis asks for "testserver"."""
+    """The application, client under its own name: schemathesis asks for "testserver"."""
 
     def __init__(self, application: Any) -> None:
         self._application = application

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from whenabouts.corpus import Corpus
-from whenabouts.server.readers import Readers
+from whenabouts.server.service import Readers
 from whenabouts.server.settings import Limits
 
 from .conftest import Open
@@ -37,14 +37,14 @@ def test_handles_share_the_encoder(indexed: Path) -> None:
 
 
 def test_searches_at_once_answer_as_one_alone(opened: Open, indexed: Path) -> None:
-    asked = opened(indexed, limits=Limits(searches=8))
+    client = opened(indexed, limits=Limits(searches=8))
     words = ["crown jewels", "telescope", "clean room", "humor", "lord of the universe", "lighthouse"]
-    alone = {word: asked.json("/api/search", query=word, k=5) for word in words}
+    alone = {word: client.json("/api/search", query=word, k=5) for word in words}
 
     async def crowd() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(asked.application)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            every = [client.get("/api/search", params={"query": w, "k": 5}) for w in words * 5]
+        transport = httpx.ASGITransport(client.application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as many:
+            every = [many.get("/api/search", params={"query": w, "k": 5}) for w in words * 5]
             return list(await asyncio.gather(*every))
 
     for answer in asyncio.run(crowd()):
@@ -54,7 +54,7 @@ def test_searches_at_once_answer_as_one_alone(opened: Open, indexed: Path) -> No
 def test_searches_go_on_while_videos_come_change_and_go(
     opened: Open, copied: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    asked = opened(copied[0], limits=Limits(searches=4))
+    client = opened(copied[0], limits=Limits(searches=4))
     stop, wrong = threading.Event(), list[Any]()
     path = tmp_path / "changing.vtt"
 
@@ -76,7 +76,7 @@ def test_searches_go_on_while_videos_come_change_and_go(
 
     def read(number: int) -> None:
         for turn in range(6):
-            answer = asked.get(f"/api/search?query=jewel+{number}+{turn}&k=20")
+            answer = client.get(f"/api/search?query=jewel+{number}+{turn}&k=20")
             if answer.status_code != 200:
                 wrong.append(answer.text)
 

@@ -25,7 +25,7 @@ from whenabouts.server.run import greeting, listen
 from whenabouts.server.settings import Limits, Settings
 from whenabouts.types import UsageError
 
-from .conftest import TOKEN, Serve, wait_until
+from .conftest import TOKEN, Live, Serve, wait_until
 
 
 @contextmanager
@@ -137,8 +137,7 @@ def test_a_client_that_does_not_finish_asking_is_let_go(live: Serve, indexed: Pa
     assert running.get("/api/health").startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_asks_byte_by_byte_in_time_is_answered(live: Serve, indexed: Path) -> None:
-    running = live(indexed)
+def test_a_client_that_asks_byte_by_byte_in_time_is_answered(running: Live) -> None:
     with running.connect() as connection:
         for byte in b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n":
             connection.sendall(bytes([byte]))

@@ -17,21 +17,21 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.types import Moment
 
-from .conftest import Asked, Open, id_of, told
+from .conftest import Client, Open, error_of, id_of
 
 QUERIES = ("crown jewels", "the space telescope in a clean room", "negotiating fishing quotas", "?!")
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_command_line_python_and_rest_give_equal_answers(
-    asked: Asked, indexed: Path, query: str, capsys: pytest.CaptureFixture[str]
+    client: Client, indexed: Path, query: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
     code = main(["search", query, "--corpus", str(indexed), "-k", "7", "--json"])
     by_command = json.loads(capsys.readouterr().out)
     by_python = Corpus(indexed, create=False).search(query, k=7)
-    by_rest = asked.json("/api/search", query=query, k=7)
-    by_body = asked("POST", "/api/search", json={"query": query, "k": 7}).json()
+    by_rest = client.json("/api/search", query=query, k=7)
+    by_body = client("POST", "/api/search", json={"query": query, "k": 7}).json()
     assert by_command == by_python.to_json()
     assert by_body == by_rest
     assert code == (by_rest["answer"] == "no_match")
@@ -46,17 +46,17 @@ def test_command_line_python_and_rest_give_equal_answers(
 
 
 def test_why_over_http_is_what_doctor_why_says(
-    asked: Asked, indexed: Path, friday: str, capsys: pytest.CaptureFixture[str]
+    client: Client, indexed: Path, friday: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
     main(["doctor", "why", "crown jewels", f"{friday}@0:04-6", "--corpus", str(indexed), "--json"])
     by_command = json.loads(capsys.readouterr().out)
-    assert asked.json("/api/why", query="crown jewels", moment=f"{friday}@0:04-6") == by_command
+    assert client.json("/api/why", query="crown jewels", moment=f"{friday}@0:04-6") == by_command
 
 
-def test_curves_over_http_are_those_of_the_searcher(asked: Asked, indexed: Path, friday: str) -> None:
+def test_curves_over_http_are_those_of_the_searcher(client: Client, indexed: Path, friday: str) -> None:
     corpus = Corpus(indexed, create=False)
-    found = asked.json(f"/api/videos/{friday}/curves", query="crown jewels")
+    found = client.json(f"/api/videos/{friday}/curves", query="crown jewels")
     assert found == curves_of(corpus.searcher(), "crown jewels", friday).to_json()
     curve = found["curves"]["subtitle"]
     assert len(curve["start"]) == len(curve["end"]) == len(curve["score"]) == len(curve["confidence"]) == 5
@@ -65,32 +65,32 @@ def test_curves_over_http_are_those_of_the_searcher(asked: Asked, indexed: Path,
     assert found["moments"][0]["start"] == 4.3
 
 
-def test_every_address_in_an_answer_leads_somewhere(asked: Asked) -> None:
-    found = asked.json("/api/search", query="crown jewels", k=1)["data"][0]
-    assert asked.get(found["thumbnail_url"]).headers["content-type"] == "image/jpeg"
-    assert asked.get(found["video_url"], headers={"Range": "bytes=0-9"}).status_code == 206
-    assert asked.get(found["clip_url"]).headers["content-type"] == "video/mp4"
+def test_every_address_in_an_answer_leads_somewhere(client: Client) -> None:
+    found = client.json("/api/search", query="crown jewels", k=1)["data"][0]
+    assert client.get(found["thumbnail_url"]).headers["content-type"] == "image/jpeg"
+    assert client.get(found["video_url"], headers={"Range": "bytes=0-9"}).status_code == 206
+    assert client.get(found["clip_url"]).headers["content-type"] == "video/mp4"
     assert urlsplit(found["link"]).fragment == "t=4.300,6.000"
-    assert asked("HEAD", urlsplit(found["link"]).path).status_code == 200
+    assert client("HEAD", urlsplit(found["link"]).path).status_code == 200
 
 
-def test_the_pool_says_how_much_was_searched(asked: Asked) -> None:
-    pool = asked.json("/api/search", query="telescope")["search_pool"]
-    videos = asked.json("/api/videos")["data"]
+def test_the_pool_says_how_much_was_searched(client: Client) -> None:
+    pool = client.json("/api/search", query="telescope")["search_pool"]
+    videos = client.json("/api/videos")["data"]
     assert pool["total_count"] == len(videos) == 9
     assert pool["total_duration"] == pytest.approx(sum(video["duration"] or 0 for video in videos))
 
 
-def test_narrowing_reaches_the_corpus(asked: Asked, friday: str) -> None:
-    inside = asked.json("/api/search", query="telescope", within=[friday], k=50)["data"]
+def test_narrowing_reaches_the_corpus(client: Client, friday: str) -> None:
+    inside = client.json("/api/search", query="telescope", within=[friday], k=50)["data"]
     assert {one["video_id"] for one in inside} == {friday}
-    by_name = asked.json("/api/search", query="telescope", within=["friday.mp4"], k=50)["data"]
+    by_name = client.json("/api/search", query="telescope", within=["friday.mp4"], k=50)["data"]
     assert by_name == inside
-    assert asked.json("/api/search", query="crown jewels", where=["name!=friday*"], k=50)["data"]
-    none = asked.json("/api/search", query="crown jewels", min_confidence=1.0)
+    assert client.json("/api/search", query="crown jewels", where=["name!=friday*"], k=50)["data"]
+    none = client.json("/api/search", query="crown jewels", min_confidence=1.0)
     assert none["data"] == []
     assert none["page_info"] == {"limit_per_page": 50, "total_results": 0, "next_page_token": None}
-    long_ago = asked.json("/api/search", query="crown jewels", before="1950-01-01")
+    long_ago = client.json("/api/search", query="crown jewels", before="1950-01-01")
     assert long_ago["answer"] == "no_match"
     assert long_ago["notes"]
 
@@ -121,9 +121,9 @@ def test_narrowing_reaches_the_corpus(asked: Asked, friday: str) -> None:
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(
-    asked: Asked, parameters: dict[str, Any], error: tuple[int, str, str]
+    client: Client, parameters: dict[str, Any], error: tuple[int, str, str]
 ) -> None:
-    assert asked.error("/api/search", **parameters) == error
+    assert client.error("/api/search", **parameters) == error
 
 
 @pytest.mark.parametrize(
@@ -140,27 +140,27 @@ def test_what_cannot_be_honoured_is_refused_by_name(
     ],
 )
 def test_bodies_that_are_none_are_refused(
-    asked: Asked, body: bytes, error: tuple[int, str, str | None]
+    client: Client, body: bytes, error: tuple[int, str, str | None]
 ) -> None:
-    answer = asked("POST", "/api/search", content=body, headers={"Content-Type": "application/json"})
-    assert told(answer) == error
+    answer = client("POST", "/api/search", content=body, headers={"Content-Type": "application/json"})
+    assert error_of(answer) == error
 
 
-def test_a_body_that_hides_its_length_is_cut_off_too(asked: Asked) -> None:
+def test_a_body_that_hides_its_length_is_cut_off_too(client: Client) -> None:
     async def endless() -> Any:
         for _ in range(100):
             yield b" " * 1024
 
-    answer = asked("POST", "/api/search", content=endless(), headers={"Content-Type": "application/json"})
-    assert told(answer) == (413, "too_large", None)
+    answer = client("POST", "/api/search", content=endless(), headers={"Content-Type": "application/json"})
+    assert error_of(answer) == (413, "too_large", None)
 
 
-def pages_of(asked: Asked, path: str, **parameters: Any) -> list[dict[str, Any]]:
+def pages_of(client: Client, path: str, **parameters: Any) -> list[dict[str, Any]]:
     """All results, page after page; each page tells the same number of results."""
     found: list[dict[str, Any]] = []
     totals = set()
     while True:
-        page = asked.json(path, **parameters)
+        page = client.json(path, **parameters)
         found += page["data"]
         assert len(page["data"]) <= parameters["page_limit"]
         totals.add(page["page_info"]["total_results"])
@@ -170,10 +170,10 @@ def pages_of(asked: Asked, path: str, **parameters: Any) -> list[dict[str, Any]]
         parameters["page_token"] = page["page_info"]["next_page_token"]
 
 
-def test_pages_are_the_whole_list_without_gap_or_double(asked: Asked, indexed: Path) -> None:
+def test_pages_are_the_whole_list_without_gap_or_double(client: Client, indexed: Path) -> None:
     whole = Corpus(indexed, create=False).search("telescope", k=1000).moments
     assert len(whole) > 8
-    found = pages_of(asked, "/api/search", query="telescope", k=1000, page_limit=3)
+    found = pages_of(client, "/api/search", query="telescope", k=1000, page_limit=3)
     assert [one["rank"] for one in found] == list(range(1, len(whole) + 1))
     assert [(one["video_id"], one["start"]) for one in found] == [
         (one.moment.video_id, round(one.moment.start, 3)) for one in whole
@@ -181,7 +181,7 @@ def test_pages_are_the_whole_list_without_gap_or_double(asked: Asked, indexed: P
 
 
 def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
-    asked: Asked, indexed: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Corpus(indexed, create=False).search("telescope", k=1)
     moments = tuple(
@@ -195,7 +195,7 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
         return replace(real, moments=moments[:k])
 
     monkeypatch.setattr(Corpus, "search", search)
-    found = pages_of(asked, "/api/search", query="telescope", k=1000, page_limit=50)
+    found = pages_of(client, "/api/search", query="telescope", k=1000, page_limit=50)
     assert [one["start"] for one in found] == list(range(1000))
     assert len(searches) == 1
 
@@ -203,24 +203,24 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
 def test_ten_thousand_videos_come_in_pages_without_gap_or_double(opened: Open, tmp_path: Path) -> None:
     store = Store.open(tmp_path / "wide.corpus", create=True)
     store.put_records(VideoRecord(f"v{number:05}", f"/none/{number}.mp4") for number in range(10_000))
-    asked = opened(tmp_path / "wide.corpus")
-    seen = pages_of(asked, "/api/videos", page_limit=50)
+    client = opened(tmp_path / "wide.corpus")
+    seen = pages_of(client, "/api/videos", page_limit=50)
     assert [video["video_id"] for video in seen] == [f"v{number:05}" for number in range(10_000)]
 
 
 def test_a_page_token_of_another_question_or_corpus_is_refused(
-    asked: Asked, opened: Open, copied: tuple[Path, Path], tmp_path: Path
+    client: Client, opened: Open, copied: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    token = asked.json("/api/search", query="telescope", k=20, page_limit=1)["page_info"]["next_page_token"]
-    assert asked.json("/api/search", query="telescope", k=20, page_limit=3, page_token=token)["data"]
+    token = client.json("/api/search", query="telescope", k=20, page_limit=1)["page_info"]["next_page_token"]
+    assert client.json("/api/search", query="telescope", k=20, page_limit=3, page_token=token)["data"]
     refused = (400, "invalid_page_token", "page_token")
-    assert asked.error("/api/search", query="jewels", k=20, page_token=token) == refused
-    assert asked.error("/api/search", query="telescope", k=21, page_token=token) == refused
-    assert asked.error("/api/videos", page_token=token) == refused
+    assert client.error("/api/search", query="jewels", k=20, page_token=token) == refused
+    assert client.error("/api/search", query="telescope", k=21, page_token=token) == refused
+    assert client.error("/api/videos", page_token=token) == refused
     other = opened(copied[0], cache=tmp_path / "other-cache")
     assert other.error("/api/search", query="telescope", k=20, page_token=token) == refused
     forged = ("B" if token[0] != "B" else "C") + token[1:]
-    assert asked.error("/api/search", query="telescope", k=20, page_token=forged) == refused
+    assert client.error("/api/search", query="telescope", k=20, page_token=forged) == refused
 
 
 @pytest.mark.parametrize(
@@ -233,42 +233,42 @@ def test_a_page_token_of_another_question_or_corpus_is_refused(
     ],
 )
 def test_moments_are_named_by_id_and_must_be_some(
-    asked: Asked, friday: str, moment: str, error: tuple[int, str, str | None]
+    client: Client, friday: str, moment: str, error: tuple[int, str, str | None]
 ) -> None:
     named = moment.replace("FRIDAY", friday)
-    assert asked.error("/api/why", query="crown jewels", moment=named) == error
+    assert client.error("/api/why", query="crown jewels", moment=named) == error
 
 
-def test_script_in_names_and_subtitles_stays_text(asked: Asked) -> None:
-    answer = asked.get("/api/search", params={"query": "lighthouse keeper's lamp", "k": 1})
+def test_script_in_names_and_subtitles_stays_text(client: Client) -> None:
+    answer = client.get("/api/search", params={"query": "lighthouse keeper's lamp", "k": 1})
     found = answer.json()["data"][0]
     assert answer.headers["content-type"] == "application/json"
     assert "<img src=x onerror=alert(1)>" in found["text"]
     assert found["thumbnail_url"] is found["video_url"] is found["clip_url"] is None
     assert set(found["video_id"]) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-.ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    details = asked.get(f"/api/videos/{found['video_id']}")
+    details = client.get(f"/api/videos/{found['video_id']}")
     assert details.headers["content-type"] == "application/json"
     assert "<script>" in details.json()["name"]
 
 
 def test_an_empty_corpus_says_so(opened: Open, tmp_path: Path) -> None:
     Store.open(tmp_path / "empty.corpus", create=True)
-    asked = opened(tmp_path / "empty.corpus")
-    assert asked.error("/api/search", query="anything") == (409, "corpus_empty", None)
-    assert asked.json("/api/videos")["data"] == []
+    client = opened(tmp_path / "empty.corpus")
+    assert client.error("/api/search", query="anything") == (409, "corpus_empty", None)
+    assert client.json("/api/videos")["data"] == []
 
 
 def test_what_a_growing_corpus_gains_is_found_at_once(
     opened: Open, copied: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    asked = opened(copied[0])
-    assert asked.json("/api/search", query="volcano erupted")["search_pool"]["total_count"] == 1
+    client = opened(copied[0])
+    assert client.json("/api/search", query="volcano erupted")["search_pool"]["total_count"] == 1
     line = "The volcano erupted on a quiet Sunday."
     (tmp_path / "new.vtt").write_text(f"WEBVTT\n\n00:00.500 --> 00:04.000\n{line}\n", encoding="utf-8")
     Corpus(copied[0]).add(tmp_path / "new.vtt", processes=1)
-    found = asked.json("/api/search", query="volcano erupted")
+    found = client.json("/api/search", query="volcano erupted")
     assert found["data"][0]["text"] == line
     assert found["search_pool"]["total_count"] == 2
-    new = id_of(asked, "new.vtt")
+    new = id_of(client, "new.vtt")
     Corpus(copied[0]).remove(new)
-    assert asked.error(f"/api/videos/{new}") == (404, "no_such_video", None)
+    assert client.error(f"/api/videos/{new}") == (404, "no_such_video", None)

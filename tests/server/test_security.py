@@ -11,11 +11,11 @@ from whenabouts.server.security import COOKIE, HEADERS, same, session_of
 from whenabouts.server.settings import Settings
 from whenabouts.types import UsageError
 
-from .conftest import TOKEN, Asked, Open, Serve, told
+from .conftest import TOKEN, Client, Live, Open, error_of
 
 
 @pytest.fixture
-def guarded(opened: Open, indexed: Path) -> Asked:
+def guarded(opened: Open, indexed: Path) -> Client:
     """The sample corpus behind a token."""
     return opened(indexed, token=TOKEN)
 
@@ -55,8 +55,7 @@ TRAVERSALS = [
 ]
 
 
-def test_no_path_leads_out_of_the_corpus(live: Serve, indexed: Path, samples: Path) -> None:
-    running = live(indexed)
+def test_no_path_leads_out_of_the_corpus(running: Live, samples: Path) -> None:
     absolute = str(samples / "friday.mp4").replace("/", "%2f")
     for target in [*TRAVERSALS, f"/api/videos/{absolute}/file", f"/api/videos/{'a' * 5000}/file"]:
         said = running.get(target)
@@ -68,9 +67,9 @@ def test_no_path_leads_out_of_the_corpus(live: Serve, indexed: Path, samples: Pa
         )
 
 
-def test_every_answer_carries_the_headers_that_keep_browsers_safe(asked: Asked, friday: str) -> None:
+def test_every_answer_carries_the_headers_that_keep_browsers_safe(client: Client, friday: str) -> None:
     for path in ("/", "/api/health", "/api/nothing", "/api/search", f"/api/videos/{friday}/file", "/metrics"):
-        answer = asked.get(path)
+        answer = client.get(path)
         for name, value in HEADERS.items():
             assert answer.headers[name] == value, path
         assert not [name for name in answer.headers if name.startswith("access-control")]
@@ -82,8 +81,8 @@ def test_every_answer_carries_the_headers_that_keep_browsers_safe(asked: Asked, 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8765", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8765"]
 )
-def test_names_of_this_machine_are_answered(asked: Asked, host: str) -> None:
-    assert asked.get("/api/health", headers={"Host": host}).status_code == 200
+def test_names_of_this_machine_are_answered(client: Client, host: str) -> None:
+    assert client.get("/api/health", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -91,12 +90,11 @@ def test_names_of_this_machine_are_answered(asked: Asked, host: str) -> None:
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8765", "0.0.0.0", "192.168.1.5", "",
      "localhost@evil.example", "evil.example#localhost", "[::1].evil.example", "localhost:80:evil"],
 )  # fmt: skip
-def test_other_names_that_resolve_here_are_refused(asked: Asked, host: str) -> None:
-    assert told(asked.get("/api/videos", headers={"Host": host}))[:2] == (403, "wrong_host")
+def test_other_names_that_resolve_here_are_refused(client: Client, host: str) -> None:
+    assert error_of(client.get("/api/videos", headers={"Host": host}))[:2] == (403, "wrong_host")
 
 
-def test_two_host_headers_or_none_are_refused(live: Serve, indexed: Path) -> None:
-    running = live(indexed)
+def test_two_host_headers_or_none_are_refused(running: Live) -> None:
     two = running.say(
         "GET /api/videos HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     )
@@ -104,25 +102,25 @@ def test_two_host_headers_or_none_are_refused(live: Serve, indexed: Path) -> Non
     assert running.say("GET /api/videos HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
-def test_pages_of_other_sites_may_link_here_but_not_ask(asked: Asked) -> None:
+def test_pages_of_other_sites_may_link_here_but_not_ask(client: Client) -> None:
     foreign = {"Sec-Fetch-Site": "cross-site"}
-    assert told(asked.get("/api/videos", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}))[:2] == (
+    assert error_of(client.get("/api/videos", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}))[:2] == (
         403,
         "cross_site",
     )
-    assert asked.get("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code in (200, 404)
-    posted = asked("POST", "/api/search", json={"query": "a"}, headers={**foreign, "Sec-Fetch-Mode": "cors"})
-    assert told(posted)[:2] == (403, "cross_site")
+    assert client.get("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code in (200, 404)
+    posted = client("POST", "/api/search", json={"query": "a"}, headers={**foreign, "Sec-Fetch-Mode": "cors"})
+    assert error_of(posted)[:2] == (403, "cross_site")
     for origin in ("http://evil.example", "null"):
-        assert told(asked.get("/api/videos", headers={"Origin": origin}))[:2] == (403, "cross_site")
+        assert error_of(client.get("/api/videos", headers={"Origin": origin}))[:2] == (403, "cross_site")
     own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
-    assert asked.get("/api/videos", headers=own).status_code == 200
+    assert client.get("/api/videos", headers=own).status_code == 200
 
 
-def test_nothing_but_health_is_told_without_the_token(guarded: Asked) -> None:
+def test_nothing_but_health_is_told_without_the_token(guarded: Client) -> None:
     for path in ("/", "/static/page.css", "/openapi.json", "/metrics", "/api/videos", "/api/nothing"):
         answer = guarded.get(path)
-        assert told(answer)[:2] == (401, "unauthorized"), path
+        assert error_of(answer)[:2] == (401, "unauthorized"), path
         assert answer.headers["www-authenticate"] == "Bearer"
     assert guarded.get("/api/health").json()["status"] == "ok"
 
@@ -144,25 +142,25 @@ def test_nothing_but_health_is_told_without_the_token(guarded: Asked) -> None:
         "Bearer " + "a" * 20_000,
     ],
 )
-def test_wrong_tokens_are_refused(guarded: Asked, header: str) -> None:
+def test_wrong_tokens_are_refused(guarded: Client, header: str) -> None:
     answer = guarded.get("/api/videos", headers={"Authorization": header.encode("latin-1")})
-    assert told(answer)[:2] == (401, "unauthorized")
+    assert error_of(answer)[:2] == (401, "unauthorized")
 
 
-def test_the_right_token_is_let_in_whatever_the_case_of_bearer(guarded: Asked) -> None:
+def test_the_right_token_is_let_in_whatever_the_case_of_bearer(guarded: Client) -> None:
     for scheme in ("Bearer", "bearer"):
         answer = guarded.get("/api/videos", headers={"Authorization": f"{scheme} {TOKEN}"})
         assert answer.status_code == 200
 
 
-def test_two_authorization_headers_are_refused_even_if_one_is_right(guarded: Asked) -> None:
+def test_two_authorization_headers_are_refused_even_if_one_is_right(guarded: Client) -> None:
     answer = guarded(
         "GET", "/api/videos", headers=[("Authorization", f"Bearer {TOKEN}"), ("Authorization", "x")]
     )
     assert answer.status_code == 401
 
 
-def test_the_link_trades_the_token_for_a_cookie_that_scripts_cannot_read(guarded: Asked) -> None:
+def test_the_link_trades_the_token_for_a_cookie_that_scripts_cannot_read(guarded: Client) -> None:
     answer = guarded.get("/", params={"q": "a&b", "token": TOKEN})
     assert answer.status_code == 303
     assert answer.headers["location"] == "/?q=a%26b"
@@ -181,21 +179,21 @@ def test_the_link_trades_the_token_for_a_cookie_that_scripts_cannot_read(guarded
     )
 
 
-def test_a_token_in_the_address_never_leads_to_another_site(guarded: Asked) -> None:
+def test_a_token_in_the_address_never_leads_to_another_site(guarded: Client) -> None:
     for path in ("//evil.example/", "/%2fevil.example/", "/\\evil.example"):
         where = guarded.get("http://localhost" + path, params={"token": TOKEN}).headers["location"]
         assert where.startswith("/")
         assert not where.startswith(("//", "/\\")), where
 
 
-def test_a_wrong_token_in_the_address_gets_no_cookie(guarded: Asked) -> None:
+def test_a_wrong_token_in_the_address_gets_no_cookie(guarded: Client) -> None:
     for query in ("token=wrong", "token=", f"token={TOKEN}&token=x"):
         answer = guarded.get(f"/?{query}")
         assert answer.status_code == 401
         assert "set-cookie" not in answer.headers
 
 
-def test_guessing_is_slowed_down_but_the_owner_is_not(guarded: Asked) -> None:
+def test_guessing_is_slowed_down_but_the_owner_is_not(guarded: Client) -> None:
     statuses = [
         guarded.get("/api/videos", headers={"Authorization": f"Bearer {number}"}).status_code
         for number in range(40)
@@ -235,8 +233,7 @@ def test_settings_do_not_print_the_token(tmp_path: Path) -> None:
     assert TOKEN not in repr(Settings(token=TOKEN, cache=tmp_path))
 
 
-def test_requests_that_are_none_are_refused_and_the_server_lives_on(live: Serve, indexed: Path) -> None:
-    running = live(indexed)
+def test_requests_that_are_none_are_refused_and_the_server_lives_on(running: Live) -> None:
     for request in (
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 300_000 + b"\r\n\r\n",
         b"\x00\x01\x02\r\n\r\n",

@@ -15,7 +15,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.video import cut as cutting
 from whenabouts.video.aside import write_error
 
-from .conftest import HOSTILE, Asked, Open, id_of, told
+from .conftest import HOSTILE, Client, Open, error_of, id_of
 
 
 def picture(content: bytes) -> Any:
@@ -23,15 +23,15 @@ def picture(content: bytes) -> Any:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")
 
 
-def test_the_list_has_every_video_once_and_only_those(asked: Asked, samples: Path) -> None:
-    videos = asked.json("/api/videos")["data"]
+def test_the_list_has_every_video_once_and_only_those(client: Client, samples: Path) -> None:
+    videos = client.json("/api/videos")["data"]
     media = {path.name for path in samples.iterdir() if path.suffix in (".mp4", ".webm", ".mp3")}
     assert {video["name"] for video in videos} == {*media, HOSTILE.replace("/", "_")}
     assert [video["video_id"] for video in videos] == sorted(video["video_id"] for video in videos)
 
 
-def test_a_video_tells_its_length_streams_and_frame_rate(asked: Asked, friday: str) -> None:
-    details = asked.json(f"/api/videos/{friday}")
+def test_a_video_tells_its_length_streams_and_frame_rate(client: Client, friday: str) -> None:
+    details = client.json(f"/api/videos/{friday}")
     assert details["duration"] == pytest.approx(6.166, abs=0.01)
     assert (details["frame_rate"], details["width"], details["height"]) == (30.0, 640, 480)
     assert (details["codec"], details["has_audio"], details["available"]) == ("h264", True, True)
@@ -39,24 +39,24 @@ def test_a_video_tells_its_length_streams_and_frame_rate(asked: Asked, friday: s
     assert "path" not in details
 
 
-def test_cues_are_what_show_prints_and_may_be_narrowed(asked: Asked, indexed: Path, friday: str) -> None:
+def test_cues_are_what_show_prints_and_may_be_narrowed(client: Client, indexed: Path, friday: str) -> None:
     words = Corpus(indexed, create=False).show(friday).to_json()["words"]
-    assert asked.json(f"/api/videos/{friday}/cues") == {"video_id": friday, "data": words}
-    part = asked.json(f"/api/videos/{friday}/cues", start=1.2, end=3.0)["data"]
+    assert client.json(f"/api/videos/{friday}/cues") == {"video_id": friday, "data": words}
+    part = client.json(f"/api/videos/{friday}/cues", start=1.2, end=3.0)["data"]
     assert [cue["start"] for cue in part] == [1.0, 1.5]
-    assert [cue["start"] for cue in asked.json(f"/api/videos/{friday}/cues", start=5)["data"]] == [4.3]
-    assert asked.error(f"/api/videos/{friday}/cues", start=3, end=3) == (400, "invalid_span", "end")
-    assert asked.error(f"/api/videos/{friday}/cues", start="nan")[:2] == (400, "invalid_parameter")
+    assert [cue["start"] for cue in client.json(f"/api/videos/{friday}/cues", start=5)["data"]] == [4.3]
+    assert client.error(f"/api/videos/{friday}/cues", start=3, end=3) == (400, "invalid_span", "end")
+    assert client.error(f"/api/videos/{friday}/cues", start="nan")[:2] == (400, "invalid_parameter")
 
 
 @pytest.mark.parametrize("name", ["friday.mp4", "flower.webm", "bottle-detection.mp4"])
-def test_a_thumbnail_shows_the_frame_of_its_instant(asked: Asked, samples: Path, name: str) -> None:
-    url = f"/api/videos/{id_of(asked, name)}/thumbnail"
+def test_a_thumbnail_shows_the_frame_of_its_instant(client: Client, samples: Path, name: str) -> None:
+    url = f"/api/videos/{id_of(client, name)}/thumbnail"
     with av.open(str(samples / name)) as container:
         frames = {float(frame.time or 0): frame for frame in container.decode(video=0)}
     start = min(frames)
     for wanted in (0.0, 1.0, 3.37):
-        answer = asked.get(url, params={"at": wanted, "width": 320})
+        answer = client.get(url, params={"at": wanted, "width": 320})
         assert answer.headers["content-type"] == "image/jpeg"
         shown = picture(answer.content)
         assert shown.shape[1] == 320
@@ -67,18 +67,18 @@ def test_a_thumbnail_shows_the_frame_of_its_instant(asked: Asked, samples: Path,
         assert np.abs(there.astype(int) - shown).mean() < 8, wanted
 
 
-def test_a_thumbnail_at_the_very_end_is_the_last_picture(asked: Asked, friday: str, samples: Path) -> None:
+def test_a_thumbnail_at_the_very_end_is_the_last_picture(client: Client, friday: str, samples: Path) -> None:
     with av.open(str(samples / "friday.mp4")) as container:
         last = list(container.decode(video=0))[-1]
-    duration = asked.json(f"/api/videos/{friday}")["duration"]
+    duration = client.json(f"/api/videos/{friday}")["duration"]
     for at in (duration, duration - 0.001, duration + 0.5):
-        shown = picture(asked.get(f"/api/videos/{friday}/thumbnail?at={at}&width=640").content)
+        shown = picture(client.get(f"/api/videos/{friday}/thumbnail?at={at}&width=640").content)
         there = last.reformat(width=640, height=480, format="rgb24").to_ndarray()
         assert np.abs(there.astype(int) - shown).mean() < 8, at
 
 
-def test_a_thumbnail_is_never_larger_than_the_picture(asked: Asked) -> None:
-    wide = asked.get(f"/api/videos/{id_of(asked, 'nasa_13013.mp4')}/thumbnail?at=1&width=1280")
+def test_a_thumbnail_is_never_larger_than_the_picture(client: Client) -> None:
+    wide = client.get(f"/api/videos/{id_of(client, 'nasa_13013.mp4')}/thumbnail?at=1&width=1280")
     assert picture(wide.content).shape[1] == 320
 
 
@@ -95,23 +95,23 @@ def test_a_thumbnail_is_never_larger_than_the_picture(asked: Asked) -> None:
     ],
 )
 def test_thumbnails_that_cannot_be_are_refused(
-    asked: Asked, friday: str, query: str, error: tuple[int, str, str]
+    client: Client, friday: str, query: str, error: tuple[int, str, str]
 ) -> None:
-    assert told(asked.get(f"/api/videos/{friday}/thumbnail?{query}")) == error
+    assert error_of(client.get(f"/api/videos/{friday}/thumbnail?{query}")) == error
 
 
-def test_sound_has_no_thumbnail(asked: Asked) -> None:
-    sound = id_of(asked, "nasa_audio_only.mp3")
-    assert told(asked.get(f"/api/videos/{sound}/thumbnail"))[:2] == (404, "no_picture")
-    assert asked.json(f"/api/videos/{sound}")["thumbnail_url"] is None
+def test_sound_has_no_thumbnail(client: Client) -> None:
+    sound = id_of(client, "nasa_audio_only.mp3")
+    assert error_of(client.get(f"/api/videos/{sound}/thumbnail"))[:2] == (404, "no_picture")
+    assert client.json(f"/api/videos/{sound}")["thumbnail_url"] is None
 
 
-def test_a_thumbnail_is_not_sent_twice_to_who_has_it(asked: Asked, friday: str) -> None:
+def test_a_thumbnail_is_not_sent_twice_to_who_has_it(client: Client, friday: str) -> None:
     url = f"/api/videos/{friday}/thumbnail?at=1"
-    first = asked.get(url)
+    first = client.get(url)
     assert "max-age" in first.headers["cache-control"]
-    assert asked.get(url, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
-    assert asked("HEAD", url).headers["content-length"] == str(len(first.content))
+    assert client.get(url, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert client("HEAD", url).headers["content-length"] == str(len(first.content))
 
 
 def seconds_of(content: bytes) -> float:
@@ -123,25 +123,27 @@ def seconds_of(content: bytes) -> float:
     return float(max(times) - min(times))
 
 
-def test_a_clip_has_the_frames_of_its_stretch(asked: Asked, friday: str) -> None:
+def test_a_clip_has_the_frames_of_its_stretch(client: Client, friday: str) -> None:
     url = f"/api/videos/{friday}/clip?start=1.0&end=3.0"
-    answer = asked.get(url)
+    answer = client.get(url)
     assert answer.headers["content-type"] == "video/mp4"
     assert "friday_1.000-3.000.mp4" in answer.headers["content-disposition"]
     assert seconds_of(answer.content) == pytest.approx(2.0 - 1 / 30, abs=0.002)
-    part = asked.get(url, headers={"Range": "bytes=4-7"})
+    part = client.get(url, headers={"Range": "bytes=4-7"})
     assert part.content == answer.content[4:8] == b"ftyp"
-    assert asked.application.service.cache.made == 1
+    made = client.application.service.cache.made
+    assert client.get(url).content == answer.content
+    assert client.application.service.cache.made == made
 
 
-def test_a_clip_ends_where_the_video_ends(asked: Asked, friday: str) -> None:
-    duration = asked.json(f"/api/videos/{friday}")["duration"]
-    whole = asked.get(f"/api/videos/{friday}/clip?start=5.5&end=60")
+def test_a_clip_ends_where_the_video_ends(client: Client, friday: str) -> None:
+    duration = client.json(f"/api/videos/{friday}")["duration"]
+    whole = client.get(f"/api/videos/{friday}/clip?start=5.5&end=60")
     assert whole.status_code == 200
-    assert asked.get(f"/api/videos/{friday}/clip?start=5.5&end={duration}").content == whole.content
-    beyond = asked.error(f"/api/videos/{friday}/clip", start=duration, end=duration + 1)
+    assert client.get(f"/api/videos/{friday}/clip?start=5.5&end={duration}").content == whole.content
+    beyond = client.error(f"/api/videos/{friday}/clip", start=duration, end=duration + 1)
     assert beyond == (400, "beyond_the_end", "start")
-    assert asked.get(f"/api/videos/{friday}/clip?start=6.1&end={duration}").status_code == 200
+    assert client.get(f"/api/videos/{friday}/clip?start=6.1&end={duration}").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -156,16 +158,16 @@ def test_a_clip_ends_where_the_video_ends(asked: Asked, friday: str) -> None:
     ],
 )
 def test_clips_that_cannot_be_are_refused(
-    asked: Asked, friday: str, query: str, error: tuple[int, str, str]
+    client: Client, friday: str, query: str, error: tuple[int, str, str]
 ) -> None:
-    assert told(asked.get(f"/api/videos/{friday}/clip?{query}")) == error
+    assert error_of(client.get(f"/api/videos/{friday}/clip?{query}")) == error
 
 
-def test_a_clip_may_not_be_endless(asked: Asked, friday: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clip_may_not_be_endless(client: Client, friday: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from whenabouts.server import video_routes
 
     monkeypatch.setattr(video_routes, "MOST_CLIP_SECONDS", 2.0)
-    assert asked.error(f"/api/videos/{friday}/clip", start=0, end=2.5) == (400, "clip_too_long", "end")
+    assert client.error(f"/api/videos/{friday}/clip", start=0, end=2.5) == (400, "clip_too_long", "end")
 
 
 def leftovers(cache: Path) -> list[str]:
@@ -175,20 +177,20 @@ def leftovers(cache: Path) -> list[str]:
 def test_a_disk_that_fills_while_a_clip_is_cut_leaves_nothing(
     opened: Open, indexed: Path, small_disk: Path
 ) -> None:
-    asked = opened(indexed, cache=small_disk)
-    video = id_of(asked, "car-detection.mp4")
+    client = opened(indexed, cache=small_disk)
+    video = id_of(client, "car-detection.mp4")
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 990_000)
-    answer = asked.get(f"/api/videos/{video}/clip?start=0&end=6")
-    assert told(answer)[:2] == (507, "disk_full")
+    answer = client.get(f"/api/videos/{video}/clip?start=0&end=6")
+    assert error_of(answer)[:2] == (507, "disk_full")
     assert str(small_disk) not in answer.text
     assert leftovers(small_disk) == ["ballast"]
     ballast.unlink()
-    assert asked.get(f"/api/videos/{video}/clip?start=0&end=1").status_code == 200
+    assert client.get(f"/api/videos/{video}/clip?start=0&end=1").status_code == 200
 
 
 def test_a_full_disk_is_told_wherever_the_cutter_notices_it(
-    asked: Asked, friday: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    client: Client, friday: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def full(path: Path, start: float, end: float, out: Path) -> None:
         out.write_bytes(b"half")
@@ -196,8 +198,8 @@ def test_a_full_disk_is_told_wherever_the_cutter_notices_it(
         raise write_error(out, error) from error
 
     monkeypatch.setattr(cutting, "cut", full)
-    answer = asked.get(f"/api/videos/{friday}/clip?start=0&end=1")
-    assert told(answer)[:2] == (507, "disk_full")
+    answer = client.get(f"/api/videos/{friday}/clip?start=0&end=1")
+    assert error_of(answer)[:2] == (507, "disk_full")
     assert str(tmp_path) not in answer.text
     assert leftovers(tmp_path / "cache") == []
 
@@ -205,8 +207,8 @@ def test_a_full_disk_is_told_wherever_the_cutter_notices_it(
 def test_a_video_that_cannot_be_decoded_is_told_without_its_place(
     opened: Open, big_file: tuple[Path, str], tmp_path: Path
 ) -> None:
-    asked = opened(big_file[0])
-    answer = asked.get(f"/api/videos/{big_file[1]}/clip?start=0&end=1")
-    assert told(answer)[:2] == (409, "unreadable_video")
+    client = opened(big_file[0])
+    answer = client.get(f"/api/videos/{big_file[1]}/clip?start=0&end=1")
+    assert error_of(answer)[:2] == (409, "unreadable_video")
     assert str(tmp_path) not in answer.text
     assert leftovers(tmp_path / "cache") == []

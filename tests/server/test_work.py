@@ -1,4 +1,4 @@
-"""Lanes of work: bounded, told when to come again, and left by those who go."""
+"""Bounded work: what is too much is refused with the time to come again, and a client may leave the queue."""
 
 from __future__ import annotations
 
@@ -15,93 +15,93 @@ from whenabouts.corpus import Corpus
 from whenabouts.server import video_routes
 from whenabouts.server.errors import ServerError
 from whenabouts.server.settings import Limits
-from whenabouts.server.work import ClientGone, Lane, Rate, Seats
+from whenabouts.server.work import BoundedExecutor, ClientGone, ConnectionLimit, RateLimit
 from whenabouts.video.thumbnails import thumbnail
 
 from .conftest import Open, wait_until
 
 
 def test_jobs_run_in_threads_and_their_errors_come_back() -> None:
-    lane = Lane("tests", 2, 2, 5.0)
+    executor = BoundedExecutor("tests", 2, 2, 5.0)
 
     def fail() -> None:
         raise ValueError("as planned")
 
     async def both() -> None:
-        assert await lane.run(lambda: threading.current_thread().name.startswith("whenabouts-tests"))
+        assert await executor.run(lambda: threading.current_thread().name.startswith("whenabouts-tests"))
         with pytest.raises(ValueError, match="as planned"):
-            await lane.run(fail)
+            await executor.run(fail)
 
     asyncio.run(both())
-    assert lane.inside == 0
-    lane.close()
+    assert executor.inside == 0
+    executor.close()
 
 
 def test_a_full_line_is_refused_with_the_seconds_to_wait() -> None:
-    lane, free = Lane("tests", 1, 2, 5.0), threading.Event()
+    executor, free = BoundedExecutor("tests", 1, 2, 5.0), threading.Event()
 
     async def crowd() -> None:
-        inside = [asyncio.ensure_future(lane.run(free.wait)) for _ in range(3)]
+        inside = [asyncio.ensure_future(executor.run(free.wait)) for _ in range(3)]
         await asyncio.sleep(0.05)
         with pytest.raises(ServerError) as refused:
-            await lane.run(free.wait)
+            await executor.run(free.wait)
         assert refused.value.status == 429
         assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
         free.set()
         assert await asyncio.gather(*inside) == [True] * 3
-        assert await lane.run(lambda: "again") == "again"
+        assert await executor.run(lambda: "again") == "again"
 
     asyncio.run(crowd())
-    assert lane.refused == 1
-    lane.close()
+    assert executor.refused == 1
+    executor.close()
 
 
 def test_who_waits_too_long_is_refused_and_its_job_never_runs() -> None:
-    lane, began, free, ran = Lane("tests", 1, 5, 0.3), *(threading.Event() for _ in range(3))
+    executor, began, free, ran = BoundedExecutor("tests", 1, 5, 0.3), *(threading.Event() for _ in range(3))
 
     def hold() -> None:
         began.set()
         free.wait()
 
     async def crowd() -> None:
-        first = asyncio.ensure_future(lane.run(hold))
+        first = asyncio.ensure_future(executor.run(hold))
         while not began.is_set():
             await asyncio.sleep(0.01)
         with pytest.raises(ServerError) as refused:
-            await lane.run(ran.set)
+            await executor.run(ran.set)
         assert refused.value.status == 429
         free.set()
         await first
 
     asyncio.run(crowd())
     assert not ran.is_set()
-    assert lane.inside == 0
-    lane.close()
+    assert executor.inside == 0
+    executor.close()
 
 
 def test_who_goes_away_loses_the_place_in_the_line() -> None:
-    lane, free, ran = Lane("tests", 1, 5, 30.0), threading.Event(), threading.Event()
+    executor, free, ran = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), threading.Event()
 
     async def gone() -> bool:
         return True
 
     async def crowd() -> None:
-        first = asyncio.ensure_future(lane.run(free.wait))
+        first = asyncio.ensure_future(executor.run(free.wait))
         await asyncio.sleep(0.05)
         with pytest.raises(ClientGone):
-            await lane.run(ran.set, gone)
-        assert lane.inside == 1
+            await executor.run(ran.set, gone)
+        assert executor.inside == 1
         free.set()
         await first
 
     asyncio.run(crowd())
     assert not ran.is_set()
-    lane.close()
+    executor.close()
 
 
 def test_a_rate_gives_so_many_at_once_and_then_so_many_a_minute() -> None:
     now = 100.0
-    rate = Rate("tests", 30, clock=lambda: now)
+    rate = RateLimit("tests", 30, clock=lambda: now)
 
     def taken() -> int:
         for count in range(100):
@@ -120,13 +120,13 @@ def test_a_rate_gives_so_many_at_once_and_then_so_many_a_minute() -> None:
     assert taken() == 3
 
 
-def test_seats_are_given_back() -> None:
-    seats = Seats("tests", 1)
-    seats.take()
+def test_a_connection_limit_counts_what_is_open() -> None:
+    downloads = ConnectionLimit("tests", 1)
+    downloads.acquire()
     with pytest.raises(ServerError):
-        seats.take()
-    seats.leave()
-    seats.take()
+        downloads.acquire()
+    downloads.release()
+    downloads.acquire()
 
 
 async def at_once(application: Any, paths: list[str]) -> list[httpx.Response]:
@@ -138,7 +138,7 @@ async def at_once(application: Any, paths: list[str]) -> list[httpx.Response]:
 def test_more_searches_than_there_is_room_for_are_told_to_come_again(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = opened(indexed, limits=Limits(searches=1, searches_waiting=2))
+    client = opened(indexed, limits=Limits(searches=1, searches_waiting=2))
     search = Corpus.search
     most = running = 0
 
@@ -146,18 +146,18 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
         nonlocal most, running
         running += 1
         most = max(most, running)
-        assert wait_until(lambda: asked.application.service.searches.refused == 7)
+        assert wait_until(lambda: client.application.service.searches.refused == 7)
         running -= 1
         return search(corpus, *words, **narrowed)
 
     monkeypatch.setattr(Corpus, "search", slow)
-    answers = asyncio.run(at_once(asked.application, [f"/api/search?query=jewel+{n}" for n in range(10)]))
+    answers = asyncio.run(at_once(client.application, [f"/api/search?query=jewel+{n}" for n in range(10)]))
     statuses = sorted(answer.status_code for answer in answers)
     assert statuses == [200] * 3 + [429] * 7
     assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 429)
     assert most == 1
-    assert asked.get("/api/videos").status_code == 200
-    metrics = asked.get("/metrics").text
+    assert client.get("/api/videos").status_code == 200
+    metrics = client.get("/metrics").text
     assert 'whenabouts_jobs_refused{kind="searches"} 7.0' in metrics
     assert 'whenabouts_requests_total{method="GET",route="/api/search",status="429"} 7.0' in metrics
 
@@ -165,8 +165,8 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
 def test_two_requests_for_one_thumbnail_decode_once(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = opened(indexed)
-    video = next(v for v in asked.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
+    client = opened(indexed)
+    video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
     drawn: list[float] = []
 
     def counted(path: Path, at: float, width: int) -> bytes:
@@ -176,22 +176,22 @@ def test_two_requests_for_one_thumbnail_decode_once(
 
     monkeypatch.setattr(video_routes, "thumbnail", counted)
     url = f"/api/videos/{video}/thumbnail?at=2.5&width=320"
-    answers = asyncio.run(at_once(asked.application, [url] * 8 + [f"/api/videos/{video}/thumbnail?at=4"]))
+    answers = asyncio.run(at_once(client.application, [url] * 8 + [f"/api/videos/{video}/thumbnail?at=4"]))
     assert [answer.status_code for answer in answers] == [200] * 9
     assert len({answer.content for answer in answers[:8]}) == 1
     assert sorted(drawn) == [2.5, 4.0]
-    assert asked.get(url).content == answers[0].content
+    assert client.get(url).content == answers[0].content
     assert len(drawn) == 2
     # A width that rounds to the same one, and an instant of the same hundredth, are the same picture.
-    assert asked.get(f"/api/videos/{video}/thumbnail?at=2.5001&width=310").content == answers[0].content
+    assert client.get(f"/api/videos/{video}/thumbnail?at=2.5001&width=310").content == answers[0].content
     assert len(drawn) == 2
 
 
 def test_a_fault_is_told_to_all_who_wait_and_not_kept(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = opened(indexed)
-    video = next(v for v in asked.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
+    client = opened(indexed)
+    video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
 
     def failing(path: Path, at: float, width: int) -> bytes:
         time.sleep(0.05)
@@ -199,18 +199,18 @@ def test_a_fault_is_told_to_all_who_wait_and_not_kept(
 
     monkeypatch.setattr(video_routes, "thumbnail", failing)
     url = f"/api/videos/{video}/thumbnail?at=2.5"
-    answers = asyncio.run(at_once(asked.application, [url] * 3))
+    answers = asyncio.run(at_once(client.application, [url] * 3))
     assert [answer.status_code for answer in answers] == [507] * 3
     monkeypatch.setattr(video_routes, "thumbnail", thumbnail)
-    assert asked.get(url).status_code == 200
+    assert client.get(url).status_code == 200
 
 
 def test_new_clips_are_rationed_and_those_there_are_not(opened: Open, indexed: Path) -> None:
-    asked = opened(indexed, limits=Limits(clips_a_minute=6))
-    video = next(v for v in asked.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
+    client = opened(indexed, limits=Limits(clips_a_minute=6))
+    video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
     statuses = [
-        asked.get(f"/api/videos/{video}/clip?start={start}&end={start + 0.2:.1f}").status_code
+        client.get(f"/api/videos/{video}/clip?start={start}&end={start + 0.2:.1f}").status_code
         for start in range(4)
     ]
     assert statuses == [200, 200, 429, 429]
-    assert asked.get(f"/api/videos/{video}/clip?start=0&end=0.2").status_code == 200
+    assert client.get(f"/api/videos/{video}/clip?start=0&end=0.2").status_code == 200

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,7 +16,7 @@ import whenabouts
 from whenabouts.corpus import Corpus
 from whenabouts.server import explain_routes, export_routes, search_routes, service_routes, video_routes
 from whenabouts.server.errors import handle_errors
-from whenabouts.server.page_files import PageFiles
+from whenabouts.server.metrics import Metrics
 from whenabouts.server.security import Guard
 from whenabouts.server.service import Service
 from whenabouts.server.settings import Settings
@@ -32,7 +33,7 @@ class Application:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         self.service = Service(corpus, settings)
         self.api = _routes(self.service)
-        self._guarded = Counted(Guard(AnsweringHead(self.api), settings), self.service)
+        self._guarded = Counted(Guard(AnsweringHead(self.api), settings), self.service.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -40,10 +41,10 @@ class Application:
 
 
 class Counted:
-    """Counts requests by route (never by address, of which there are endless ones) and times them."""
+    """Counts and times requests by route, never by address: there is no end of addresses."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._metrics = app, service.metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -114,8 +115,10 @@ def _routes(service: Service) -> FastAPI:
         lifespan=life,
         redirect_slashes=False,
     )
+    # Lists, answers and the page; pictures and videos are compressed already, unknown bytes may be large.
+    uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+    api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
     api.state.service = service
-    api.state.page_files = PageFiles()
     handle_errors(api, service.location)
     for routes in (search_routes, explain_routes, export_routes, video_routes, service_routes):
         api.include_router(routes.router)
@@ -129,7 +132,7 @@ def _routes(service: Service) -> FastAPI:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI description as it is true here: no 422, and a token where one was asked for."""
+    """The OpenAPI description, corrected: there is no 422, and a token may be needed."""
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)

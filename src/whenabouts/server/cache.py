@@ -1,10 +1,16 @@
-"""A folder of files that are made on demand: within a size, least used go first, each made only once."""
+"""A folder of files that are made on demand: bounded in size, the least recently used go first.
+
+diskcache would keep the bound only roughly (it culls ten files a write), copy each clip once more, and
+unpickle what lies in its folder; cachetools refuses a file that is larger than the cache. Making a file once
+for all who wait for it would be ours with either.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -18,49 +24,48 @@ from whenabouts.types import UsageError
 _UNFINISHED = ".part"
 _ABANDONED_SECONDS = 3600
 Make = Callable[[Path], None]
-"""Writes a file under the name it is given; what it leaves under another name is not looked at."""
+"""Writes a file at the path it is given."""
 
 
 class Cache:
     """Files by key under one folder, at most `most_bytes` of them.
 
-    A file appears under its name when it is whole, or not at all. Several servers may share a folder: what
-    another one has taken away is made again. Raises UsageError for a folder that cannot be written.
+    A file appears under its name when it is whole, or not at all. Several servers may share a folder: a file
+    that another server has deleted is made again. Raises UsageError for a folder that cannot be written.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self._most = folder, most_bytes
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._flights: dict[str, asyncio.Task[None]] = {}
+        self._being_made: dict[str, asyncio.Task[None]] = {}
         self.bytes = 0
         self.made = 0
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            trial = folder / f".trial-{os.getpid()}"
-            trial.touch()
-            trial.unlink()
+            with tempfile.TemporaryFile(dir=folder):
+                pass
         except OSError as error:
             raise UsageError(
                 f"{folder}: no cache can be kept there ({error.strerror}); name another folder with --cache"
             ) from None
-        self._take_stock()
+        self._read_folder()
 
     @staticmethod
     def key(*parts: str) -> str:
-        """A file name for anything that is told apart by some texts."""
+        """A file name that no other sequence of texts has."""
         return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
 
     def find(self, name: str) -> OpenFile | None:
-        """The file of a name, open, or None; it counts as used now."""
+        """The file of a name, open, or None; it is now the most recently used."""
         try:
             opened = open_regular(self._path(name))
         except OSError:
-            self._forget(name)
+            self._drop(name)
             return None
         with contextlib.suppress(OSError):
             os.utime(opened.descriptor)
-        self._note(name, opened.size)
+        self._note(name, opened.status.st_size)
         return opened
 
     async def get(
@@ -68,20 +73,21 @@ class Cache:
     ) -> tuple[OpenFile, bool]:
         """The file of a name, open, and whether it was there; `make` writes it, in a thread that `run` picks.
 
-        All who ask while it is being made wait for the one making. What `make` or `run` raises, all get.
+        Requests for a file that is being made wait for it, and get the error of `make` or `run` if it fails.
         """
         was_there = True
-        for _ in range(3):  # another server may throw it away right after it was made
+        for _ in range(3):  # another server may delete it right after it was made
             opened = self.find(name)
             if opened is not None:
                 return opened, was_there
             was_there = False
-            flight = self._flights.get(name)
-            if flight is None:
-                flight = asyncio.ensure_future(run(lambda: self._make(name, make)))
-                self._flights[name] = flight
-                flight.add_done_callback(lambda _: self._flights.pop(name, None))
-            await asyncio.shield(flight)
+            task = self._being_made.get(name)
+            if task is None:
+                task = asyncio.ensure_future(run(lambda: self._make(name, make)))
+                self._being_made[name] = task
+                task.add_done_callback(lambda _: self._being_made.pop(name, None))
+            # Shielded: a client that goes away must not take the file from the others who wait for it.
+            await asyncio.shield(task)
         raise OSError(f"{self.folder} loses its files")
 
     def _make(self, name: str, make: Make) -> None:
@@ -102,7 +108,7 @@ class Cache:
         return self.folder / name[:2] / name
 
     def _note(self, name: str, size: int) -> None:
-        """Count a file as the last used, and throw away the least used while there is too much."""
+        """Count a file as the most recently used; delete the least recently used while there is too much."""
         with self._lock:
             self.bytes += size - self._sizes.pop(name, 0)
             self._sizes[name] = size
@@ -112,19 +118,19 @@ class Cache:
                 with contextlib.suppress(OSError):
                     self._path(oldest).unlink()
 
-    def _forget(self, name: str) -> None:
+    def _drop(self, name: str) -> None:
         with self._lock:
             self.bytes -= self._sizes.pop(name, 0)
 
-    def _take_stock(self) -> None:
-        """Count what an earlier run has left, in order of use; unfinished files of dead runs go."""
-        found = []
+    def _read_folder(self) -> None:
+        """Count the files of earlier servers, in order of use; delete what killed servers left unfinished."""
+        files = []
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
                 if _UNFINISHED not in path.name:
-                    found.append((status.st_mtime_ns, path.name, status.st_size))
+                    files.append((status.st_mtime_ns, path.name, status.st_size))
                 elif time.time() - status.st_mtime > _ABANDONED_SECONDS:
                     path.unlink()
-        for _, name, size in sorted(found):
+        for _, name, size in sorted(files):
             self._note(name, size)

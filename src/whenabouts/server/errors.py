@@ -1,4 +1,4 @@
-"""How the server says no: a fitting status, a code for programs, a line for people."""
+"""Errors as answers: a status, a code for programs, a message for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whenabouts.video.probe import MediaError
 
 
 class Problem(BaseModel):
-    """What is wrong: `code` for programs, `message` for people, `field` where one parameter is meant."""
+    """An error: `code` for programs, `message` for people, `field` where it is about one parameter."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class ErrorBody(BaseModel):
 
 
 class ServerError(Exception):
-    """An answer that is no: `status` and the rest of it as `Problem` says."""
+    """An error that is answered with `status`, `headers` and a `Problem`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ServerError(Exception):
 
 
 def busy(kind: str, seconds: int) -> ServerError:
-    """Too much of one kind of work is asked for at once."""
+    """Too many requests of one kind at once (429)."""
     return ServerError(
         429,
         "busy",
@@ -69,7 +69,7 @@ def busy(kind: str, seconds: int) -> ServerError:
 
 
 def no_video(video_id: str) -> ServerError:
-    """An id that this corpus does not have."""
+    """No video of the corpus has this id (404)."""
     return ServerError(
         404, "no_such_video", f"this corpus has no video {video_id[:100]!r}; /api/videos lists them"
     )
@@ -108,7 +108,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def handle_errors(app: FastAPI, location: str) -> None:
-    """Let every error leave as a `Problem`; `location` (the corpus's place) is not told to clients."""
+    """Answer every error with a `Problem`; no message shows `location`, the place of the corpus."""
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, ServerError)
@@ -138,7 +138,7 @@ def handle_errors(app: FastAPI, location: str) -> None:
 
 
 def of_whenabouts(error: WhenaboutsError, location: str) -> ServerError:
-    """What an error of the rooms below means to a client."""
+    """The answer to an error of the rooms below."""
     message = _FOLDERS.sub("", str(error).replace(location, "this corpus"))
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
@@ -152,7 +152,7 @@ def of_whenabouts(error: WhenaboutsError, location: str) -> ServerError:
 
 
 def _of_validation(error: RequestValidationError) -> ServerError:
-    """The first thing that is wrong with a request."""
+    """The first error in a request."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"][1:] if not isinstance(part, int)]
     field = place[-1] if place else None

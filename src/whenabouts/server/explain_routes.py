@@ -1,4 +1,4 @@
-"""The route that asks a trained system why: words, borders, and where a moment stands in its list."""
+"""The route that explains a trained system: word weights, borders, and the rank of a moment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 from whenabouts.corpus import Corpus
 from whenabouts.explanation import Borders, Explained
 from whenabouts.server.errors import printable, problems
-from whenabouts.server.schemas import CurveBody, ExplainBody, ExplainParameters, HeardBody, MomentBody
+from whenabouts.server.schemas import CurveBody, ExplainBody, ExplainParameters, MomentBody, TokenWeightsBody
 from whenabouts.server.search_routes import moment_of
-from whenabouts.server.service import known_record, service_of
+from whenabouts.server.service import record_of, service_of
 from whenabouts.types import Moment
 
 router = APIRouter(prefix="/api")
@@ -22,48 +22,48 @@ _MOST_LOST_TO = 5
 @router.get(
     "/explain", responses=problems(404, 409), summary="What a trained system made of a query and a moment"
 )
-async def explain(request: Request, asked: Annotated[ExplainParameters, Query()]) -> ExplainBody:
-    """The words it heeded, how probable start and end are along the moment's video, what came first."""
+async def explain(request: Request, parameters: Annotated[ExplainParameters, Query()]) -> ExplainBody:
+    """The weights of the words, how probable start and end are along the video, and what came first."""
     service = service_of(request)
-    named, place = moment_of(asked.moment, "moment"), service.model(asked.model)
+    moment, place = moment_of(parameters.moment, "moment"), service.model(parameters.model)
 
-    def question(corpus: Corpus) -> ExplainBody:
-        known_record(corpus, named.video_id)
-        told = corpus.explain(asked.query, place, moment=named, k=asked.k)
-        return _body(told.query, asked.model, named, told.systems[0])
+    def read(corpus: Corpus) -> ExplainBody:
+        record_of(corpus, moment.video_id)
+        explanation = corpus.explain(parameters.query, place, moment=moment, k=parameters.k)
+        return _body(explanation.query, parameters.model, moment, explanation.systems[0])
 
-    return await service.ask(service.searches, request, question)
+    return await service.read(service.searches, request, read)
 
 
-def _body(query: str, model: str, moment: Moment, told: Explained) -> ExplainBody:
-    rank, borders = told.rank_of(moment), told.borders
+def _body(query: str, model: str, moment: Moment, explained: Explained) -> ExplainBody:
+    rank, borders, weights = explained.rank_of(moment), explained.borders, explained.heard
     along = {} if borders is None else borders.to_json()
-    ahead = [one.moment for one in told.moments if rank is None or one.rank < rank]
+    ahead = [result.moment for result in explained.moments if rank is None or result.rank < rank]
     return ExplainBody(
         query=printable(query),
         model=model,
         video_id=moment.video_id,
-        found=rank is not None,
+        in_list=rank is not None,
         rank=rank,
-        heard=None if told.heard is None else HeardBody.model_validate(told.heard.to_json()),
-        said=[] if borders is None else _said(borders, moment),
+        token_weights=None if weights is None else TokenWeightsBody.model_validate(weights.to_json()),
+        sentences=[] if borders is None else _sentences(borders, moment),
         curves={name: _curve(along, along[f"{name}_probability"]) for name in ("start", "end") if along},
         shares={stream: _curve(along, share) for stream, share in along.get("stream_shares", {}).items()},
         lost_to=[
-            MomentBody(video_id=one.video_id, start=round(one.start, 3), end=round(one.end, 3), text="")
-            for one in ahead[:_MOST_LOST_TO]
+            MomentBody(video_id=other.video_id, start=round(other.start, 3), end=round(other.end, 3), text="")
+            for other in ahead[:_MOST_LOST_TO]
         ],
-        notes=[printable(note) for note in told.notes],
+        notes=[printable(note) for note in explained.notes],
     )
 
 
-def _said(borders: Borders, moment: Moment) -> list[str]:
-    """Sentences about the borders and, where streams are weighed, about how much each counts there."""
-    said = [f"It {line}." for line in borders.lines(moment)]
+def _sentences(borders: Borders, moment: Moment) -> list[str]:
+    """The borders in sentences and, where streams are weighed, how much each counts there."""
+    sentences = [f"It {line}." for line in borders.lines(moment)]
     share = borders.share_line(moment)
-    return [*said, f"What counts there: {share}."] if share else said
+    return [*sentences, f"What counts there: {share}."] if share else sentences
 
 
 def _curve(along: Mapping[str, Any], values: list[float]) -> CurveBody:
-    """What is told of each clip, in the shape of match curves, so that whoever draws those draws these."""
+    """A value for each clip in the shape of a match curve, which the page draws."""
     return CurveBody(start=along["clips"]["start"], end=along["clips"]["end"], score=values, confidence=[])

@@ -1,4 +1,4 @@
-"""The route that takes moments away, as a list for an editor or a player."""
+"""The route that exports moments as a list for an editor or a player."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from whenabouts.export.gather import clip_of_moment, clips_of_result
 from whenabouts.export.options import DEFAULT_TITLE, Options
 from whenabouts.server.errors import ServerError, problems
 from whenabouts.server.files import checked_path
-from whenabouts.server.schemas import MOST_MOMENTS, Asked, ExportParameters
+from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
 from whenabouts.server.search_routes import moment_of
-from whenabouts.server.service import Service, known_record, service_of
+from whenabouts.server.service import Service, record_of, service_of
 
 router = APIRouter(prefix="/api")
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
@@ -31,39 +31,40 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     response_class=Response,
     summary="Moments as a list for editors and players",
 )
-async def export_list(request: Request, asked: Annotated[ExportParameters, Query()]) -> Response:
-    """Those that a query finds, or those named; what `whenabouts export` writes, as a download."""
+async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
+    """The moments that answer a query, or those named; what `whenabouts export` writes, as a download."""
     service = service_of(request)
-    if (asked.query is None) == (asked.moments is None):
+    if (parameters.query is None) == (parameters.moments is None):
         raise ServerError(400, "invalid", "give either a query or moments", field="query")
-    if asked.format not in export.format_names():
-        known = ", ".join(export.format_names())
+    if parameters.format not in export.format_names():
+        names = ", ".join(export.format_names())
         raise ServerError(
-            400, "unknown_format", f"{asked.format!r} is no format; there are {known}", field="format"
+            400, "unknown_format", f"{parameters.format!r} is no format; there are {names}", field="format"
         )
-    clips, data = await service.ask(service.searches, request, partial(_list, service, asked))
-    format = export.format_of(asked.format)
+    clips, data = await service.read(service.searches, request, partial(_list, service, parameters))
+    format = export.format_of(parameters.format)
     name = f"whenabouts-{len(clips)}-moment{'s' if len(clips) != 1 else ''}{format.SUFFIXES[0]}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
 
 
-def _list(service: Service, asked: ExportParameters, corpus: Corpus) -> tuple[Sequence[Clip], bytes]:
-    clips = _named(corpus, asked.moments) if asked.moments else _found(service, corpus, asked)
+def _list(service: Service, parameters: ExportParameters, corpus: Corpus) -> tuple[Sequence[Clip], bytes]:
+    named = parameters.moments
+    clips = _named_clips(corpus, named) if named else _matching_clips(service, corpus, parameters)
     if not clips:
         raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
-    data, _ = export.render(clips, asked.format, Options(title=asked.query or DEFAULT_TITLE))
+    data, _ = export.render(clips, parameters.format, Options(title=parameters.query or DEFAULT_TITLE))
     return clips, data
 
 
-def _found(service: Service, corpus: Corpus, asked: ExportParameters) -> Sequence[Clip]:
-    question = asked.model_dump(include=set(Asked.model_fields))
-    result = service.search(corpus, Asked(**question))
+def _matching_clips(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[Clip]:
+    search = SearchRequest(**parameters.model_dump(include=set(SearchRequest.model_fields)))
+    result = service.search(corpus, search)
     # As the command: the closest moments of "no match" are no answer.
     return [] if result.answer == "no_match" else clips_of_result(result)
 
 
-def _named(corpus: Corpus, names: str) -> Sequence[Clip]:
+def _named_clips(corpus: Corpus, names: str) -> Sequence[Clip]:
     moments = [moment_of(name.strip(), "moments") for name in names.split(",")]
     if len(moments) > MOST_MOMENTS:
         raise ServerError(
@@ -71,7 +72,7 @@ def _named(corpus: Corpus, names: str) -> Sequence[Clip]:
         )
     clips = []
     for rank, moment in enumerate(moments, 1):
-        record = known_record(corpus, moment.video_id)
+        record = record_of(corpus, moment.video_id)
         if record.kind == "media":
             checked_path(record)
         clips.append(clip_of_moment(record, moment.start, moment.end, rank))

@@ -1,27 +1,21 @@
-"""A video's own file, found by its id: checked against the index, and sent in ranges and blocks."""
+"""Files on the wire: a video's own, checked against the index, and those that are made of it."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import formatdate
 from pathlib import Path
-from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
 from whenabouts.index.records import VideoRecord
 from whenabouts.server.errors import ServerError, printable
-
-BLOCK_BYTES = 256 << 10
 
 # By the name's ending and never by content: nothing that a browser would run can come of it.
 _TYPES = {
@@ -56,8 +50,7 @@ class OpenFile:
     """A regular file that is open for reading; whoever has it closes it."""
 
     descriptor: int
-    size: int
-    modified_ns: int
+    status: os.stat_result
 
     def close(self) -> None:
         """Close it."""
@@ -74,7 +67,7 @@ def open_regular(path: Path | str) -> OpenFile:
     except OSError:
         os.close(descriptor)
         raise
-    return OpenFile(descriptor, status.st_size, status.st_mtime_ns)
+    return OpenFile(descriptor, status)
 
 
 def open_video(record: VideoRecord) -> OpenFile:
@@ -97,7 +90,7 @@ def open_video(record: VideoRecord) -> OpenFile:
             "video_gone",
             f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place",
         ) from None
-    if (opened.size, opened.modified_ns) != (record.size, record.modified_ns):
+    if (opened.status.st_size, opened.status.st_mtime_ns) != (record.size, record.modified_ns):
         opened.close()
         raise ServerError(
             409,
@@ -113,13 +106,13 @@ def checked_path(record: VideoRecord) -> Path:
     return Path(record.path)
 
 
-def part_of(header: str, size: int) -> tuple[int, int] | None:
+def byte_range(header: str, size: int) -> tuple[int, int] | None:
     """The bytes [first, last] that a Range header asks for; None for all of them.
 
     One range is honoured; several, another unit or nonsense count as none (RFC 9110, 14.2). Raises
     ServerError 416 for a range behind the end.
 
-    >>> part_of("bytes=2-", 10), part_of("bytes=-3", 10), part_of("bytes=0-1,4-5", 10)
+    >>> byte_range("bytes=2-", 10), byte_range("bytes=-3", 10), byte_range("bytes=0-1,4-5", 10)
     ((2, 9), (7, 9), None)
     """
     match = _RANGE.fullmatch(header.strip())
@@ -141,117 +134,83 @@ def part_of(header: str, size: int) -> tuple[int, int] | None:
     return begin, end
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """How an open file is to be sent: its type, what to call it, and its tag."""
-
-    media_type: str
-    name: str
-    tag: str
-    max_age: int = 0
-
-    def headers(self, size: int, modified_ns: int) -> dict[str, str]:
-        """Headers that do not depend on the range."""
-        return {
-            "Accept-Ranges": "bytes",
-            "ETag": f'"{self.tag}"',
-            "Last-Modified": formatdate(modified_ns / 1e9, usegmt=True),
-            "Content-Length": str(size),
-            "Content-Disposition": f"inline; filename*=UTF-8''{quote(printable(self.name), safe='')}",
-            "Cache-Control": f"private, max-age={self.max_age}" if self.max_age else "private, no-cache",
-        }
-
-
 def respond(
     request: Request,
     opened: OpenFile,
-    sending: Sending,
-    threads: ThreadPoolExecutor,
-    done: Callable[[], None],
+    *,
+    media_type: str,
+    name: str,
+    tag: str = "",
+    max_age: int = 0,
+    done: Callable[[], None] = lambda: None,
 ) -> Response:
-    """The answer to a GET or HEAD for an open file; it is closed, and `done` called, when all is sent."""
+    """The answer to a GET or HEAD for an open file; it is closed, and `done` called, when all is sent.
+
+    `tag` is the entity tag (default: one made of size and time).
+    """
+    headers = {"Cache-Control": f"private, max-age={max_age}" if max_age else "private, no-cache"}
+    if tag:
+        headers["ETag"] = f'"{tag}"'
+    response = _OpenFileResponse(opened, done, headers, media_type, printable(name))
+    known_tags = request.headers.get("if-none-match", "").split(",")
+    if {tag.strip().removeprefix("W/") for tag in known_tags} & {response.headers["etag"], "*"}:
+        response.release()
+        return NotModifiedResponse(response.headers)
     try:
-        response = _respond(request, opened, sending, threads, done)
-    except BaseException:
-        opened.close()
-        done()
+        response.is_range = _is_range(request, response.headers, opened.status.st_size)
+    except ServerError:
+        response.release()
         raise
-    if not isinstance(response, _Blocks):
-        opened.close()
-        done()
     return response
 
 
-def _respond(
-    request: Request,
-    opened: OpenFile,
-    sending: Sending,
-    threads: ThreadPoolExecutor,
-    done: Callable[[], None],
-) -> Response:
-    headers = sending.headers(opened.size, opened.modified_ns)
-    if is_known(request, headers["ETag"]):
-        return Response(status_code=304, headers={k: v for k, v in headers.items() if k != "Content-Length"})
-    if request.method == "HEAD":
-        return Response(headers=headers, media_type=sending.media_type)
-    part = None
-    if "range" in request.headers and _is_same(request.headers.get("if-range"), headers):
-        part = part_of(request.headers["range"], opened.size)
-    if part is None:
-        blocks = _blocks(opened, 0, opened.size, threads)
-        return _Blocks(blocks, 200, headers, sending.media_type, opened, done)
-    first, last = part
-    headers["Content-Range"] = f"bytes {first}-{last}/{opened.size}"
-    headers["Content-Length"] = str(last - first + 1)
-    blocks = _blocks(opened, first, last + 1, threads)
-    return _Blocks(blocks, 206, headers, sending.media_type, opened, done)
+def _is_range(request: Request, headers: Mapping[str, str], size: int) -> bool:
+    condition = request.headers.get("if-range", headers["etag"]).strip()
+    is_same = condition in (headers["etag"], headers["last-modified"])
+    return (
+        request.method == "GET" and is_same and byte_range(request.headers.get("range", ""), size) is not None
+    )
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Whether the client says that it has the answer with this entity tag (RFC 9110, 13.1.2)."""
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    return tag in known or known == ["*"]
+class _OpenFileResponse(FileResponse):
+    """Starlette's answer for files and their ranges, for a file that is open already.
 
+    It reads through the descriptor, so that the file that was checked is the file that is sent, whatever
+    lies under its name by then. Starlette answers a range that it cannot read with 400 in plain text;
+    therefore `byte_range` decides, and other ranges are taken out of the request.
+    """
 
-def _is_same(condition: str | None, headers: Mapping[str, str]) -> bool:
-    """Whether a range may be sent under `If-Range`: no condition, the same tag, or the same date."""
-    return condition is None or condition.strip() in (headers["ETag"], headers["Last-Modified"])
-
-
-class _Blocks(StreamingResponse):
-    """A body in blocks whose file is closed however the sending ends."""
+    chunk_size = 256 << 10
 
     def __init__(
         self,
-        blocks: AsyncIterator[bytes],
-        status: int,
-        headers: Mapping[str, str],
-        media_type: str,
         opened: OpenFile,
         done: Callable[[], None],
+        headers: Mapping[str, str],
+        media_type: str,
+        name: str,
     ) -> None:
-        super().__init__(blocks, status, headers, media_type)
+        super().__init__(
+            f"/dev/fd/{opened.descriptor}",
+            headers=headers,
+            media_type=media_type,
+            filename=name,
+            stat_result=opened.status,
+            content_disposition_type="inline",
+        )
+        self.is_range = False
         self._opened, self._done = opened, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        if not self.is_range:
+            scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}
         try:
             await super().__call__(scope, receive, send)
         finally:
-            with contextlib.suppress(OSError):
-                self._opened.close()
-            self._done()
+            self.release()
 
-
-async def _blocks(
-    opened: OpenFile, first: int, end: int, threads: ThreadPoolExecutor
-) -> AsyncIterator[bytes]:
-    """The bytes [first, end) of a file; OSError where it has become shorter meanwhile."""
-    loop = asyncio.get_running_loop()
-    at = first
-    while at < end:
-        wanted = min(BLOCK_BYTES, end - at)
-        block = await loop.run_in_executor(threads, os.pread, opened.descriptor, wanted, at)
-        if not block:
-            raise OSError("the file became shorter while it was being sent")
-        at += len(block)
-        yield block
+    def release(self) -> None:
+        """Close the file."""
+        self._opened.close()
+        self._done()

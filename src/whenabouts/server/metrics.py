@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' text format."""
+"""The server's counters, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """Counters of one server; a registry of their own, so that two servers in one process keep apart."""
+    """Counters of one server, in a registry of its own: a process may have several servers."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,5 +41,5 @@ class Metrics:
         self.videos = Gauge("whenabouts_videos", "videos in the corpus", registry=registry)
 
     def text(self) -> bytes:
-        """All of it."""
+        """All counters."""
         return bytes(generate_latest(self._registry))

@@ -1,4 +1,4 @@
-"""Page tokens: where the next page starts, of which answer, signed so that nobody can mix them up."""
+"""Page tokens: which answer, and where its next page starts; signed, so that no other answer takes them."""
 
 from __future__ import annotations
 

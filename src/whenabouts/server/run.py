@@ -1,4 +1,4 @@
-"""The server as a process: its address, its way of waiting for clients, its end."""
+"""The server as a process: its address, its patience with clients, its end."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> Non
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         Server(application, settings, lambda: say(greeting(settings, sockets[0]))).run(sockets=sockets)
     finally:
-        for one in sockets:
-            one.close()
+        for bound in sockets:
+            bound.close()
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -74,7 +74,7 @@ def greeting(settings: Settings, bound: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but quiet, patient only within bounds, and with an end that is no error."""
+    """uvicorn with bounded patience, no log, and an orderly end at SIGINT and SIGTERM."""
 
     def __init__(self, application: Application, settings: Settings, started: Callable[[], None]) -> None:
         limits = settings.limits
@@ -107,7 +107,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def _turned_away(scope: Scope, receive: Receive, send: Send) -> None:
+async def _too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:
     """What is answered while there are too many connections."""
     headers = {"Retry-After": str(_RETRY_SECONDS), "Connection": "close"}
     problem = ServerError(
@@ -117,51 +117,51 @@ async def _turned_away(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
-    """HTTP that lets go of clients that do not finish asking, or do not take their answer."""
+    """HTTP/1.1 that drops clients that do not finish their request, or do not read their answer."""
 
-    class Impatient(H11Protocol):
+    class BoundedProtocol(H11Protocol):
         """One connection."""
 
-        _asking: asyncio.TimerHandle | None = None
-        _stalled: asyncio.TimerHandle | None = None
+        _head_timer: asyncio.TimerHandle | None = None
+        _stall_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """A client is here; it has so long to say what it wants."""
+            """A client has connected; its request must arrive within `head_seconds`."""
             super().connection_made(transport)
-            self._asking = self.loop.call_later(head_seconds, transport.abort)
+            self._head_timer = self.loop.call_later(head_seconds, transport.abort)
 
         def data_received(self, data: bytes) -> None:
             """The time for a request runs from its first byte to its last."""
             # Not uvicorn's own limit: that one answers in plain text.
             is_full = max(len(self.connections), len(self.tasks)) >= _MOST_CONNECTIONS
-            self.app = _turned_away if is_full else self.config.loaded_app
+            self.app = _too_many_connections if is_full else self.config.loaded_app
             super().data_received(data)
             is_whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
-            if is_whole and self._asking is not None:
-                self._asking.cancel()
-                self._asking = None
-            elif not is_whole and self._asking is None:
-                self._asking = self.loop.call_later(head_seconds, self.transport.abort)
+            if is_whole and self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+            elif not is_whole and self._head_timer is None:
+                self._head_timer = self.loop.call_later(head_seconds, self.transport.abort)
 
         def pause_writing(self) -> None:
-            """The client takes nothing more for now."""
+            """The client reads nothing for now."""
             super().pause_writing()
-            if self._stalled is None:
-                self._stalled = self.loop.call_later(stall_seconds, self.transport.abort)
+            if self._stall_timer is None:
+                self._stall_timer = self.loop.call_later(stall_seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
-            """It does again."""
+            """The client reads again."""
             super().resume_writing()
-            if self._stalled is not None:
-                self._stalled.cancel()
-                self._stalled = None
+            if self._stall_timer is not None:
+                self._stall_timer.cancel()
+                self._stall_timer = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """It is gone."""
-            for timer in (self._asking, self._stalled):
+            """The client is gone."""
+            for timer in (self._head_timer, self._stall_timer):
                 if timer is not None:
                     timer.cancel()
             with contextlib.suppress(RuntimeError):
                 super().connection_lost(exc)
 
-    return Impatient
+    return BoundedProtocol

@@ -67,7 +67,7 @@ SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
-    """Parameters; one that is not known is refused."""
+    """Parameters; any other is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,11 +76,9 @@ class NoParameters(Strict):
     """A route that takes none."""
 
 
-class Asked(Strict):
-    """A query and what may answer it."""
+class Narrowing(Strict):
+    """Which moments may answer."""
 
-    query: Query
-    k: int = Field(default=10, ge=1, le=MOST_K, description="at most so many moments")
     within: list[Name] = Field(
         default_factory=list, max_length=MOST_LISTED, description="only in these videos: ids or file names"
     )
@@ -101,19 +99,30 @@ class Asked(Strict):
     )
 
 
-class SearchParameters(Asked):
-    """A search, and which page of its answer."""
+class SearchRequest(Narrowing):
+    """A query and what may answer it."""
+
+    query: Query
+    k: int = Field(default=10, ge=1, le=MOST_K, description="at most so many moments")
+
+
+class PageParameters(Strict):
+    """Which page of a list."""
 
     page_limit: PageLimit = MOST_PAGE
     page_token: PageToken | None = None
 
+
+class SearchParameters(SearchRequest, PageParameters):
+    """A search, and which page of its answer."""
+
     @property
     def subject(self) -> str:
-        """What a page token belongs to: the question, whatever the length of a page."""
+        """What a page token belongs to: the search request, whatever the length of a page."""
         return json.dumps(self.model_dump(exclude={"page_limit", "page_token"}), sort_keys=True)
 
 
-class ExportParameters(Strict):
+class ExportParameters(Narrowing):
     """Either a query with its narrowing, or moments by name."""
 
     query: Query | None = None
@@ -122,21 +131,6 @@ class ExportParameters(Strict):
     )
     format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
     k: int = Field(default=5, ge=1, le=MOST_K)
-    within: list[Name] = Field(default_factory=list, max_length=MOST_LISTED)
-    stream: list[Name] = Field(default_factory=list, max_length=10)
-    min_confidence: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
-    after: Date | None = None
-    before: Date | None = None
-    where: list[Where] = Field(default_factory=list, max_length=20)
-    model: Name | None = None
-    segments: SegmentSeconds | None = None
-
-
-class VideosParameters(Strict):
-    """Which page of the list of videos."""
-
-    page_limit: PageLimit = MOST_PAGE
-    page_token: PageToken | None = None
 
 
 class SpanParameters(Strict):
@@ -161,7 +155,7 @@ class ThumbnailParameters(Strict):
 
 
 class CurvesParameters(Strict):
-    """A query, and the streams whose curves are wanted (none: all)."""
+    """A query, and the streams that curves are drawn of (none: all)."""
 
     query: Query
     stream: list[Name] = Field(default_factory=list, max_length=10)
@@ -176,7 +170,7 @@ class WhyParameters(Strict):
 
 
 class ExplainParameters(WhyParameters):
-    """The same, and the trained system that is asked."""
+    """The same, and the trained system that explains it."""
 
     model: Name
 
@@ -317,10 +311,10 @@ class CurvesBody(BaseModel):
     moments: list[CurveMoment]
 
 
-class HeardBody(BaseModel):
-    """The words of a query, and by stream how much each counts; weights add up to 1.
+class TokenWeightsBody(BaseModel):
+    """The words of a query, and by stream the weight of each; the weights of a stream add up to 1.
 
-    `named` is false where the words are not known; they are then called by number.
+    `named` is false where the system cannot say which word a token is; tokens are then called by number.
     """
 
     words: list[str]
@@ -338,24 +332,24 @@ class MomentBody(BaseModel):
 
 
 class ExplainBody(BaseModel):
-    """What a trained system made of a query and a moment.
+    """What a trained system computed for a query and a moment.
 
     `rank` is that of the first result that is the moment, null where none of the first `k` is; `lost_to` are
-    results ahead of it. `heard` is null for a system that does not tell; `curves` are the probabilities of
-    "start" and "end" along the video, none for a system that finds no moments; `shares` say how much each
-    stream counts in each clip (together 1), none for a system that does not weigh streams clip by clip;
+    results ahead of it. `heard` are the token weights, null for a system that has none; `curves` are the
+    probabilities of "start" and "end" along the video, none for a system that finds no moments; `shares` are
+    each stream's share in each clip (together 1), none for a system that does not weigh streams by clip;
     `said` says it in sentences.
     """
 
     query: str
     model: str
     video_id: str
-    found: bool
+    in_list: bool = Field(serialization_alias="found")
     rank: int | None
-    heard: HeardBody | None
-    said: list[str]
+    token_weights: TokenWeightsBody | None = Field(serialization_alias="heard")
     curves: dict[str, CurveBody]
     shares: dict[str, CurveBody]
+    sentences: list[str] = Field(serialization_alias="said")
     lost_to: list[MomentBody]
     notes: list[str]
 

@@ -1,4 +1,4 @@
-"""Who is let in: the token, the name the server is asked by, the page a request comes from, its size."""
+"""Which requests are let in: by token, host name, the site of the page that sends them, and size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADERS = {
 
 
 class Guard:
-    """Lets through what may be asked; everything else is answered here, and every answer gets `HEADERS`."""
+    """Passes allowed requests on and answers all others; every answer gets `HEADERS`."""
 
     def __init__(self, app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._settings, self._clock = app, settings, clock
@@ -70,7 +70,7 @@ class Guard:
         await self._app(scope, receive if body is None else body, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The answer to what is not let through; None for what is."""
+        """The answer to a request that is not passed on; None for one that is."""
         self._check_host(_values(scope, b"host"))
         _check_site(scope)
         self._check_length(scope)
@@ -158,17 +158,17 @@ class Guard:
 
 
 def session_of(token: str) -> str:
-    """What the cookie holds: made from the token, and not the token."""
+    """The value of the cookie: made from the token, and not the token."""
     return blake2b(b"whenabouts session", key=token.encode()[:64], digest_size=24).hexdigest()
 
 
-def same(given: str, wanted: str) -> bool:
-    """Whether two secrets are equal, in a time that does not tell where they differ."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+def same(given: str, secret: str) -> bool:
+    """Whether a text is the secret, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
 def _check_site(scope: Scope) -> None:
-    """Refuse what a page of another site asks for; a link to the page may be followed from anywhere."""
+    """Refuse requests of pages of other sites; a link to the page may be followed from anywhere."""
     sites = _values(scope, b"sec-fetch-site")
     modes = _values(scope, b"sec-fetch-mode")
     if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
@@ -192,13 +192,13 @@ def _host_name(host: str) -> str:
 
 
 def _cookies(headers: Iterable[str]) -> list[str]:
-    """What cookies of our name hold."""
-    found = []
+    """The values of the cookies of our name."""
+    values = []
     for header in headers:
         try:
             jar = SimpleCookie(header)
         except CookieError:
             continue
         if COOKIE in jar:
-            found.append(jar[COOKIE].value)
-    return found
+            values.append(jar[COOKIE].value)
+    return values

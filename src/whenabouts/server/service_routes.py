@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.staticfiles import StaticFiles
 
 import whenabouts
 from whenabouts.server.errors import problems
 from whenabouts.server.metrics import Metrics
-from whenabouts.server.page_files import PageFiles
 from whenabouts.server.schemas import HealthBody, NoParameters
 from whenabouts.server.service import service_of
 
 router = APIRouter()
+PAGE = FilePath(__file__).with_name("page")
+_page_files = StaticFiles(directory=PAGE)
 
 
 @router.get("/api/health", responses=problems(), summary="Whether the server answers")
@@ -26,10 +29,10 @@ async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
     """What `whenabouts stats --json` prints, without where files lie on the server; and `models` to ask."""
     service = service_of(request)
-    found = (await service.ask(service.reads, request, lambda corpus: corpus.stats())).to_json()
-    found["failed"] = len(found["failed"])
-    found["models"] = list(service.settings.models)
-    return {key: value for key, value in found.items() if key != "corpus"}
+    numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
+    numbers["failed"] = len(numbers["failed"])
+    numbers["models"] = list(service.settings.models)
+    return {key: value for key, value in numbers.items() if key != "corpus"}
 
 
 @router.get(
@@ -44,20 +47,14 @@ async def metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Resp
 
 
 @router.get("/", include_in_schema=False)
-@router.head("/", include_in_schema=False)
 async def page(request: Request) -> Response:
     """The page. Its address may carry anything: the page itself reads what follows the question mark."""
-    return _files(request).respond(request, "index.html")
+    return await static(request, "index.html")
 
 
 @router.get("/static/{name:path}", include_in_schema=False)
-@router.head("/static/{name:path}", include_in_schema=False)
 async def static(request: Request, name: Annotated[str, Path(max_length=200)]) -> Response:
-    """A file of the page."""
-    return _files(request).respond(request, name)
-
-
-def _files(request: Request) -> PageFiles:
-    files = request.app.state.page_files
-    assert isinstance(files, PageFiles)
-    return files
+    """A file of the page; a browser that has it already is told so."""
+    response = await _page_files.get_response(name, request.scope)
+    response.headers["Cache-Control"] = "no-cache"
+    return response

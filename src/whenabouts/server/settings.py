@@ -1,4 +1,4 @@
-"""What a server is told when it starts: where it listens, who may ask, and how much it does at once."""
+"""Settings of a server: its address, its token, and how much it does at once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at once; what comes on top is told to come again (429).
+    """How much is done at once; further requests are refused (429).
 
     `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
-    stand in line; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
-    clips may be begun in a minute, `wait_seconds` how long anything stands in line at most.
+    wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
+    clips may be begun in a minute, `wait_seconds` how long a job waits at most.
     """
 
     searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))

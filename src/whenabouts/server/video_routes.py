@@ -1,4 +1,4 @@
-"""Routes that show: the list of videos, one video, its words, its file, its thumbnails and clips."""
+"""Routes for videos: the list, one video, its words, its file, its thumbnails and clips."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import VideoRecord
 from whenabouts.server.cache import Cache
 from whenabouts.server.errors import ServerError, printable, problems
-from whenabouts.server.files import Sending, checked_path, content_type, open_video, respond
+from whenabouts.server.files import checked_path, content_type, open_video, respond
 from whenabouts.server.schemas import (
     ClipParameters,
     CueBody,
     CuesBody,
     NoParameters,
     PageInfo,
+    PageParameters,
     SpanParameters,
     ThumbnailParameters,
     VideoBody,
     VideoDetails,
     VideosBody,
-    VideosParameters,
 )
-from whenabouts.server.service import Service, known_record, service_of
+from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.thumbnails import thumbnail
@@ -63,24 +63,24 @@ def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
 
 
 @router.get("", responses=problems(), summary="The videos of the corpus")
-async def videos(request: Request, asked: Annotated[VideosParameters, Query()]) -> VideosBody:
+async def videos(request: Request, parameters: Annotated[PageParameters, Query()]) -> VideosBody:
     """By id, a page at a time; files that could not be read are not among them."""
     service = service_of(request)
-    offset = service.pages.offset(_LIST, asked.page_token) if asked.page_token else 0
-    end = offset + asked.page_limit
+    offset = service.pages.offset(_LIST, parameters.page_token) if parameters.page_token else 0
+    end = offset + parameters.page_limit
 
-    def question(corpus: Corpus) -> VideosBody:
+    def read(corpus: Corpus) -> VideosBody:
         records = service.records(corpus)
         return VideosBody(
             data=[VideoBody(**_facts(record)) for record in records[offset:end]],
             page_info=PageInfo(
-                limit_per_page=asked.page_limit,
+                limit_per_page=parameters.page_limit,
                 total_results=len(records),
                 next_page_token=service.pages.token(_LIST, end) if end < len(records) else None,
             ),
         )
 
-    return await service.ask(service.reads, request, question)
+    return await service.read(service.reads, request, read)
 
 
 def _facts(record: VideoRecord) -> dict[str, Any]:
@@ -99,16 +99,16 @@ def _facts(record: VideoRecord) -> dict[str, Any]:
     }
 
 
-@router.get("/{video_id}", responses=problems(404), summary="All that is known of a video")
+@router.get("/{video_id}", responses=problems(404), summary="The record of a video")
 async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> VideoDetails:
     """Its record, and what its file says while it is as it was indexed."""
     service = service_of(request)
 
-    def question(corpus: Corpus) -> VideoDetails:
-        record = known_record(corpus, video_id)
+    def read(corpus: Corpus) -> VideoDetails:
+        record = record_of(corpus, video_id)
         return VideoDetails(**_facts(record), **_details(service, record))
 
-    return await service.ask(service.reads, request, question)
+    return await service.read(service.reads, request, read)
 
 
 def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
     with contextlib.suppress(ServerError):
         checked_path(record)
         available = True
-    found = service.probed(record) if available else None
-    picture = found.picture if found else None
+    probed = service.probe(record) if available else None
+    picture = probed.picture if probed else None
     return {
         "metadata": dict(record.metadata),
         "words_from": printable(record.words),
@@ -129,20 +129,22 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
         "width": picture.width if picture else None,
         "height": picture.height if picture else None,
         "codec": picture.codec if picture else None,
-        "has_audio": found.has_audio if found else None,
+        "has_audio": probed.has_audio if probed else None,
     }
 
 
 @router.get("/{video_id}/cues", responses=problems(404), summary="The words of a video, with times")
-async def cues(request: Request, video_id: VideoId, asked: Annotated[SpanParameters, Query()]) -> CuesBody:
+async def cues(
+    request: Request, video_id: VideoId, parameters: Annotated[SpanParameters, Query()]
+) -> CuesBody:
     """Its spoken passages, or those that share time with [start, end)."""
     service = service_of(request)
-    start, end = asked.start or 0.0, asked.end
+    start, end = parameters.start or 0.0, parameters.end
 
-    def question(corpus: Corpus) -> CuesBody:
-        record = known_record(corpus, video_id)
+    def read(corpus: Corpus) -> CuesBody:
+        record = record_of(corpus, video_id)
         moment = None
-        if asked.start is not None or end is not None:
+        if parameters.start is not None or end is not None:
             moment = _span(record, start, end if end is not None else max(start + 1e-3, _length(record)))
         lines = corpus.words(record, moment)
         return CuesBody(
@@ -150,7 +152,7 @@ async def cues(request: Request, video_id: VideoId, asked: Annotated[SpanParamet
             data=[CueBody(start=line.start, end=line.end, text=line.text) for line in lines],
         )
 
-    return await service.ask(service.reads, request, question)
+    return await service.read(service.reads, request, read)
 
 
 def _length(record: VideoRecord) -> float:
@@ -183,15 +185,19 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
     """Whole, or the one range that is asked for (several ranges are answered with the whole file)."""
     service = service_of(request)
     record = await service.record(request, video_id)
-    service.files.take()
+    service.downloads.acquire()
     try:
         opened = await service.reads.run(partial(open_video, record), request.is_disconnected)
     except BaseException:
-        service.files.leave()
+        service.downloads.release()
         raise
-    tag = f"{opened.size:x}-{opened.modified_ns:x}"
-    sending = Sending(content_type(record.path), name_of(record), tag)
-    return respond(request, opened, sending, service.sending, service.files.leave)
+    return respond(
+        request,
+        opened,
+        media_type=content_type(record.path),
+        name=name_of(record),
+        done=service.downloads.release,
+    )
 
 
 @router.get(
@@ -202,7 +208,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
 )
 @router.head("/{video_id}/thumbnail", include_in_schema=False)
 async def video_thumbnail(
-    request: Request, video_id: VideoId, asked: Annotated[ThumbnailParameters, Query()]
+    request: Request, video_id: VideoId, parameters: Annotated[ThumbnailParameters, Query()]
 ) -> Response:
     """The picture that is shown at `at` seconds, made once and kept."""
     service = service_of(request)
@@ -210,13 +216,13 @@ async def video_thumbnail(
     path = checked_path(record)
     if not record.has_picture:
         raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
-    if asked.at > _length(record) + _SLACK_SECONDS:
-        raise _beyond(record, asked.at, "at")
-    at, width = round(asked.at, 2), -(-asked.width // 16) * 16
+    if parameters.at > _length(record) + _SLACK_SECONDS:
+        raise _beyond(record, parameters.at, "at")
+    at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
     key = Cache.key("thumbnail", *_content(record), f"{at:.2f}", str(width)) + ".jpg"
     opened = await service.made(service.thumbnails, "thumbnail", key, partial(_draw, path, at, width))
-    sending = Sending("image/jpeg", f"{record.video_id}-{at:.2f}.jpg", key[:32], max_age=3600)
-    return respond(request, opened, sending, service.sending, _nothing)
+    name = f"{record.video_id}-{at:.2f}.jpg"
+    return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32], max_age=3600)
 
 
 @router.get(
@@ -226,12 +232,14 @@ async def video_thumbnail(
     summary="A stretch of a video, cut out as MP4",
 )
 @router.head("/{video_id}/clip", include_in_schema=False)
-async def clip(request: Request, video_id: VideoId, asked: Annotated[ClipParameters, Query()]) -> Response:
+async def clip(
+    request: Request, video_id: VideoId, parameters: Annotated[ClipParameters, Query()]
+) -> Response:
     """[start, end) in seconds, encoded anew so that it begins and ends at the frame; kept for next time."""
     service = service_of(request)
     record = await service.record(request, video_id)
     path = checked_path(record)
-    start, end = _clip_span(record, asked.start, asked.end)
+    start, end = _clip_span(record, parameters.start, parameters.end)
     key = Cache.key("clip", *_content(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
     make = partial(_cut, path, start, end)
     if (opened := service.cache.find(key)) is None:
@@ -240,8 +248,7 @@ async def clip(request: Request, video_id: VideoId, asked: Annotated[ClipParamet
     else:
         service.metrics.cache.labels("clip", "hit").inc()
     name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
-    sending = Sending("video/mp4", name, key[:32], max_age=3600)
-    return respond(request, opened, sending, service.sending, _nothing)
+    return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
 
 
 def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, float]:
@@ -275,13 +282,9 @@ def _content(record: VideoRecord) -> tuple[str, ...]:
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 
 
-def _nothing() -> None:
-    """What is to be done when a file of the cache has been sent."""
-
-
 def _draw(path: FilePath, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
-    with _telling(path, out):
+    with _safe_errors(path, out):
         out.write_bytes(thumbnail(path, at, width))
 
 
@@ -289,13 +292,13 @@ def _cut(path: FilePath, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
     from whenabouts.video.cut import cut
 
-    with _telling(path, out):
+    with _safe_errors(path, out):
         cut(path, start, end, out)
 
 
 @contextlib.contextmanager
-def _telling(path: FilePath, out: FilePath) -> Iterator[None]:
-    """Errors of reading `path` and writing `out` as a client may be told them: without places on the disk."""
+def _safe_errors(path: FilePath, out: FilePath) -> Iterator[None]:
+    """Raise errors of reading `path` and writing `out` as ServerError, without places on the disk."""
     try:
         yield
     except (OSError, WhenaboutsError) as error:

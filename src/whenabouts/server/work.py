@@ -1,4 +1,9 @@
-"""Work in lanes: each kind has its own threads and its own line, and a full line says when to come again."""
+"""Bounded work: each kind has its own threads and its own queue, and a full queue says when to come again.
+
+`anyio.CapacityLimiter` bounds what runs, in threads that all kinds and the sending of files share. The length
+of the queue, how long a job waits there, a client that leaves it, and the seconds for `Retry-After` would
+still be ours, and a disk that hangs would hold up searches: hence executors with threads of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +20,14 @@ from whenabouts.server.errors import ServerError, busy
 Result = TypeVar("Result")
 Gone = Callable[[], Awaitable[bool]]
 
-_LOOKED_EVERY = 0.25
+_POLL_SECONDS = 0.25
 _MOST_RETRY_SECONDS = 60
-# What a job is taken to last before one has been seen, and how much the newest one counts.
-_FIRST_GUESS_SECONDS, _NEWEST_COUNTS = 0.2, 0.2
+# The expected duration of a job: the first guess, and the weight of the newest job in the moving average.
+_FIRST_GUESS_SECONDS, _NEWEST_WEIGHT = 0.2, 0.2
 
 
 class ClientGone(ServerError):
-    """The client left while its work stood in line; nobody reads this answer."""
+    """The client left while its job waited; nobody reads this answer."""
 
     def __init__(self) -> None:
         super().__init__(499, "client_gone", "the client went away")
@@ -32,11 +37,11 @@ async def _stays() -> bool:
     return False
 
 
-class Lane:
+class BoundedExecutor:
     """Threads for one kind of work.
 
-    `running` jobs run at one time and `waiting` stand in line for at most `wait_seconds`; whatever comes on
-    top gets ServerError 429 with the seconds after which there should be room.
+    `running` jobs run at one time and `waiting` more wait for at most `wait_seconds`. Any other job is
+    refused with ServerError 429, which says after how many seconds there should be room.
     """
 
     def __init__(self, kind: str, running: int, waiting: int, wait_seconds: float) -> None:
@@ -50,16 +55,16 @@ class Lane:
 
     @property
     def inside(self) -> int:
-        """Jobs that run or stand in line."""
+        """How many jobs run or wait."""
         return self._inside
 
     async def run(self, job: Callable[[], Result], gone: Gone = _stays) -> Result:
-        """What a job returns, run in a thread; a client that is `gone` loses its place in the line."""
+        """What a job returns, run in a thread; dropped if its client is `gone` while it waits."""
         future = self._enter(job)
         waited = asyncio.wrap_future(future)
         until = time.monotonic() + self._wait_seconds
         while True:
-            done, _ = await asyncio.wait({waited}, timeout=_LOOKED_EVERY)
+            done, _ = await asyncio.wait({waited}, timeout=_POLL_SECONDS)
             if done:
                 return waited.result()
             if future.running():
@@ -84,7 +89,7 @@ class Lane:
             return job()
         finally:
             spent = time.monotonic() - began
-            self._job_seconds += _NEWEST_COUNTS * (spent - self._job_seconds)
+            self._job_seconds += _NEWEST_WEIGHT * (spent - self._job_seconds)
 
     def _leave(self, _: Future[Result]) -> None:
         with self._lock:
@@ -96,40 +101,40 @@ class Lane:
         return busy(self.kind, max(1, min(_MOST_RETRY_SECONDS, seconds)))
 
     def close(self) -> None:
-        """Let what runs end, and drop what stands in line."""
+        """Let jobs that run end, and drop those that wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class Rate:
-    """At most so many a minute, with as many at once as come in a third of a minute unused."""
+class RateLimit:
+    """A token bucket: so many a minute, at most a third of them at once."""
 
     def __init__(self, kind: str, a_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.kind = kind
-        self._a_second, self._most = a_minute / 60, max(1.0, a_minute / 3)
-        self._left, self._clock, self._seen = self._most, clock, clock()
+        self._tokens_a_second, self._most_tokens = a_minute / 60, max(1.0, a_minute / 3)
+        self._tokens, self._clock, self._filled_at = self._most_tokens, clock, clock()
 
     def take(self) -> None:
-        """Use one up; ServerError 429 where none is left."""
+        """Use a token; ServerError 429 where none is left."""
         now = self._clock()
-        self._left = min(self._most, self._left + (now - self._seen) * self._a_second)
-        self._seen = now
-        if self._left < 1:
-            raise busy(self.kind, max(1, math.ceil((1 - self._left) / self._a_second)))
-        self._left -= 1
+        self._tokens = min(self._most_tokens, self._tokens + (now - self._filled_at) * self._tokens_a_second)
+        self._filled_at = now
+        if self._tokens < 1:
+            raise busy(self.kind, max(1, math.ceil((1 - self._tokens) / self._tokens_a_second)))
+        self._tokens -= 1
 
 
-class Seats:
-    """How many of something may be under way at one time; not a line."""
+class ConnectionLimit:
+    """How many answers of one kind may be sent at one time; nothing waits."""
 
     def __init__(self, kind: str, most: int) -> None:
-        self.kind, self._most, self.taken = kind, most, 0
+        self.kind, self._most, self.open = kind, most, 0
 
-    def take(self) -> None:
-        """Sit down; ServerError 429 where all seats are taken."""
-        if self.taken >= self._most:
+    def acquire(self) -> None:
+        """Count one more; ServerError 429 where there are as many as may be."""
+        if self.open >= self._most:
             raise busy(self.kind, 2)
-        self.taken += 1
+        self.open += 1
 
-    def leave(self) -> None:
-        """Stand up."""
-        self.taken -= 1
+    def release(self) -> None:
+        """Count one less."""
+        self.open -= 1

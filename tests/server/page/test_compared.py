@@ -166,7 +166,7 @@ def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: 
     for side, found in enumerate((one, two)):
         expect(columns.nth(side).locator(".heard")).to_have_count(7)  # "[CLS]" and six words
         expect(columns.nth(side).locator(".along-name")).to_have_text(named(1, found[0]))
-        expect(columns.nth(side).locator(".along .lane-name")).to_have_text(["start", "end"])
+        expect(columns.nth(side).locator(".along .executor-name")).to_have_text(["start", "end"])
         expect(columns.nth(side).locator("figcaption")).to_contain_text("It starts at 0:")
     scales = columns.locator("figcaption p:last-child").all_text_contents()
     assert scales[0] == scales[1], "probabilities are drawn to one scale"
@@ -190,9 +190,9 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
     link = columns.nth(1).locator(".card-link").nth(1)
     link.click()
     expect(page.locator("#title")).to_be_focused()
-    expect(page.locator(".timeline .lane-name")).to_have_text(["start (score)", "end (score)"])
-    asked = parse_qs(urlsplit(page.url).query)
-    assert (asked["model"], asked["vs"]) == ([SECOND], [FIRST, SECOND])
+    expect(page.locator(".timeline .executor-name")).to_have_text(["start (score)", "end (score)"])
+    client = parse_qs(urlsplit(page.url).query)
+    assert (client["model"], client["vs"]) == ([SECOND], [FIRST, SECOND])
     expect(page.locator("#why")).to_have_text("Why here?")
     expect(link).to_have_attribute("aria-current", "true")
     expect(columns.nth(1).locator(".along-name")).to_have_text(re.compile("^2\\."))
@@ -215,9 +215,9 @@ def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Serv
 def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, served: Served) -> None:
     columns = opened(page, served, WORDLESS, "")
     expect(columns.nth(0).locator(".why")).to_contain_text("This system tells no word weights.")
-    expect(columns.nth(0).locator(".along .lane-name")).to_have_text(["start", "end"])
+    expect(columns.nth(0).locator(".along .executor-name")).to_have_text(["start", "end"])
     expect(columns.nth(1).locator(".why")).to_contain_text("The usual search weighs no words.")
-    expect(columns.nth(1).locator(".along .lane-name")).to_have_text(["subtitle"])
+    expect(columns.nth(1).locator(".along .executor-name")).to_have_text(["subtitle"])
     expect(columns.nth(1).locator(".badge:not(.same)").first).to_contain_text("%")
 
 
@@ -321,8 +321,8 @@ def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) 
 def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     first = columns.nth(0).locator(".card-link").first.get_attribute("href")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
+    client: list[str] = []
+    page.on("request", lambda request: client.append(request.url) if "/api/search?" in request.url else None)
     for word in ("violin", "clock", "beetle sleeps in the sun"):
         page.get_by_role("searchbox").fill(word)
         page.keyboard.press("Enter")
@@ -330,7 +330,7 @@ def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page:
     hrefs = page.locator(".column .card-link").evaluate_all("(all) => all.map((one) => one.href)")
     assert {parse_qs(urlsplit(one).query)["q"][0] for one in hrefs} == {"beetle sleeps in the sun"}
     assert first not in hrefs
-    assert all("model=" in one for one in asked), "the list that is not seen is not asked for"
+    assert all("model=" in one for one in client), "the list that is not seen is not client for"
     page.get_by_role("searchbox").fill("")
     page.keyboard.press("Enter")
     expect(page.locator("#comparison")).to_be_hidden()

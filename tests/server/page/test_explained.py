@@ -1,4 +1,4 @@
-"""A trained system in the page: chosen, searched with, and asked why."""
+"""A trained system in the page: chosen, searched with, and client why."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def open_with_model(page: Any, address: str) -> None:
     page.get_by_label("Model").select_option("run <b>")
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     page.locator(".card-link").nth(1).click()
-    expect(page.locator(".lane-name")).to_have_text(["start (score)", "end (score)"])
+    expect(page.locator(".executor-name")).to_have_text(["start (score)", "end (score)"])
 
 
 def test_a_model_is_chosen_among_the_filters_and_stays_in_the_address(page: Any, address: str) -> None:
@@ -54,7 +54,7 @@ def test_a_model_is_chosen_among_the_filters_and_stays_in_the_address(page: Any,
     page.reload()
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     expect(page.locator("#model")).to_have_value("run <b>")
-    expect(page.locator(".lane-name")).to_have_text(["start (score)", "end (score)"])
+    expect(page.locator(".executor-name")).to_have_text(["start (score)", "end (score)"])
 
 
 def test_why_shows_the_words_that_count_and_the_probabilities_of_the_borders(page: Any, address: str) -> None:
@@ -86,7 +86,7 @@ def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> Non
     page.get_by_label("Model").select_option("none")
     expect(page.locator("#beneath")).not_to_contain_text("run <b>")
     page.locator(".card-link").first.click()
-    expect(page.locator(".lane-name")).to_have_text([re.compile("subtitle")])
+    expect(page.locator(".executor-name")).to_have_text([re.compile("subtitle")])
 
 
 def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
@@ -108,12 +108,12 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
     corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     seeing_localizer(Shades(), 2.0).save_pretrained(tmp_path / "run")
-    lanes = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
+    executors = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
     with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
         page = open_tab(address)
         page.goto(f"{address}?q={QUERY.replace(' ', '+')}&model=both")
         page.locator(".card-link").first.click()
-        expect(page.locator(".lane-name")).to_have_text(lanes)
+        expect(page.locator(".executor-name")).to_have_text(executors)
         page.locator(".plot").hover(position={"x": 5, "y": 100})
         shares = re.search(
             r"subtitle’s share (\d+) ?%, vision’s share (\d+) ?%", page.locator(".tip").inner_text()
@@ -126,5 +126,5 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
         page.goto(f"{address}?q={QUERY.replace(' ', '+')}&vs=both&vs=")
         expect(page.locator("#comparison:not([aria-busy])")).to_be_visible(timeout=60_000)
         column = page.locator(".column").first
-        expect(column.locator(".lane-name")).to_have_text(["start", "end", *lanes[2:]])
+        expect(column.locator(".executor-name")).to_have_text(["start", "end", *executors[2:]])
         expect(column.locator("figcaption")).to_contain_text("of a share, 100 %")

@@ -58,7 +58,7 @@ def border(page: Any, side: str) -> float:
     return float(page.locator(f"#grip-{side}").get_attribute("aria-valuenow"))
 
 
-def asked(page: Any) -> dict[str, str]:
+def client(page: Any) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
 
 
@@ -69,7 +69,7 @@ def test_a_person_searches_and_the_player_stands_at_the_start_of_the_moment(page
     expect(card.locator("mark")).to_have_text(["crown", "jewels"])
     card.click()
     standing(page)
-    start = float(asked(page)["s"])
+    start = float(client(page)["s"])
     assert start > 1
     playwright_api.expect(page.locator("#title")).to_be_focused()
     assert at(page) == pytest.approx(start, abs=0.05)
@@ -105,7 +105,7 @@ def test_a_border_is_dragged_with_the_mouse_and_stands_in_the_address(page: Any,
     assert moved == pytest.approx(before - 6.17 / 4, abs=0.1)
     assert moved / FRAME == pytest.approx(round(moved / FRAME), abs=0.03)
     assert border(page, "end") == end
-    assert float(asked(page)["s"]) == pytest.approx(moved, abs=1e-3)
+    assert float(client(page)["s"]) == pytest.approx(moved, abs=1e-3)
     assert at(page) == pytest.approx(moved, abs=0.05)
 
 
@@ -128,7 +128,7 @@ def test_a_border_moves_by_a_frame_and_by_a_second_with_the_arrow_keys(page: Any
     page.keyboard.press("End")
     assert border(page, "start") < border(page, "end"), "a moment never becomes empty"
     page.get_by_role("button", name="Back to what was found").click()
-    assert float(asked(page)["s"]) == border(page, "start") > 1
+    assert float(client(page)["s"]) == border(page, "start") > 1
 
 
 @pytest.mark.slow
@@ -167,20 +167,20 @@ def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any],
 def test_back_and_forward_go_through_list_and_moments(page: Any, address: str) -> None:
     search(page, address, "space telescope")
     page.locator(".card-link").nth(0).click()
-    first = asked(page)
+    first = client(page)
     page.get_by_role("button", name="Next result").click()
-    second = asked(page)
+    second = client(page)
     assert first["v"] != second["v"]
     page.go_back()
     expect(page.locator(".card-link").nth(0)).to_have_attribute("aria-current", "true")
-    assert asked(page) == first
+    assert client(page) == first
     page.go_back()
     expect(page.locator("#player")).to_be_hidden()
     page.go_forward()
     expect(page.locator("#player")).to_be_visible()
     page.get_by_role("button", name="Next result").click()
     page.get_by_role("button", name="Previous result").click()
-    assert asked(page) == first
+    assert client(page) == first
 
 
 def test_the_curves_say_time_and_confidence_under_the_pointer(
@@ -365,7 +365,7 @@ def test_sound_alone_gets_an_audio_player(page: Any, address: str) -> None:
     standing(page)
     expect(page.locator("#screen audio")).to_be_visible()
     expect(page.locator("#screen video")).to_have_count(0)
-    assert at(page) == pytest.approx(float(asked(page)["s"]), abs=0.05)
+    assert at(page) == pytest.approx(float(client(page)["s"]), abs=0.05)
 
 
 def test_script_in_names_and_words_is_shown_and_does_nothing(page: Any, address: str) -> None:
@@ -402,7 +402,7 @@ def test_filters_narrow_the_search_and_stand_in_the_address(
     page.get_by_label("Within video").press("Enter")
     expect(page.locator("#filters-on")).to_have_text("1")
     expect(page.locator(".card-link").first).to_contain_text("friday")
-    assert asked(page)["within"] == ids["friday.mp4"]
+    assert client(page)["within"] == ids["friday.mp4"]
     page.get_by_role("button", name="Clear filters").click()
     expect(page.locator(".card-link").first).to_contain_text("nasa")
     page.get_by_label("Recorded before").fill("1990-01-01")
@@ -429,7 +429,7 @@ def answered(page: Any, told: dict[str, Any]) -> None:
     page.route("**/api/search?*", lambda route: route.fulfill(json=told))
 
 
-def told(answer: str, confidences: Sequence[float | None], **more: Any) -> dict[str, Any]:
+def error_of(answer: str, confidences: Sequence[float | None], **more: Any) -> dict[str, Any]:
     data = [
         {
             "rank": rank,
@@ -459,7 +459,7 @@ def told(answer: str, confidences: Sequence[float | None], **more: Any) -> dict[
 
 
 def test_no_match_is_said_honestly_with_the_three_closest_dimmed(page: Any, address: str) -> None:
-    answered(page, told("no_match", [0.7, 0.6, 0.5, 0.4, 0.3]))
+    answered(page, error_of("no_match", [0.7, 0.6, 0.5, 0.4, 0.3]))
     search(page, address, "x")
     expect(page.locator("#answer")).to_have_text("Not in here")
     expect(page.locator("#cards .card.dim")).to_have_count(3)
@@ -477,7 +477,7 @@ def test_how_often_answers_are_wrong_is_told_and_the_corpus_s_own_thresholds_are
         "false_alarm_rate": rate,
         "miss_rate": rate | {"of": 0},
     }
-    answered(page, told("match", [0.99, 0.97, 0.65], calibration=measured))
+    answered(page, error_of("match", [0.99, 0.97, 0.65], calibration=measured))
     search(page, address, "x")
     expect(page.locator("#rates")).to_have_text(
         "How often that is wrong: of unrelated questions, 2 % (0 to 7 %) are called a match."
@@ -486,7 +486,7 @@ def test_how_often_answers_are_wrong_is_told_and_the_corpus_s_own_thresholds_are
 
 
 def test_a_match_hides_what_chance_finds_as_easily(page: Any, address: str) -> None:
-    answered(page, told("match", [0.999, 0.8, 0.2, 0.1]))
+    answered(page, error_of("match", [0.999, 0.8, 0.2, 0.1]))
     search(page, address, "x")
     expect(page.locator("#cards .badge")).to_have_text(["match · >99 %", "unsure · 80 %"])
     expect(page.locator("#tail-cards .card").first).to_be_hidden()
@@ -496,7 +496,7 @@ def test_a_match_hides_what_chance_finds_as_easily(page: Any, address: str) -> N
 
 @pytest.mark.slow
 def test_doubt_is_told_and_uncalibrated_answers_are_unsure(page: Any, address: str) -> None:
-    answered(page, told("unsure", [None], doubt="this corpus is too small to say how sure an answer is"))
+    answered(page, error_of("unsure", [None], doubt="this corpus is too small to say how sure an answer is"))
     search(page, address, "x")
     expect(page.locator("#answer")).to_have_text("Not sure")
     expect(page.locator("#beneath")).to_contain_text("This corpus is too small to say how sure an answer is.")
@@ -558,7 +558,7 @@ def test_a_browser_without_a_network_is_told_so(page: Any, address: str) -> None
 
 @pytest.mark.slow
 def test_more_results_come_a_page_at_a_time(page: Any, address: str) -> None:
-    pages = [told("unsure", [0.9] * 12), told("unsure", [0.8])]
+    pages = [error_of("unsure", [0.9] * 12), error_of("unsure", [0.8])]
     pages[0]["page_info"] |= {"next_page_token": "second", "total_results": 13}
     pages[1]["data"][0] |= {"rank": 13, "video_id": "last"}
     page.route(
@@ -611,10 +611,10 @@ def test_what_a_browser_fetches_at_first_is_small_and_so_is_all_of_the_page() ->
 
 
 def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address: str) -> None:
-    asked: set[str] = set()
-    page.on("request", lambda request: asked.add(urlsplit(request.url).path))
+    client: set[str] = set()
+    page.on("request", lambda request: client.add(urlsplit(request.url).path))
     search(page, address, "crown jewels")
-    static = {path.removeprefix("/static/") for path in asked if path.startswith("/static/")}
+    static = {path.removeprefix("/static/") for path in client if path.startswith("/static/")}
     # A browser without a window asks for no icon.
     assert static | {"index.html", "favicon.svg"} == {file.name for file in first_load()}
     expect(page.get_by_role("button", name="Compare")).to_be_hidden()
@@ -706,7 +706,7 @@ def test_all_text_stands_out_from_what_is_behind_it(
 ) -> None:
     page = open_tab(color_scheme=scheme)
     confidences = [0.999, 0.8, 0.2]
-    answered(page, told("match", confidences))
+    answered(page, error_of("match", confidences))
     search(page, address, "words")
     page.locator("#tail summary").click()
     page.unroute("**/api/search?*")
@@ -769,8 +769,8 @@ def test_what_is_seen_has_a_curve_of_its_own(
         expect(card).to_contain_text("vision the picture at")
         card.click()
         standing(page)
-        expect(page.locator(".lane-name").first).to_contain_text("subtitle")
-        expect(page.locator(".lane-name").last).to_contain_text("vision")
+        expect(page.locator(".executor-name").first).to_contain_text("subtitle")
+        expect(page.locator(".executor-name").last).to_contain_text("vision")
         expect(page.locator(".curve")).to_have_count(
             len(corpus.searcher().find_all("a red flower bud opens"))
         )
