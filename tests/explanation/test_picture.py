@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from whenabouts.drawing import check_picture
 from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked
 from whenabouts.explanation import picture as drawing
-from whenabouts.explanation.picture import check_target, draw
+from whenabouts.explanation.picture import draw
 from whenabouts.formats.files import FormatError
 from whenabouts.types import Moment, UsageError
 
@@ -171,7 +172,7 @@ def test_one_clip_and_no_duration_can_be_drawn(tmp_path: Path) -> None:
 
 def test_another_kind_of_file_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
-        check_target(tmp_path / "a.jpg")
+        check_picture(tmp_path / "a.jpg")
 
 
 def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +185,7 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match="whenabouts\\[report\\]"):
-        check_target(tmp_path / "a.png")
+        check_picture(tmp_path / "a.png")
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

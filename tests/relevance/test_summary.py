@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whenabouts.formats.files import FormatError
 from whenabouts.relevance.detectors import detector_of
 from whenabouts.relevance.finding import listed_pairs, vector_pairs
 from whenabouts.relevance.pairs import PairSettings
@@ -65,7 +66,7 @@ def test_the_picture_is_written_whole(both: Any, tmp_path: Path) -> None:
     draw_summary(summarise(listed, units), "made", tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.iterdir())) == 1
-    with pytest.raises(UsageError, match="the picture cannot be written"):
-        draw_summary(summarise(listed, units), "made", tmp_path / "none" / "x.png")
-    with pytest.raises(UsageError, match=r"name it \.png or \.svg"):
+    with pytest.raises(FormatError, match="cannot be written"):
+        draw_summary(summarise(listed, units), "made", tmp_path / "x.png" / "y.png")
+    with pytest.raises(UsageError, match=r"must end in \.png, \.svg, \.pdf"):
         draw_summary(summarise(listed, units), "made", tmp_path / "x.zzz")

@@ -112,7 +112,7 @@ class Report:
 
     def write(self, folder: Path) -> list[Path]:
         """The figures and `calibration.json` in a folder; what was written. Raises UsageError."""
-        from whenabouts.figures.outcomes import write_figures
+        from whenabouts.figures.confidence import write_figures
 
         written = write_figures(self.outcomes, folder) if self.outcomes else []
         target, aside = folder / "calibration.json", folder / f".calibration.{os.getpid()}.json"

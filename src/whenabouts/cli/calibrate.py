@@ -138,7 +138,7 @@ def _run_checkpoint(options: argparse.Namespace) -> int:
     report, notes = _calibrated(options)
     files: list[Path] = []
     if options.out:
-        from whenabouts.figures.trained import write_report
+        from whenabouts.figures.confidence import write_report
 
         files = list(write_report(report, Path(options.out)))
     files = [report.confidence.save(options.checkpoint), *files]

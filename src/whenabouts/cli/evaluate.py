@@ -175,9 +175,9 @@ def _check_drop(options: argparse.Namespace) -> None:
         if value:
             raise UsageError(f"{name} does not go with --given; leave one out")
     if options.figure:
-        from whenabouts.figures.drawing import picture_name
+        from whenabouts.figures.drop import check_name
 
-        picture_name(Path(options.figure))
+        check_name(Path(options.figure))
 
 
 def _show_drop(drop: Drop) -> None:

@@ -83,9 +83,9 @@ def run(options: argparse.Namespace) -> int:
             "or --model RUN --corpus DIR for your own videos"
         )
     if options.out is not None:
-        from whenabouts.explanation.picture import check_target
+        from whenabouts.drawing import check_picture
 
-        check_target(options.out)
+        check_picture(options.out)
     told = _of_a_split(options) if options.model is None else _of_a_corpus(options)
     if options.out is not None:
         from whenabouts.explanation.picture import draw

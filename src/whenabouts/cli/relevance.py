@@ -157,8 +157,9 @@ def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
 
 def run_pairs(options: argparse.Namespace) -> int:
     """Find the pairs, write them, tell about them."""
+    from whenabouts.drawing import check_picture
     from whenabouts.relevance.finding import find_pairs
-    from whenabouts.relevance.summary import check_picture, draw_summary, summarise
+    from whenabouts.relevance.summary import draw_summary, summarise
 
     if options.picture:
         check_picture(Path(options.picture))

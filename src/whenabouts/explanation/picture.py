@@ -11,59 +11,31 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from whenabouts.drawing import BLUE, ORANGE, check_picture, figure_settings, save_figure
 from whenabouts.explanation.film_strip import FilmStrip, clock_ticks, lay_out
 from whenabouts.explanation.sheet import GREY, INK, SMALL, TRUTH, Sheet, shortened, span_text, text_width
 from whenabouts.explanation.told import Borders, Explanation, Heard, Ranked, overlap_with
-from whenabouts.formats.files import write_atomically
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment
 
-SUFFIXES: Final = (".png", ".svg", ".pdf")
 _WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
 _DOTS = 100
 # Left of a panel along the video: the numbers of its axis, the names of its strips.
 _AXIS = 0.5
 _BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH, _SHARE_HIGH = 2.0, 0.27, 0.34, 0.32, 0.2
-_START, _END = "#1f5fa8", "#c2571a"
 _LETTER, _WORD_HIGH, _GAP = 9.5, 30.0, 9.0
-_SETTINGS: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "whenabouts",
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
-def check_target(path: Path) -> None:
-    """Raise UsageError where no picture of that name can be written: its suffix, or matplotlib missing."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(SUFFIXES)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            f"pictures need matplotlib ({error}); install whenabouts[report], or leave out --out"
-        ) from error
 
 
 def draw(told: Explanation, path: Path) -> None:
-    """Write the picture; it appears whole or not at all. Raises UsageError as `check_target` does."""
-    check_target(path)
-    import matplotlib
-
-    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+    """Write the picture; it appears whole or not at all. Raises UsageError as `check_picture` does."""
+    check_picture(path)
+    with figure_settings(), warnings.catch_warnings():
         # A letter that the font lacks becomes a box; the query stands in the JSON as well.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = _drawn(told)
-        kind = path.suffix.lower()[1:]
-        about = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        with write_atomically(path) as stream:
-            figure.savefig(stream, format=kind, dpi=_DOTS, metadata=about)
+        save_figure(_drawn(told), path, dpi=_DOTS)
 
 
 def _drawn(told: Explanation) -> Any:
@@ -202,7 +174,7 @@ def _draw_borders(
         )
     last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
     edges = np.append(borders.low, last)
-    for values, colour, name in ((borders.start, _START, "start"), (borders.end, _END, "end")):
+    for values, colour, name in ((borders.start, BLUE, "start"), (borders.end, ORANGE, "end")):
         axes.stairs(values, edges, color=colour, linewidth=1.5, label=name)
         axes.stairs(values, edges, color=colour, alpha=0.15, fill=True)
     axes.set(xlim=(0, _seen(borders, told)), xlabel="seconds", ylabel="probability")

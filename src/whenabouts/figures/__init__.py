@@ -1,1 +1,1 @@
-"""Pictures of how sure answers are, of what is lost among distractors, as files; with the extra `report`."""
+"""Figures as files: how sure answers are, and what is lost among distractors; with the extra `report`."""

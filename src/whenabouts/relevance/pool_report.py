@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts.formats.annotations import Annotations
 from whenabouts.relevance.pools import Pool, Pools
 from whenabouts.relevance.similarity import BINS, VectorSimilarity
@@ -24,22 +25,12 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
-BLUE, ORANGE = "#1f5fa8", "#c2571a"
 _MAPPED = 3000
 """Sentences on the map at most; more take minutes and lie on one another."""
-_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "whenabouts",
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 
 
 @dataclass(frozen=True)
@@ -331,16 +322,15 @@ def _draw_similarity(
     """Figures 3/4 (a) and (b): where the sentences lie, and how similar they are to one of them."""
     caption = int(similarity.caption_of[target])
     values = similarity.vectors @ similarity.vectors[caption]
-
-    def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, 2 if mapped is None else 3, squeeze=False)[0]
+    count = 2 if mapped is None else 3
+    with new_figure(3.9 * count + 0.6, 3.4) as figure:
+        panels = figure.subplots(1, count, squeeze=False)[0]
         if mapped is not None:
             _scatter(panels[0], mapped, values, caption)
         _one_histogram(panels[-2], values, pools)
         _all_histogram(panels[-1], pools)
         figure.suptitle(pools.source.queries[target].text, fontsize=10)
-
-    return save_picture(draw, stem, 2 if mapped is None else 3)
+        return save_both(figure, stem)
 
 
 def _scatter(axes: Axes, mapped: tuple[Indices, Floats], values: Floats, caption: int) -> None:
@@ -374,7 +364,7 @@ def _mark_thresholds(axes: Axes, pools: Pools) -> None:
         (pools.settings.positive, BLUE, "positive from"),
     ):
         label = f"{name} {threshold:g}"
-        axes.axvline(threshold, color=colour, linewidth=0.8, linestyle=(0, (2, 2)), label=label)
+        axes.axvline(threshold, color=colour, linewidth=0.8, linestyle=DASHED, label=label)
     axes.margins(y=0.25)  # room for the legend
     axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
 
@@ -384,47 +374,18 @@ def _draw_emscore(pools: Pools, stem: Path) -> list[Path]:
     visual = pools.visual
     assert visual is not None
 
-    def draw(figure: Figure) -> None:
+    with new_figure(4.5, 3.4) as figure:
         axes = figure.subplots()
-        low, high = (f(np.concatenate([visual.own, visual.drawn])) for f in (np.min, np.max))
-        edges = np.linspace(float(low), float(high) + 1e-6, 61)
+        both = np.concatenate([visual.own, visual.drawn])
+        edges = np.linspace(float(both.min()), float(both.max()) + 1e-6, 61)
         for values, colour, name, mean in (
             (visual.own, ORANGE, "own videos", visual.least_positive),
             (visual.drawn, BLUE, "videos far by words", visual.most_negative),
         ):
-            axes.hist(
-                values, edges.tolist(), color=colour, alpha=0.6, density=True, label=f"{name}: {mean:.3f}"
-            )
-            axes.axvline(mean, color=colour, linewidth=1, linestyle=(0, (2, 2)))
+            label = f"{name}: {mean:.3f}"
+            axes.hist(values, edges.tolist(), color=colour, alpha=0.6, density=True, label=label)
+            axes.axvline(mean, color=colour, linewidth=1, linestyle=DASHED)
         axes.set(xlabel="EMScore (full F)", ylabel="density")
         axes.margins(y=0.25)  # room for the legend
         axes.legend(frameon=False, fontsize=8, loc="upper left")
-
-    return save_picture(draw, stem, 1)
-
-
-def save_picture(draw: Any, stem: Path, panels: int) -> list[Path]:
-    """A drawing as SVG and PNG."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            f"pictures need matplotlib ({error}); install whenabouts[report], or leave out --report"
-        ) from error
-    files = []
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(3.9 * panels + 0.6, 3.4), layout="constrained")
-        draw(figure)
-        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-            target = stem.with_suffix(suffix)
-            aside = stem.with_name(f".{stem.name}.{os.getpid()}{suffix}")
-            try:
-                figure.savefig(aside, metadata=metadata, dpi=140)
-                aside.replace(target)
-            except OSError as error:
-                raise UsageError(f"{target} cannot be written: {error.strerror or error}") from error
-            finally:
-                aside.unlink(missing_ok=True)
-            files.append(target)
-    return files
+        return save_both(figure, stem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -12,15 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.drawing import BLUE, check_picture, new_figure, save_figure
 from whenabouts.relevance.pairs import ListedPairs, RelevantPairs
 from whenabouts.relevance.units import Units
-from whenabouts.types import UsageError
 
 _BINS = 20
 _SAMPLE = 400
-
-PICTURES = (".png", ".svg", ".pdf")
-"""What the name of a picture may end in."""
 
 
 @dataclass(frozen=True)
@@ -156,36 +152,20 @@ def _examples(
         )
 
 
-def check_picture(path: Path) -> None:
-    """Raise UsageError for a name that is of no picture: before pairs are sought, which takes long."""
-    if path.suffix.lower() not in PICTURES:
-        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(PICTURES)}")
-
-
 def draw_summary(summary: Summary, title: str, path: Path) -> None:
     """Draw the distributions of confidence and of relevant captions per caption; PNG, SVG or PDF by the name.
 
-    It appears whole or not at all. Raises UsageError where matplotlib is missing or it cannot be written.
+    It appears whole or not at all. Raises UsageError as `check_picture` does, FormatError where it cannot be
+    written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            f"a picture needs matplotlib ({error}); install whenabouts[report], or leave out --picture"
-        ) from error
-    figure = Figure(figsize=(9.2, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    edges = np.linspace(0, 1, len(summary.confidence) + 1)
-    left.bar(edges[:-1], summary.confidence, np.diff(edges), align="edge", color="#1f5fa8")
-    left.set(xlabel="confidence of a relevant pair", ylabel="pairs of captions", xlim=(0, 1))
-    right.hist(np.array(summary.degrees), 40, color="#1f5fa8")
-    right.set(xlabel="captions that are relevant to one", ylabel="captions", yscale="log")
-    figure.suptitle(f"{title}: {100 * summary.share:.2f} % of all pairs", fontsize=10)
-    aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        figure.savefig(aside, dpi=140)
-        aside.replace(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: the picture cannot be written ({error}); name it .png or .svg") from error
-    finally:
-        aside.unlink(missing_ok=True)
+    check_picture(path)
+    with new_figure(9.2, 3.4) as figure:
+        left, right = figure.subplots(1, 2)
+        edges = np.linspace(0, 1, len(summary.confidence) + 1)
+        left.bar(edges[:-1], summary.confidence, np.diff(edges), align="edge", color=BLUE)
+        left.set(xlabel="confidence of a relevant pair", ylabel="pairs of captions", xlim=(0, 1))
+        right.hist(np.array(summary.degrees), 40, color=BLUE)
+        right.set(xlabel="captions that are relevant to one", ylabel="captions", yscale="log")
+        right.yaxis.set_major_formatter("{x:g}")  # formulas are off, and so are powers of ten
+        figure.suptitle(f"{title}: {100 * summary.share:.2f} % of all pairs", fontsize=10)
+        save_figure(figure, path)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts.encoders.protocol import TextEncoder
 from whenabouts.formats.files import FormatError, open_unpacked
-from whenabouts.relevance.pool_report import BLUE, ORANGE, save_picture
 from whenabouts.relevance.units import encoded
 from whenabouts.types import UsageError
 
@@ -214,7 +214,7 @@ def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], s
     groups = [cosines[np.round(pairs.rating) == rating] for rating in range(6)]
     most = max(len(group) for group in groups)
 
-    def draw(figure: Any) -> None:
+    with new_figure(4.5, 3.4) as figure:
         axes = figure.subplots()
         for rating, group in enumerate(groups):
             if len(group) > 1 and np.ptp(group) > 0:
@@ -224,7 +224,6 @@ def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], s
                 for body in shape["bodies"]:
                     body.set_facecolor(BLUE)
         for mark in marks:
-            axes.axhline(mark, color=ORANGE, linewidth=0.8, linestyle=(0, (2, 2)))
+            axes.axhline(mark, color=ORANGE, linewidth=0.8, linestyle=DASHED)
         axes.set(xlabel="people's rating, rounded", ylabel="cosine", xticks=range(6), xlim=(-0.6, 5.6))
-
-    return save_picture(draw, stem, 1)
+        return save_both(figure, stem)

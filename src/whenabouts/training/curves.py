@@ -4,37 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from whenabouts.formats.files import write_atomically
-
-_COLOURS: Final = ("#1f5fa8", "#c2571a", "#2f7d4f", "#8a3f8f", "#a8861f", "#3b8ea5", "#b03a48", "#767676")
-_SETTINGS: Final[dict[Any, Any]] = {
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+from whenabouts.drawing import COLOURS, GREY, new_figure, require_matplotlib, save_figure
+from whenabouts.types import UsageError
 
 
 def draw(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
     """Write the picture; False where matplotlib is not installed or there is nothing to draw."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
     if not curves:
         return False
+    try:
+        require_matplotlib()
+    except UsageError:
+        return False
     validated = [line for line in curves if line.get("metrics")]
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(9.2 if validated else 4.8, 3.8), layout="constrained")
+    with new_figure(9.2 if validated else 4.8, 3.8) as figure:
         panels = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
         _draw_losses(panels[0], curves)
         if validated:
             _draw_metrics(panels[1], validated)
-        with write_atomically(path) as stream:
-            figure.savefig(stream, format="png", dpi=160, metadata={"Software": None})
+        save_figure(figure, path)
     return True
 
 
@@ -58,7 +48,7 @@ def _draw_metrics(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
     for number, name in enumerate(_shown(curves[-1]["metrics"])):
         values = [line["metrics"].get(name) for line in curves]
         _line(axes, curves, [None if value is None else 100 * value for value in values], name, number)
-    axes.axvline(best["epoch"], color="#767676", linewidth=0.8, linestyle=":", label="best")
+    axes.axvline(best["epoch"], color=GREY, linewidth=0.8, linestyle=":", label="best")
     axes.set_ylim(bottom=0)
     _finish(axes, "validation, percent")
 
@@ -67,7 +57,7 @@ def _shown(metrics: Mapping[str, Any]) -> list[str]:
     """Some metrics, such that one can tell their lines apart."""
     first = [name for name in metrics if "@1," in name or name.endswith("@1")]
     rest = [name for name in metrics if name not in first]
-    return (first + rest)[: len(_COLOURS)]
+    return (first + rest)[: len(COLOURS)]
 
 
 def _line(axes: Any, curves: Sequence[Mapping[str, Any]], values: list[Any], name: str, number: int) -> None:
@@ -75,7 +65,7 @@ def _line(axes: Any, curves: Sequence[Mapping[str, Any]], values: list[Any], nam
     axes.plot(
         epochs,
         values,
-        color=_COLOURS[number % len(_COLOURS)],
+        color=COLOURS[number % len(COLOURS)],
         linewidth=1.2,
         marker=".",
         markersize=4,

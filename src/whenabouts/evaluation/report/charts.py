@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.drawing import SETTINGS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -33,16 +35,13 @@ DASHES: Final[tuple[Any, ...]] = ("solid", (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2
 """Line styles that stay apart without colour, also in print."""
 
 _SETTINGS: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",  # text stays text, in the reader's own font
-    "text.parse_math": False,
-    "font.size": 9,
+    **SETTINGS,
     "axes.edgecolor": _GRID,
     "axes.labelcolor": _INK,
     "xtick.color": _INK,
     "ytick.color": _INK,
     "grid.color": _GRID,
     "grid.linewidth": 0.6,
-    "path.simplify": True,
 }
 
 
@@ -97,8 +96,6 @@ def _dress(axes: Axes, chart: Chart) -> None:
     axes.margins(x=0.01)
     axes.grid(True)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     if chart.y_percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     if chart.x_log:

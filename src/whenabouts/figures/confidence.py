@@ -1,0 +1,133 @@
+"""How sure answers are: reliability, and risk over coverage, of a corpus and of a trained system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, claims, risk_coverage
+from whenabouts.drawing import BLUE, DASHED, GREY, ORANGE, new_figure, save_both
+from whenabouts.formats.files import write_atomically
+from whenabouts.ranking.confidence import TrainedReport
+
+_LEVELS = tuple(np.linspace(0.0, 1.0, 101).tolist())
+
+
+def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """`reliability.svg`/`.png` and `risk_coverage.svg`/`.png` in a folder, which is made if need be.
+
+    The second only where there are known questions. Raises UsageError where matplotlib is missing,
+    FormatError where a file cannot be written.
+    """
+    with new_figure(9.2, 3.6) as figure:
+        left, right = figure.subplots(1, 2)
+        _draw_claims(left, outcomes)
+        _draw_bins(right, outcomes)
+        written = save_both(figure, folder / "reliability")
+    curve = risk_coverage(outcomes)
+    if curve is None:
+        return written
+    with new_figure(4.6, 3.6) as figure:
+        axes = figure.subplots()
+        _draw_risk(axes, curve, "questions")
+        axes.set_title(
+            "Half of the questions have their video taken out; "
+            f"area {curve.area:.3f} (best {curve.ideal:.3f})",
+            fontsize=8,
+        )
+        return [*written, *save_both(figure, folder / "risk_coverage")]
+
+
+def write_report(report: TrainedReport, folder: Path) -> list[Path]:
+    """`confidence.svg`, `.png` and `confidence.json` in a folder; raises as `write_figures` does."""
+    with new_figure(12.0, 3.6) as figure:
+        reliability, answerable, risk = figure.subplots(1, 3)
+        _draw_reliability(reliability, report)
+        _draw_answerable(answerable, report)
+        curve = risk_coverage(report.outcomes)
+        assert curve is not None  # a report has queries that have an answer
+        _draw_risk(risk, curve, "queries")
+        risk.set_title(f"Risk and coverage; area {curve.area:.3f} (best {curve.ideal:.3f})", fontsize=9)
+        files = save_both(figure, folder / "confidence")
+    path = folder / "confidence.json"
+    with write_atomically(path) as stream:
+        stream.write((json.dumps(report.to_json(), indent=1) + "\n").encode())
+    return [*files, path]
+
+
+def _draw_as_claimed(axes: Any) -> None:
+    """The diagonal on which claims come true."""
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=DASHED, label="as claimed")
+
+
+def _draw_risk(axes: Any, curve: RiskCoverage, asked: str) -> None:
+    """Risk over coverage, without a title; `asked` is what is answered, in the plural."""
+    axes.plot(curve.coverage, curve.risk, color=BLUE, drawstyle="steps-post")
+    axes.set(xlabel=f"coverage: share of {asked} answered, surest first", xlim=(0, 1), ylim=(0, 1))
+    axes.set_ylabel("risk: share of these answered wrongly")
+
+
+def _draw_claims(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """What confidence claims of chance beside what came of it."""
+    rows = claims(outcomes, _LEVELS)
+    _draw_as_claimed(axes)
+    for name, colour, rates in (
+        ("unrelated questions", BLUE, [row.unrelated for row in rows]),
+        ("true video taken out", ORANGE, [row.taken_out for row in rows]),
+    ):
+        if rates[0].of:
+            low, high = zip(*(rate.interval for rate in rates), strict=True)
+            axes.plot(_LEVELS, [rate.share or 0.0 for rate in rates], color=colour, label=name)
+            axes.fill_between(_LEVELS, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel="confidence", ylabel="share of questions that stay below it", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title("Questions without an answer", fontsize=9)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_bins(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """Right answers by confidence."""
+    rows = bins(outcomes)
+    if rows:
+        shares = np.array([row.right.share or 0.0 for row in rows])
+        limits = np.array([row.right.interval for row in rows])
+        places = np.arange(len(rows))
+        axes.bar(places, shares, color=BLUE, alpha=0.8, width=0.7)
+        spread = np.abs(limits.T - shares)
+        axes.errorbar(places, shares, spread, fmt="none", ecolor=GREY, capsize=3, linewidth=1)
+        labels = [f"{100 * row.low:g} to\n{100 * row.high:g} %\nn={row.right.of}" for row in rows]
+        axes.set_xticks(places, labels, fontsize=8)
+    axes.set(ylabel="first answers that are right", ylim=(0, 1), xlabel="confidence")
+    axes.set_title("Questions with an answer", fontsize=9)
+
+
+def _draw_reliability(axes: Any, report: TrainedReport) -> None:
+    claimed = np.array([row.confidence for row in report.bins])
+    right = np.array([row.right for row in report.bins])
+    counts = np.array([row.count for row in report.bins], np.float64)
+    _draw_as_claimed(axes)
+    axes.plot(claimed, right, color=BLUE, linewidth=1)
+    sizes = 8 + 120 * counts / counts.max()
+    axes.scatter(claimed, right, s=sizes, color=BLUE, label="answers (area: how many)")
+    axes.set(xlabel="confidence", ylabel="share of first answers that are right", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title(f"Reliability; expected calibration error {report.error:.3f}", fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _draw_answerable(axes: Any, report: TrainedReport) -> None:
+    edges = np.linspace(0, 1, 21).tolist()
+    for kind, label, colour in (
+        ("known", "with an answer", BLUE),
+        ("taken_out", "all judged videos taken out", ORANGE),
+    ):
+        confidence = [outcome.sureness for outcome in report.outcomes if outcome.kind == kind]
+        if confidence:
+            weights = np.full(len(confidence), 1 / len(confidence))
+            axes.hist(confidence, edges, weights=weights, color=colour, alpha=0.55, label=label)
+    axes.set(xlabel="confidence", ylabel="share of queries", xlim=(0, 1))
+    value = report.auroc[report.confidence.definition]
+    axes.set_title(f"Answerable or not; AUROC {value:.3f}", fontsize=9)
+    axes.legend(frameon=False, fontsize=8)
