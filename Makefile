@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: venv demo test test-slow check format clean
+.PHONY: venv demo test test-slow check docs format clean
 
 venv: $(STAMP)
 
@@ -30,6 +30,9 @@ check: venv
 	$(BIN)/ruff check src tests benchmarks samples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: venv
+	$(BIN)/mkdocs build --strict --site-dir build/site
 
 format: venv
 	$(BIN)/ruff format src tests benchmarks samples

@@ -10,10 +10,12 @@ import importlib
 import importlib.metadata
 import io
 import itertools
+import os
 import pkgutil
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,3 +268,29 @@ def test_no_page_waits_for_a_number(page: Path) -> None:
 def test_everything_the_package_offers_can_be_had() -> None:
     for name in whenabouts.__all__:
         assert getattr(whenabouts, name) is not None
+
+
+def test_the_front_page_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) < 900
+
+
+def test_every_room_is_in_the_api_reference_and_every_page_in_the_site() -> None:
+    reference = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    rooms = {
+        path.stem
+        for path in SOURCE.iterdir()
+        if not path.name.startswith("__") and path.suffix in {"", ".py"}
+    }
+    assert rooms <= set(re.findall(r"^::: whenabouts\.(\w+)$", reference, flags=re.M))
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert page.relative_to(ROOT / "docs").as_posix() in site, page.name
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "class" in (tmp_path / "site" / "api" / "search" / "index.html").read_text(encoding="utf-8")
