@@ -60,9 +60,10 @@ def test_videos_known_to_answer_are_no_negatives_unless_as_released() -> None:
 
 
 def test_negatives_are_the_hardest_from_an_epoch_on() -> None:
+    torch.manual_seed(0)
     model = _model(pool=1, pool_from_epoch=3)
-    late = [model.loss(_batch(epoch=3))["frame_triplets"].item() for _ in range(12)]
-    early = [model.loss(_batch(epoch=2))["frame_triplets"].item() for _ in range(12)]
+    late = [model.loss(_batch(epoch=3))["frame_triplets"].item() for _ in range(5)]
+    early = [model.loss(_batch(epoch=2))["frame_triplets"].item() for _ in range(5)]
     assert max(late) == min(late)
     assert max(early) > min(early)
 

@@ -12,9 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.gaussian import GaussianEncoder, windows
 from whenabouts.models._parts.packing import Packing
-from whenabouts.models.gmmformer import KEYS, Config, Model, Videos, _scores, released_names
+from whenabouts.models.gmmformer import (
+    KEYS,
+    Config,
+    GaussianEncoder,
+    Model,
+    Videos,
+    _scores,
+    released_names,
+    windows,
+)
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 
 from ..golden_folder import arrays_of, cases, golden_folder

@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from whenabouts.models import ms_sl
-from whenabouts.models._parts.proposals import count_of, means_of_stretches
-from whenabouts.models.ms_sl import KEYS, Config, Model, key_clip_attention
+from whenabouts.models.ms_sl import KEYS, Config, Model, key_clip_attention, means_of_stretches
 from whenabouts.models.protocol import Batch, QueryBatch
 from whenabouts.types import UsageError
 
@@ -39,8 +38,7 @@ def test_proposals_are_the_means_of_all_stretches_the_shortest_first() -> None:
         clips[:, first : first + width].mean(1) for width in range(1, 5) for first in range(4 - width + 1)
     ]
     torch.testing.assert_close(found, torch.stack(expected, 1))
-    assert found.shape[1] == count_of(4) == 10
-    assert count_of(32) == 528
+    assert found.shape[1] == 10
 
 
 def test_a_video_scores_its_key_clip_and_the_frames_that_this_attends_to() -> None:
@@ -52,8 +50,8 @@ def test_a_video_scores_its_key_clip_and_the_frames_that_this_attends_to() -> No
             proposals = means_of_stretches(seen.clips[video : video + 1])[0]
             cosines = cosine_similarity(sentence[None], proposals)
             key, real = proposals[cosines.argmax()], seen.mask[video]
-            weights = (seen.asked[video][real] @ key).softmax(0)
-            attended = weights @ seen.taken[video][real]
+            weights = (seen.frame_keys[video][real] @ key).softmax(0)
+            attended = weights @ seen.frame_values[video][real]
             expected = 0.6 * cosines.max() + 0.4 * cosine_similarity(sentence, attended, dim=0)
             torch.testing.assert_close(found[query, video], expected, atol=1e-5, rtol=1e-4)
 
@@ -93,9 +91,10 @@ def test_videos_known_to_answer_are_no_negatives_unless_as_released() -> None:
 
 
 def test_negatives_are_the_hardest_from_an_epoch_on() -> None:
+    torch.manual_seed(0)
     model = _model(pool=1, pool_from_epoch=20)
-    late = [model.loss(_batch(epoch=20))["clip_triplets"].item() for _ in range(12)]
-    early = [model.loss(_batch(epoch=19))["clip_triplets"].item() for _ in range(12)]
+    late = [model.loss(_batch(epoch=20))["clip_triplets"].item() for _ in range(5)]
+    early = [model.loss(_batch(epoch=19))["clip_triplets"].item() for _ in range(5)]
     assert max(late) == min(late)
     assert max(early) > min(early)
     assert max(early) <= max(late) + 1e-6

@@ -15,9 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.evenly import clips_of, frames_of
-from whenabouts.models._parts.proposals import means_of_stretches
-from whenabouts.models.ms_sl import KEYS, Config, Model, key_clip_attention, released_names
+from whenabouts.models._parts.averaging import clips_of, frames_of
+from whenabouts.models.ms_sl import (
+    KEYS,
+    Config,
+    Model,
+    key_clip_attention,
+    means_of_stretches,
+    released_names,
+)
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
 from ..golden_folder import arrays_of, cases, golden_folder
@@ -128,15 +134,15 @@ def test_queries_and_videos_become_the_released_vectors(case: Golden) -> None:
     case.near("out.proposal_map", means_of_stretches(videos.clips))
     real = videos.mask
     expected = case.arrays["out.encoded_frame"][real]
-    torch.testing.assert_close(videos.taken[real], model.taken(expected), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(videos.asked[real], model.asked(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(videos.frame_values[real], model.taken(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(videos.frame_keys[real], model.asked(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_key_clips_take_from_frames_what_the_released_ones_take(case: Golden) -> None:
     videos, index = case.model()._videos(case.batch.videos), case.arrays["out.key_clip_index"].T
     proposals = means_of_stretches(videos.clips)
     chosen = proposals.gather(1, index[..., None].expand(-1, -1, proposals.shape[2]))
-    taken = key_clip_attention(chosen, videos.asked, videos.taken, videos.mask)
+    taken = key_clip_attention(chosen, videos.frame_keys, videos.frame_values, videos.mask)
     case.near("out.infer.key_clip_frame_feat", taken)
     own = taken[case.batch.video_of, torch.arange(len(case.batch))]
     case.near("out.train.key_clip_frame_feat", own)

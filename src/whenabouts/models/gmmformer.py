@@ -1,17 +1,16 @@
 """GMMFormer, a Gaussian-mixture transformer for partially relevant videos (Wang et al., AAAI 2024).
 
 The successor of MS-SL: instead of 528 proposals a video has 32 clips, each of which has seen its
-neighbourhood at several widths (Gaussian blocks, see `_parts/gaussian.py`), and one vector of all its frames.
-A video scores 0.7 times the cosine of the best clip and 0.3 times that of the whole: more than its keys, so
-candidates are found by the clips and ordered by `score_videos`. There are no spans. Streams and frames are
-read as by MS-SL.
+neighbourhood at several widths (Gaussian blocks), and one vector of all its frames.
+A video scores 0.7 times the cosine of the best clip and 0.3 times that of the whole; the clips retrieve
+candidates and `score_videos` orders them. There are no spans. Streams and frames are read as by MS-SL.
 
 What differs from the released program by default:
 
 - a window lies around its own row and is as wide as the video. The program puts its middle at t / L, but rows
   at k / (L - 1), and L is the padded length: other videos of a batch move the vectors of a short one;
 - a video's last frame counts (see MS-SL);
-- queries of a video that is known to answer them are no negatives.
+- queries are no negatives of any video that answers them.
 
 `as_released` restores these. As there, a hard negative of a video is its single hardest query, that of a
 query one of the `pool` hardest videos; contrast is over dot products, triplets are of cosines.
@@ -21,17 +20,18 @@ Shapes as in `protocol`; F frames, C clips.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.attention import Attention, AttentionBlock
+from whenabouts.models._parts.averaging import clips_of, frames_of
 from whenabouts.models._parts.branch import Branch, released_block, released_entry
-from whenabouts.models._parts.evenly import clips_of, frames_of
-from whenabouts.models._parts.gaussian import GaussianBlock, GaussianEncoder
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
@@ -120,12 +120,86 @@ _NOT_NEGATIVE = (
 )
 
 
+_PER_WIDTH = 1 / 9
+"""The standard deviation of a window of width 1, as a share of the sequence."""
+
+
 @dataclass(frozen=True)
 class Videos:
     """V videos through both branches: `clips` (V, C, D), and `whole` (V, D) of all frames."""
 
     clips: Tensor
     whole: Tensor
+
+
+def windows(lengths: Tensor, steps: int, width: float, *, as_released: bool = False) -> Tensor:
+    """(B, T, T): the weight of row k for row t of a sequence of `lengths` (B,) rows; 1 at most in each row.
+
+    exp(-d^2 / (2 (width / 9)^2)), where d is the distance as a share of the sequence: 1 from its first row to
+    its last. `as_released`: row t stands at t / length but k at k / (length - 1), so that the middle lies
+    before t. Values behind the end of a sequence mean nothing.
+    """
+    place = torch.arange(steps, device=lengths.device)
+    last = (lengths - 1).clamp(min=1)[:, None, None]
+    middle = place[:, None] / (lengths[:, None, None] if as_released else last)
+    there = place < lengths[:, None, None]
+    exponent = ((place / last - middle) / (width * _PER_WIDTH)) ** 2 / -2
+    highest = exponent.masked_fill(~there, -torch.inf).amax(-1, keepdim=True)
+    return (exponent - highest).clamp(max=0).exp()
+
+
+class GaussianAttention(Attention):
+    """Attention whose scores a window of that width multiplies, before the softmax.
+
+    `as_released`: the window's sequence is the padded batch, which is to be packed with `everything`.
+    """
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, window: float, *, as_released: bool = False
+    ) -> None:
+        super().__init__(width, heads, dropout)
+        self.window, self.as_released = window, as_released
+
+    def _mixed(self, piece: Packing, rows: tuple[Tensor, Tensor, Tensor], product_mask: bool) -> Tensor:
+        queries, keys, values = (self._in_heads(piece.unpack(tensor)) for tensor in rows)
+        lengths = piece.mask.sum(1)
+        seen = torch.full_like(lengths, piece.steps) if self.as_released else lengths
+        near = windows(seen, piece.steps, self.window, as_released=self.as_released)
+        scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1]) * near[:, None]
+        weights = scores.masked_fill(~piece.mask[:, None, None], -torch.inf).softmax(-1)
+        weights = functional.dropout(weights, self.dropout, self.training)
+        return piece.pack((weights.to(values.dtype) @ values).transpose(1, 2).flatten(2))
+
+
+class GaussianBlock(nn.Module):
+    """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, widths: Sequence[float], *, as_released: bool = False
+    ) -> None:
+        super().__init__()
+        blocks = [AttentionBlock(width, heads, dropout) for _ in range(1 + len(widths))]
+        for block, window in zip(blocks[1:], widths, strict=True):
+            block.attention = GaussianAttention(width, heads, dropout, window, as_released=as_released)
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for a packed batch."""
+        return torch.stack([block(rows, packing) for block in self.blocks]).mean(0)
+
+
+class GaussianEncoder(nn.Module):
+    """Gaussian blocks one after the other."""
+
+    def __init__(self, blocks: Sequence[GaussianBlock]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for a packed batch."""
+        for block in self.blocks:
+            rows = block(rows, packing)
+        return rows
 
 
 class Model(nn.Module):
@@ -174,15 +248,15 @@ class Model(nn.Module):
     def _terms(self, batch: Batch, sentences: Tensor, videos: Videos) -> Losses:
         """The losses of sentences (Q, D) and V videos."""
         config, own = self.config, batch.video_of
-        known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
         hard = batch.epoch >= config.pool_from_epoch
         hardness = Hardness(config.pool, 1) if hard else Hardness()
         terms = {}
         for name, rows in (("clip", videos.clips), ("frame", videos.whole[:, None])):
             products, cosines = _scores(sentences, rows)
             weight = getattr(config, f"weight_{name}_contrast")
-            terms[f"{name}_contrast"] = weight * contrast(products, own, known)
-            terms[f"{name}_triplets"] = triplets(cosines, own, known, config.margin, hardness)
+            terms[f"{name}_contrast"] = weight * contrast(products, own, positives)
+            terms[f"{name}_triplets"] = triplets(cosines, own, positives, config.margin, hardness)
         diversity = query_diversity(sentences, own, config.diversity_margin, config.diversity_scale)
         return {**terms, "diversity": config.weight_diversity * diversity}
 

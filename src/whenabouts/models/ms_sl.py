@@ -1,21 +1,20 @@
 """MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
 
-A query belongs to a video of which it describes a part. Two branches look at the video: its frames
-averaged to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the
-best proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of
-the key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip,
-and so on the query: that is more than keys can tell, so candidates are found by the proposals and ordered by
-`score_videos`. There are no spans.
+A query belongs to a video of which it describes a part. Two branches look at the video: its frames averaged
+to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the best
+proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of the
+key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip, and
+so on the query; search keys cannot hold that, so the proposals retrieve candidates and `score_videos` orders
+them. There are no spans.
 
-The paper reads pictures alone; where there are several streams, their features lie side by side. What a
-video is averaged to is made here, from all rows that are read: let [features] max_clips be larger than any
-video, so that nothing is averaged twice.
+The paper reads pictures alone; features of several streams lie side by side. Videos are averaged here, from
+all rows that are read: let [features] max_clips be larger than any video, so that nothing is averaged twice.
 
 What differs from the released program by default:
 
 - a video's last frame counts: the program's borders leave it out of the last clip wherever that holds
   another;
-- queries of the same video, or of a video that is known to answer, are no negatives. In the program's frame
+- queries of the same video, or of a video that answers them too, are no negatives. In the program's frame
   branch all other queries are, those of the same video too, and the own pair stands twice in the
   denominator.
 
@@ -30,14 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.averaging import clips_of, frames_of
 from whenabouts.models._parts.branch import Branch, released_block, released_entry
-from whenabouts.models._parts.evenly import clips_of, frames_of
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.partial_relevance import (
     Hardness,
@@ -48,7 +48,6 @@ from whenabouts.models._parts.partial_relevance import (
 )
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import initialise, unit
-from whenabouts.models._parts.proposals import means_of_stretches
 from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
@@ -112,12 +111,12 @@ class Config:
 
 @dataclass(frozen=True)
 class Videos:
-    """V videos through both branches: `clips` (V, C, D); frames (V, F, D) as the key clip sees them, `asked`,
-    and what it takes from them, `taken`; `mask` (V, F)."""
+    """V videos through both branches: `clips` (V, C, D); the frames' keys and values of attention (V, F, D);
+    `mask` (V, F) of the frames."""
 
     clips: Tensor
-    asked: Tensor
-    taken: Tensor
+    frame_keys: Tensor
+    frame_values: Tensor
     mask: Tensor
 
 
@@ -143,6 +142,7 @@ class Model(nn.Module):
         self.clip = _branch(config, width, config.clips, "clips")
         self.frame = _branch(config, width, config.frames, "frames")
         self.pooling = ModularPooling(hidden, 1)
+        # Keys and values of the frames; saved systems and indexes have them under these names.
         self.asked = nn.Linear(hidden, hidden, bias=False)
         self.taken = nn.Linear(hidden, hidden, bias=False)
         initialise(self, config.initializer_range)
@@ -157,7 +157,8 @@ class Model(nn.Module):
         return dict.fromkeys(self.config.streams, queries.parts["words"])
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), `asked` and `taken`.
+        """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), and the
+        frames' attention keys `asked` and values `taken` (V, F, D).
 
         The mask (V, F) is that of the frames, which are fewer than the clips of a long video.
         """
@@ -169,8 +170,8 @@ class Model(nn.Module):
             key_masks={KEYS: torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)},
             parts={
                 "lengths": torch.linalg.vector_norm(keys, dim=-1),
-                "asked": seen.asked,
-                "taken": seen.taken,
+                "asked": seen.frame_keys,
+                "taken": seen.frame_values,
             },
         )
 
@@ -190,15 +191,15 @@ class Model(nn.Module):
         sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
         with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
             scores = self._scores(sentences, videos, own)
-        known = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
         itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
-        same = itself if config.as_released else known[:, own] | (own[:, None] == own)
+        same = itself if config.as_released else positives[:, own] | (own[:, None] == own)
         hard = batch.epoch >= config.pool_from_epoch
         pool = config.pool if hard else None
         return {
-            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, known),
+            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, positives),
             "clip_triplets": triplets(
-                scores.clip_cosines, own, known, config.margin, Hardness(pool, 1 if hard else None)
+                scores.clip_cosines, own, positives, config.margin, Hardness(pool, 1 if hard else None)
             ),
             "frame_contrast": config.weight_frame_contrast
             * square_contrast(scores.frame_products, same, as_released=config.as_released),
@@ -214,8 +215,8 @@ class Model(nn.Module):
         lengths = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
         best, at = (products / lengths.clamp(min=1e-12)).max(1)
         chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
-        asked, taken = videos.asked[own].float(), videos.taken[own].float()
-        attended = key_clip_attention(chosen[:, None], asked, taken, videos.mask[own])[:, 0]
+        frame_keys, frame_values = videos.frame_keys[own].float(), videos.frame_values[own].float()
+        attended = key_clip_attention(chosen[:, None], frame_keys, frame_values, videos.mask[own])[:, 0]
         return _Scores(
             products.amax(1).T,
             best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),
@@ -251,10 +252,32 @@ def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
     return Branch((width, config.hidden), places, noun, config.input_dropout, block)
 
 
-def key_clip_attention(keys: Tensor, asked: Tensor, taken: Tensor, mask: Tensor) -> Tensor:
-    """(V, N, D): what N key clips (V, N, D) take from the real frames (V, F, D) of their video."""
-    scores = torch.bmm(keys, asked.transpose(1, 2)).masked_fill(~mask[:, None], -torch.inf)
-    return torch.bmm(scores.softmax(-1).to(taken.dtype), taken)
+def means_of_stretches(clips: Tensor) -> Tensor:
+    """(V, K, D) proposals: the mean of every stretch of neighbours of clips (V, C, D), K = C (C + 1) / 2.
+
+    The shortest stretches come first, those of one width by their start.
+    """
+    shares = _shares(clips.shape[1]).to(clips.device, clips.dtype)
+    return shares @ clips
+
+
+@lru_cache(maxsize=4)
+def _shares(clips: int) -> Tensor:
+    """(K, C): the share of each clip in each stretch."""
+    first, last = torch.ones(clips, clips).triu().nonzero().unbind(1)
+    order = (last - first).argsort(stable=True)
+    first, last = first[order, None], last[order, None]
+    place = torch.arange(clips)
+    return ((place >= first) & (place <= last)) / (last - first + 1)
+
+
+def key_clip_attention(clips: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """(V, N, D): attention of N key clips (V, N, D) over the real frames of their video.
+
+    `keys` and `values` (V, F, D) are those of the frames, `mask` is (V, F).
+    """
+    scores = torch.bmm(clips, keys.transpose(1, 2)).masked_fill(~mask[:, None], -torch.inf)
+    return torch.bmm(scores.softmax(-1).to(values.dtype), values)
 
 
 def released_names(config: Config) -> dict[str, str]:

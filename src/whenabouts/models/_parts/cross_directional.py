@@ -73,8 +73,8 @@ def sampling_probabilities(
     Each row adds up to 1, or is 0 where nothing is a candidate.
     """
     logits = draw_logits(scores, means, candidates, temperature, highest)
-    found = torch.softmax(logits, 1)
-    return torch.where(candidates.any(1, keepdim=True), found, torch.zeros_like(found))
+    probabilities = torch.softmax(logits, 1)
+    return torch.where(candidates.any(1, keepdim=True), probabilities, 0.0)
 
 
 def draw(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -85,13 +85,13 @@ def draw(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """
     noise = torch.empty(logits.shape, dtype=logits.dtype).exponential_(generator=generator).to(logits.device)
     keys = logits - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
-    found, columns = keys.topk(min(count, logits.shape[1]), dim=1)
-    columns = columns.masked_fill(found == -torch.inf, -1)
+    highest, columns = keys.topk(min(count, logits.shape[1]), dim=1)
+    columns = columns.masked_fill(highest == -torch.inf, -1)
     return functional.pad(columns, (0, count - columns.shape[1]), value=-1)
 
 
 def chosen_pairs(rows: Tensor, columns: int) -> Tensor:
     """(N, columns) bool of lists (N, M) of columns, in which -1 is none."""
-    found = torch.zeros(len(rows), columns + 1, dtype=torch.bool, device=rows.device)
-    # Those that are none fall into a column of their own.
-    return found.scatter(1, rows.where(rows >= 0, columns), True)[:, :columns]
+    chosen = torch.zeros(len(rows), columns + 1, dtype=torch.bool, device=rows.device)
+    # Those that are none fall into a column of their own, which is cut off.
+    return chosen.scatter(1, rows.where(rows >= 0, columns), True)[:, :columns]

@@ -60,11 +60,14 @@ class Cells:
         return whole.view(-1, self.clips, self.clips)
 
 
-def iou(one: Tensor, other: Tensor) -> Tensor:
-    """(...) intersection over union of spans (..., 2); 0 where both are empty."""
-    shared = torch.minimum(one[..., 1], other[..., 1]) - torch.maximum(one[..., 0], other[..., 0])
-    either = torch.maximum(one[..., 1], other[..., 1]) - torch.minimum(one[..., 0], other[..., 0])
-    return torch.where(either > 0, shared.clamp(min=0) / either.clamp(min=1e-12), 0.0)
+def iou(spans: Tensor, others: Tensor) -> Tensor:
+    """(...) intersection over union of spans (..., 2); 0 where both are empty.
+
+    The union is taken as the hull: where two spans do not meet, the intersection is 0 anyway.
+    """
+    shared = torch.minimum(spans[..., 1], others[..., 1]) - torch.maximum(spans[..., 0], others[..., 0])
+    hull = torch.maximum(spans[..., 1], others[..., 1]) - torch.minimum(spans[..., 0], others[..., 0])
+    return torch.where(hull > 0, shared.clamp(min=0) / hull.clamp(min=1e-12), 0.0)
 
 
 def offsets(counts: Counts, clips: int) -> Iterator[tuple[int, int]]:
@@ -84,15 +87,19 @@ def offsets(counts: Counts, clips: int) -> Iterator[tuple[int, int]]:
         stride *= 2
 
 
-@lru_cache(maxsize=64)
-def cells_of(counts: Counts, clips: int) -> Cells:
-    """The cells of a map over so many clips."""
-    places = [
+def _by_diagonals(counts: Counts, clips: int) -> list[tuple[int, int]]:
+    """(last, first) of every cell, one diagonal of the map after the other."""
+    return [
         (first + offset, first)
         for offset, stride in offsets(counts, clips)
         for first in range(0, clips - offset, stride)
     ]
-    last, first = torch.tensor(sorted(places), dtype=torch.int64).unbind(1)
+
+
+@lru_cache(maxsize=64)
+def cells_of(counts: Counts, clips: int) -> Cells:
+    """The cells of a map over so many clips."""
+    last, first = torch.tensor(sorted(_by_diagonals(counts, clips)), dtype=torch.int64).unbind(1)
     return Cells(clips, first.contiguous(), last.contiguous())
 
 
@@ -106,16 +113,15 @@ class MaxMap(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         """(V, N, D) to (V, P, D).
 
-        Maxima of 1, 2, 4, ... neighbours are made once; a cell is the larger of two of them that cover it.
+        Maxima of 1, 2, 4, ... neighbours are made once (a sparse table, as for range maximum queries); a cell
+        is the larger of the two, overlapping or not, that cover it.
         """
-        cells = cells_of(self.counts, clips.shape[1])
         tables, reach = [clips], 1
         while 2 * reach <= clips.shape[1]:
             tables.append(torch.maximum(tables[-1][:, :-reach], tables[-1][:, reach:]))
             reach *= 2
-        left, right = (at.to(clips.device) for at in _halves(self.counts, clips.shape[1]))
+        left, right = (rows.to(clips.device) for rows in _halves(self.counts, clips.shape[1]))
         whole = torch.cat(tables, 1)
-        assert len(cells) == len(left)
         return torch.maximum(whole.index_select(1, left), whole.index_select(1, right))
 
 
@@ -154,20 +160,16 @@ class ChainMap(nn.Module):
 @lru_cache(maxsize=64)
 def _order_of_diagonals(counts: Counts, clips: int) -> Tensor:
     """(P,) where each cell lies in the diagonals, laid one after the other."""
-    places = [
-        (first + offset, first)
-        for offset, stride in offsets(counts, clips)
-        for first in range(0, clips - offset, stride)
-    ]
-    return torch.tensor(sorted(range(len(places)), key=places.__getitem__))
+    cells = _by_diagonals(counts, clips)
+    return torch.tensor(sorted(range(len(cells)), key=cells.__getitem__))
 
 
 @lru_cache(maxsize=64)
 def map_areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool = False) -> tuple[Area, ...]:
-    """What each layer has to compute, the map itself first and last.
+    """The places that each layer computes, the map itself first and last.
 
-    After layer i a place is computed that is within i * reach of a cell (else there is nothing to see) and
-    within (layers - i) * reach of a cell (else no cell ever sees it). `whole`: the whole frame that the
+    After layer i a place is computed that is within i * reach of a cell (else it sees nothing) and within
+    (layers - i) * reach of a cell (else no cell ever sees it). `whole`: the whole frame that the released
     program computes, (layers - i) * reach wider than the map on each side.
     """
     cells = cells_of(counts, clips)
@@ -195,12 +197,12 @@ class ProposalConvolution(nn.Module):
     """Convolutions over the map, each followed by batch normalisation, ReLU and division by what it saw.
 
     After each layer a value is divided by the number of real places under the kernel (the places that the
-    layer before had), so that the border of the map is not dimmer than its middle. Only places are computed
-    that a cell of the map depends on, and only they have a part in the statistics of normalisation.
+    layer before had), so that the border of the map is not dimmer than its middle. Only places that a cell of
+    the map depends on are computed and count in the statistics of normalisation.
 
     Dividing makes values small, and normalisation large again. Its running variances begin at what fresh
-    weights make of inputs whose mean square is `square`: with 1, PyTorch's own start, a system that was not
-    trained yet would see nothing of a video in evaluation.
+    weights make of inputs whose mean square is `square`: with 1, PyTorch's own start, an untrained system
+    would see nothing of a video in evaluation.
 
     `as_released`: statistics in training are those of the padded square, most of which sees nothing.
     """
@@ -226,7 +228,7 @@ class ProposalConvolution(nn.Module):
         """
         reach, whole = self.kernel // 2, self.as_released and self.training
         areas = map_areas(self.counts, clips, reach, len(self.convs), whole)
-        full = bool(there.all())
+        full = bool(there.all())  # all videos have one mask: weights are made once
         present = there[:1] if full else there
         rows = rows * there[..., None]
         layers = cast(
@@ -235,7 +237,7 @@ class ProposalConvolution(nn.Module):
         for number, (conv, norm) in enumerate(layers, 1):
             before, after = areas[number - 1], areas[number]
             weight = _weights(present, before, after, self.kernel)
-            if not full and not whole:
+            if not full and not whole:  # places that only padding of a shorter video depends on do not count
                 weight = weight * _depended_on(there, areas[0], after, reach * (len(layers) - number))
             rows = convolved(rows, conv, before, after)
             rows = _normalised(norm, rows, weight > 0, whole).relu() * weight[..., None]
@@ -257,7 +259,7 @@ def _weights(present: Tensor, before: Area, after: Area, kernel: int) -> Tensor:
 
 
 def _depended_on(there: Tensor, cells: Area, after: Area, reach: int) -> Tensor:
-    """(V, C) whether a place is within reach of a real cell of its own video; others see padding's share."""
+    """(V, C) whether a place is within reach of a real cell of its own video."""
     around = functional.pad(cells.boxed(there[..., None].float()), [after.margin] * 4)
     return after.rows(_dilated(around, reach))[..., 0]
 
@@ -273,22 +275,22 @@ def _normalised(norm: nn.BatchNorm1d, rows: Tensor, real: Tensor, everything: bo
 
 
 def _by_norm(norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
-    """Normalised rows (N, D); by the running statistics where one row has no spread."""
+    """Normalised rows (N, D); by the running statistics where there is but one row, which has no spread."""
     if norm.training and len(rows) < 2:
         means, spreads = norm.running_mean, norm.running_var
         return functional.batch_norm(rows, means, spreads, norm.weight, norm.bias, eps=norm.eps)
-    made: Tensor = norm(rows)
-    return made
+    normed: Tensor = norm(rows)
+    return normed
 
 
 class Pointwise(nn.Conv2d):
     """A linear layer whose weights have the shape of a 1 x 1 convolution, as the released files keep them."""
 
-    def __init__(self, width: int, made: int) -> None:
-        super().__init__(width, made, 1)
+    def __init__(self, width: int, joint_width: int) -> None:
+        super().__init__(width, joint_width, 1)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(..., width) to (..., made)."""
+        """(..., width) to (..., joint_width)."""
         return functional.linear(rows, self.weight[:, :, 0, 0], self.bias)
 
 
@@ -299,7 +301,7 @@ def joint(layer: Pointwise, rows: Tensor) -> Tensor:
 
 def check_counts(counts: Sequence[int]) -> str:
     """What is wrong with pooling counts; "" where nothing is."""
-    if not counts or any(type(one) is not int or one < 0 for one in counts):
+    if not counts or any(type(count) is not int or count < 0 for count in counts):
         return (
             f"pooling_counts = {list(counts)}: whole numbers, 0 or more, at least one of them, are expected"
         )

@@ -1,9 +1,9 @@
-"""What retrievers of partially relevant videos learn from: contrast and triplets of queries and videos.
+"""Losses for retrieval of partially relevant videos: contrast and triplets of queries and videos.
 
 Dong et al., "Partially Relevant Video Retrieval" (MS-SL, ACM Multimedia 2022); GMMFormer (AAAI 2024) uses the
-same. Scores (Q, V) are of every query with every video of the batch, or (Q, Q) of every query with what was
-made of the own video of another. `known` (same shape) says which pairs are no negatives; `own` (Q,) int64 is
-each query's own column.
+same. Scores (Q, V) are of every query with every video of the batch, or (Q, Q) of every query with what
+another query's own video gives. `positives` (same shape) marks pairs that are no negatives; `own` (Q,) int64
+is each query's own column.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ class Hardness:
     of_video: int | None = None
 
 
-def contrast(scores: Tensor, own: Tensor, known: Tensor) -> Tensor:
+def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
     """How little own pairs stand out: the mean over queries, and that over videos that have a query.
 
     Of a query: log of the sum of exp over its own video and the negatives, minus its own score. Of a video:
-    log of the sum of exp over all queries, minus the same over those it is known to answer.
+    log of the sum of exp over all queries, minus the same over its positives.
     """
     mine = _own_pairs(scores, own)
-    positive = scores.gather(1, own[:, None])[:, 0]
-    of_queries = scores.masked_fill(known & ~mine, -torch.inf).logsumexp(1) - positive
-    asked = mine.any(0)
-    answered = scores.masked_fill(~(known | mine), -torch.inf)[:, asked]
-    of_videos = scores[:, asked].logsumexp(0) - answered.logsumexp(0)
+    of_own = scores.gather(1, own[:, None])[:, 0]
+    of_queries = scores.masked_fill(positives & ~mine, -torch.inf).logsumexp(1) - of_own
+    has_query = mine.any(0)
+    answered = scores.masked_fill(~(positives | mine), -torch.inf)[:, has_query]
+    of_videos = scores[:, has_query].logsumexp(0) - answered.logsumexp(0)
     return of_queries.mean() + of_videos.mean()
 
 
-def triplets(scores: Tensor, own: Tensor, known: Tensor, margin: float, hardness: Hardness) -> Tensor:
+def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hardness: Hardness) -> Tensor:
     """How far own pairs fail to be `margin` above a drawn negative: mean over videos, and over queries.
 
-    The positive of a video is the mean over its queries of the batch; videos without one have no part.
+    The positive score of a video is the mean over its queries of the batch; videos without one do not count.
     """
     mine = _own_pairs(scores, own)
-    asked = mine.any(0)
-    allowed = ~(known | mine)
-    of_video = mine[:, asked].to(scores.dtype)
-    positive = (scores[:, asked] * of_video).sum(0) / of_video.sum(0)
-    drawn = draw_negatives(scores[:, asked].T, allowed[:, asked].T, hardness.of_video)
-    of_videos = against_negatives(positive, drawn, margin=margin)
+    has_query = mine.any(0)
+    allowed = ~(positives | mine)
+    of_video = mine[:, has_query].to(scores.dtype)
+    higher = (scores[:, has_query] * of_video).sum(0) / of_video.sum(0)
+    drawn = draw_negatives(scores[:, has_query].T, allowed[:, has_query].T, hardness.of_video)
+    of_videos = against_negatives(higher, drawn, margin=margin)
     drawn = draw_negatives(scores, allowed, hardness.of_query)
     of_queries = against_negatives(scores.gather(1, own[:, None])[:, 0], drawn, margin=margin)
     return of_videos.mean() + of_queries.mean()
 
 
-def square_contrast(scores: Tensor, known: Tensor, *, as_released: bool = False) -> Tensor:
+def square_contrast(scores: Tensor, positives: Tensor, *, as_released: bool = False) -> Tensor:
     """The mean over pairs i of scores (Q, Q): log of the sum of exp over row and column i, minus score i, i.
 
-    Known pairs are left out but for the own one, which counts once; `as_released` it counts twice.
+    Positives are left out but for the own pair, which counts once; `as_released` it counts twice.
     """
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    rows = scores.masked_fill(known & ~itself, -torch.inf)
-    columns = scores.masked_fill(known & ~itself if as_released else known | itself, -torch.inf)
+    rows = scores.masked_fill(positives & ~itself, -torch.inf)
+    columns = scores.masked_fill(positives & ~itself if as_released else positives | itself, -torch.inf)
     return (torch.cat([rows, columns.T], 1).logsumexp(1) - scores.diagonal()).mean()
 
 
-def square_triplets(scores: Tensor, known: Tensor, margin: float, pool: int | None) -> Tensor:
+def square_triplets(scores: Tensor, positives: Tensor, margin: float, pool: int | None) -> Tensor:
     """How far the diagonal of scores (Q, Q) fails to be `margin` above a drawn one, by row and by column."""
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    allowed = ~(known | itself)
-    sides = [
-        against_negatives(scores.diagonal(), draw_negatives(side, there, pool), margin=margin).mean()
-        for side, there in ((scores, allowed), (scores.T, allowed.T))
-    ]
-    return sides[0] + sides[1]
+    allowed = ~(positives | itself)
+    by_row, by_column = (
+        against_negatives(scores.diagonal(), draw_negatives(side, mask, pool), margin=margin).mean()
+        for side, mask in ((scores, allowed), (scores.T, allowed.T))
+    )
+    return by_row + by_column
 
 
 def query_diversity(vectors: Tensor, own: Tensor, margin: float, scale: float) -> Tensor:

@@ -1,9 +1,9 @@
-"""A 2-D convolution from some places of the plane to others, in whichever of two ways is quicker.
+"""A 2-D convolution from some places of the plane to others, in whichever of two ways is faster.
 
-Wide rows on a processor are gathered for each place of the kernel, multiplied by its matrix and added up:
-only pairs of places that are both there are computed (half of a dense map's, for a triangle). Narrow rows,
-whose gathering would take longer than their products, and all on a GPU, go through a dense convolution over
-the smallest box.
+Wide rows on a CPU are gathered for each place of the kernel, multiplied by its matrix and added up: only
+pairs of places that are both there are computed (half of a dense map's, for a triangle). Narrow rows, whose
+gathering would take longer than their products, and all rows on a GPU go through a dense convolution over the
+smallest box.
 
 Shapes: V videos, C places, D width.
 """
@@ -58,8 +58,8 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
     if rows.device.type == "cpu" and rows.shape[2] >= GATHERED_FROM and not torch.is_autocast_enabled("cpu"):
         near = neighbours(before, after, kernel)
         arguments = (rows, conv.weight, conv.bias, near)
-        made: Tensor = _Gathered.apply(*arguments)  # type: ignore[no-untyped-call]
-        return made
+        convolved_rows: Tensor = _Gathered.apply(*arguments)  # type: ignore[no-untyped-call]
+        return convolved_rows
     padding = kernel // 2 + after.margin - before.margin
     return after.rows(functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding))
 
@@ -80,13 +80,13 @@ def neighbours(before: Area, after: Area, kernel: int) -> Neighbours:
     row_at = torch.full((size, size), -1)
     row_at[_on_plane(before, edge)] = torch.arange(len(before.places))
     first, last = _on_plane(after, edge)
-    found = []
+    pairs = []
     for down in range(-(kernel // 2), kernel // 2 + 1):
         for right in range(-(kernel // 2), kernel // 2 + 1):
             seen = row_at[first + down, last + right]
             there = (seen >= 0).nonzero()[:, 0]
-            found.append((there, seen[there]))
-    return Neighbours(tuple(found), len(after.places))
+            pairs.append((there, seen[there]))
+    return Neighbours(tuple(pairs), len(after.places))
 
 
 def _on_plane(area: Area, edge: int) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,10 @@ def _on_plane(area: Area, edge: int) -> tuple[Tensor, Tensor]:
 
 
 class _Gathered(torch.autograd.Function):
-    """The convolution, a place of the kernel at a time; what was gathered is not kept for the way back."""
+    """The convolution, a place of the kernel at a time.
+
+    Autograd would keep the gathered rows of every place of the kernel; here backward gathers them anew.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, near: Neighbours) -> Tensor:

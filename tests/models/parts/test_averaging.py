@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whenabouts.features.resample import average_to_length
-from whenabouts.models._parts.evenly import averaged, clips_of, frames_of
+from whenabouts.models._parts.averaging import averaged, clips_of, frames_of
 from whenabouts.models.protocol import ClipBatch
 
 

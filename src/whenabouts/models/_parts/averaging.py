@@ -20,9 +20,9 @@ _ADDED = 1e-5
 def frames_of(
     videos: ClipBatch, names: Iterable[str], most: int, *, as_released: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(V, F, W) unit rows of the streams `names` side by side, and (V, F) which there are.
+    """(V, F, W) unit rows of the streams `names` side by side, and their mask (V, F).
 
-    Rows as they are; a video that has more than `most` is averaged to so many.
+    A video of more than `most` rows is averaged to so many.
     """
     if videos.mask.shape[1] <= most:
         return _side_by_side(videos.streams[name] for name in names), videos.mask
@@ -38,8 +38,8 @@ def clips_of(videos: ClipBatch, names: Iterable[str], count: int, *, as_released
 def _averaged(
     videos: ClipBatch, names: Iterable[str], counts: Tensor, *, as_released: bool
 ) -> tuple[Tensor, Tensor]:
-    made = [averaged(videos.streams[name], videos.mask, counts, as_released=as_released) for name in names]
-    return _side_by_side(made), torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+    streams = [averaged(videos.streams[name], videos.mask, counts, as_released=as_released) for name in names]
+    return _side_by_side(streams), torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
 
 
 def _side_by_side(streams: Iterable[Tensor]) -> Tensor:

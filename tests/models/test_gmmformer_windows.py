@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from whenabouts.models._parts.attention import AttentionBlock
-from whenabouts.models._parts.gaussian import GaussianBlock, windows
 from whenabouts.models._parts.packing import Packing
+from whenabouts.models.gmmformer import GaussianBlock, windows
 
 
 def test_a_window_lies_around_its_row_and_falls_off_with_the_distance() -> None:
