@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 
 FILM, NTSC = Fraction(24000, 1001), Fraction(30000, 1001)
 
@@ -83,17 +83,17 @@ def films(tmp_path_factory: pytest.TempPathFactory, make_film: MakeFilm) -> dict
 
 
 @pytest.fixture(scope="session")
-def moment() -> Callable[..., Clip]:
-    """A moment of a file, with all that an answer says of one."""
+def make() -> Callable[..., FileMoment]:
+    """Make a moment of a file, with all that a search result has."""
 
-    def make(path: Path, start: float, end: float, **facts: Any) -> Clip:
-        said: dict[str, Any] = {
+    def make_moment(path: Path, start: float, end: float, **facts: Any) -> FileMoment:
+        scored: dict[str, Any] = {
             "text": "Hello there.",
             "query": "somebody greets",
             "score": 1.25,
             "confidence": 0.97,
         }
-        known: dict[str, Any] = {"rank": 1, "video_id": "film-00ff00ff", "path": str(path), "name": path.name}
-        return Clip(start=start, end=end, **(known | said | facts))
+        named: dict[str, Any] = {"rank": 1, "video_id": "film-00ff00ff", "path": str(path), "name": path.name}
+        return FileMoment(start=start, end=end, **(named | scored | facts))
 
-    return make
+    return make_moment

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from whenabouts.export import render
-from whenabouts.export.clip import Clip
-from whenabouts.export.gather import (
-    ResultsError,
+from whenabouts.export.json import ResultsError, read_moments
+from whenabouts.export.moments import (
+    FileMoment,
     check_unchanged,
-    clip_of_file,
-    clip_of_moment,
-    clips_of_json,
-    clips_of_result,
+    moment_of_file,
+    moment_of_record,
+    moments_of_result,
 )
 from whenabouts.index.records import VideoRecord
 from whenabouts.search import SearchResult
@@ -54,17 +53,17 @@ def test_an_answer_and_what_search_prints_of_it_give_the_same_moments(
     result = answer(films["25"].path)
     printed = tmp_path / "results.json"
     printed.write_text(json.dumps(result.to_json()))
-    clips = clips_of_result(result)
-    assert clips_of_json(printed) == clips
-    assert clips[0] == Clip(
+    moments = moments_of_result(result)
+    assert read_moments(printed) == moments
+    assert moments[0] == FileMoment(
         1, "film-00ff00ff", str(films["25"].path), "pal.mp4", 1.0, 2.0, 3.5, 0.99, "Hello.", "a greeting"
     )
 
 
 def test_an_exported_json_is_read_again(films: dict[str, Film], tmp_path: Path) -> None:
-    clips = clips_of_result(answer(films["25"].path))
-    (tmp_path / "out.json").write_bytes(render(clips, "json")[0])
-    assert clips_of_json(tmp_path / "out.json") == clips
+    moments = moments_of_result(answer(films["25"].path))
+    (tmp_path / "out.json").write_bytes(render(moments, "json")[0])
+    assert read_moments(tmp_path / "out.json") == moments
 
 
 def test_a_name_that_is_no_unicode_is_found_by_its_link(films: dict[str, Film], tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_a_name_that_is_no_unicode_is_found_by_its_link(films: dict[str, Film], 
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
     (tmp_path / "results.json").write_text(json.dumps(answer(place).to_json()))
-    assert clips_of_json(tmp_path / "results.json")[0].path == str(place)
+    assert read_moments(tmp_path / "results.json")[0].path == str(place)
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], Any]) -> Any:
@@ -122,42 +121,42 @@ def test_what_is_wrong_in_a_file_of_answers_is_told_by_place_and_value(
     document = changed(films["25"].path, change)
     (tmp_path / "results.json").write_text(json.dumps(document))
     with pytest.raises(ResultsError, match=rf"results\.json.*{told}"):
-        clips_of_json(tmp_path / "results.json")
+        read_moments(tmp_path / "results.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "\xff\xfe", '{"moments": [NaN]}', "[" * 100_000])
 def test_what_is_no_json_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ResultsError, match="is not JSON"):
-        clips_of_json(tmp_path / "results.json")
+        read_moments(tmp_path / "results.json")
 
 
 def test_files_of_answers_that_cannot_be_read_are_told(tmp_path: Path, films: dict[str, Film]) -> None:
     with pytest.raises(ResultsError, match="cannot be read"):
-        clips_of_json(tmp_path / "gone.json")
+        read_moments(tmp_path / "gone.json")
     with pytest.raises(ResultsError, match="no plain file"):
-        clips_of_json(tmp_path)
+        read_moments(tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(ResultsError, match="no plain file"):
-        clips_of_json(tmp_path / "pipe.json")
+        read_moments(tmp_path / "pipe.json")
     (tmp_path / "none.json").write_text('{"moments": []}')
     with pytest.raises(UsageError, match="no moments"):
-        clips_of_json(tmp_path / "none.json")
+        read_moments(tmp_path / "none.json")
     gone = changed(films["25"].path, with_moment(path="/nowhere/a.mp4", link=None))
     (tmp_path / "moved.json").write_text(json.dumps(gone))
     with pytest.raises(MediaError, match=r"/nowhere/a\.mp4 is not there"):
-        clips_of_json(tmp_path / "moved.json")
+        read_moments(tmp_path / "moved.json")
 
 
 def test_a_moment_is_named_by_record_or_file(films: dict[str, Film], tmp_path: Path) -> None:
     path = films["25"].path
-    assert clip_of_moment(record_of(path), 1, 2).path == str(path)
-    clip = clip_of_file(path, 1, 2, rank=3)
-    assert (clip.rank, clip.name, clip.score, clip.query) == (3, "pal.mp4", None, "")
+    assert moment_of_record(record_of(path), 1, 2).path == str(path)
+    moment = moment_of_file(path, 1, 2, rank=3)
+    assert (moment.rank, moment.name, moment.score, moment.query) == (3, "pal.mp4", None, "")
     with pytest.raises(UsageError, match="no such file"):
-        clip_of_file(tmp_path / "gone.mp4", 1, 2)
+        moment_of_file(tmp_path / "gone.mp4", 1, 2)
     with pytest.raises(UsageError, match="start < end"):
-        clip_of_file(path, 2, 1)
+        moment_of_file(path, 2, 1)
 
 
 def test_a_file_that_changed_after_it_was_indexed_is_refused(films: dict[str, Film], tmp_path: Path) -> None:

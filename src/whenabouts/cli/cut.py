@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.moments import add_moments, chosen_moments, tell_notes
-from whenabouts.cli.options import add_format, add_verb, for_terminal, print_either
+from whenabouts.cli.moments import add_moments, chosen_moments
+from whenabouts.cli.options import add_format, add_verb, counting_bar, print_either, print_notes
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.export.clip import Clip
+    from whenabouts.export.moments import FileMoment
     from whenabouts.video.cut import Cut
+
+Show = Callable[[int, int], None]
 
 _EPILOG = """\
 examples:
@@ -53,70 +54,69 @@ def run(options: argparse.Namespace) -> int:
     if options.join and options.copy:
         raise UsageError("--copy cannot join: parts must be encoded alike; leave out --copy or --join")
     chosen = chosen_moments(options)
-    if not chosen.clips:
-        tell_notes(chosen.notes)
+    if not chosen.moments:
+        print_notes(chosen.notes)
         return 1
-    with _Display() as display:
-        done = (
-            _joined(options, chosen.clips, display) if options.join else _each(options, chosen.clips, display)
-        )
+    with counting_bar("cutting, %") as show:
+        cuts = (_joined if options.join else _each)(options, chosen.moments, show)
     print_either(
         options,
-        lambda: {"cuts": [cut.to_json() for cut in done]},
-        lambda: (line for cut in done for line in _lines(cut)),
+        lambda: {"cuts": [cut.to_json() for cut in cuts]},
+        lambda: (line for cut in cuts for line in _lines(cut)),
     )
-    tell_notes(chosen.notes)
+    print_notes(chosen.notes)
     return 0
 
 
-def _each(options: argparse.Namespace, clips: list[Clip], display: _Display) -> list[Cut]:
+def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
     from whenabouts.video.aside import check_free
     from whenabouts.video.cut import cut
 
-    targets = _targets(options, clips)
+    targets = _targets(options, moments)
     for target in targets:
-        check_free(target, force=options.force, sources=[clip.path for clip in clips])
-    done = []
-    for number, (clip, target) in enumerate(zip(clips, targets, strict=True)):
-        tell = display.part(number, len(clips), target.name)
-        done.append(
-            cut(
-                Path(clip.path),
-                clip.start,
-                clip.end,
-                target,
-                copy=options.copy,
-                force=options.force,
-                progress=tell,
-            )
+        check_free(target, force=options.force, sources=[moment.path for moment in moments])
+
+    def progress_of(number: int) -> Callable[[float], None]:
+        return lambda share: show(int(100 * (number + share) / len(moments)), 100)
+
+    return [
+        cut(
+            Path(moment.path),
+            moment.start,
+            moment.end,
+            target,
+            copy=options.copy,
+            force=options.force,
+            progress=progress_of(number),
         )
-    return done
+        for number, (moment, target) in enumerate(zip(moments, targets, strict=True))
+    ]
 
 
-def _joined(options: argparse.Namespace, clips: list[Clip], display: _Display) -> list[Cut]:
+def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
     from whenabouts.video.cut import join, suffix_for
 
     out = Path(options.out)
     if not _names_file(out):
-        out = _folder(out) / f"joined{suffix_for(Path(clips[0].path))}"
-    parts = [(Path(clip.path), clip.start, clip.end) for clip in clips]
-    return join(parts, out, force=options.force, progress=display.part(0, 1, out.name))
+        out = _folder(out) / f"joined{suffix_for(Path(moments[0].path))}"
+    parts = [(Path(moment.path), moment.start, moment.end) for moment in moments]
+    return join(parts, out, force=options.force, progress=lambda share: show(int(100 * share), 100))
 
 
-def _targets(options: argparse.Namespace, clips: list[Clip]) -> list[Path]:
+def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
     """A file for each moment."""
     from whenabouts.video.cut import cut_name, suffix_for
 
     out = Path(options.out)
     if _names_file(out):
-        if len(clips) > 1:
-            raise UsageError(f"{options.out}: one file for {len(clips)} moments; give a folder, or --join")
+        if len(moments) > 1:
+            raise UsageError(f"{options.out}: one file for {len(moments)} moments; give a folder, or --join")
         return [out]
     folder = _folder(out)
     taken: dict[str, None] = {}
-    for clip in clips:
-        suffix = suffix_for(Path(clip.path), copy=options.copy)
-        taken[cut_name(clip.name, clip.start, clip.end, suffix, taken)] = None
+    for moment in moments:
+        suffix = suffix_for(Path(moment.path), copy=options.copy)
+        taken[cut_name(moment.name, moment.start, moment.end, suffix, taken)] = None
     return [folder / name for name in taken]
 
 
@@ -150,41 +150,3 @@ def _lines(cut: Cut) -> list[str]:
     span = f"{format_time(cut.start)} - {format_time(cut.end)}"
     head = f"{printable(cut.path)}: {printable(cut.source)} {span} ({cut.duration:.3f} s{frames})"
     return [head, *(f"  {note}" for note in cut.notes)]
-
-
-class _Display:
-    """A progress bar on standard error; silent where nobody looks."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._job: Any = None
-
-    def __enter__(self) -> _Display:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.percentage:>3.0f} %"),
-                BarColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[name]}", style="dim", markup=False),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.start()
-            self._job = self._bar.add_task("", total=1.0, name="")
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def part(self, number: int, parts: int, name: str) -> Callable[[float], None]:
-        """What tells of one part of several."""
-
-        def tell(share: float) -> None:
-            if self._bar is not None:
-                self._bar.update(self._job, completed=(number + share) / parts, name=for_terminal(name)[-40:])
-
-        return tell

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from whenabouts.cli.moments import add_moments, chosen_moments, tell_notes
-from whenabouts.cli.options import add_verb, for_terminal
+from whenabouts.cli.moments import add_moments, chosen_moments
+from whenabouts.cli.options import add_verb, for_terminal, print_notes
 
 _EPILOG = """\
 examples:
@@ -60,20 +60,20 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts import export
 
     out = None if options.out in (None, "-") else options.out
-    export.format_of(options.format, out)  # what cannot be written is told before anything is searched
+    export.format_of(options.format, out)  # an unknown format is refused before anything is searched
     chosen = chosen_moments(options)
-    if not chosen.clips:
-        tell_notes(chosen.notes)
+    if not chosen.moments:
+        print_notes(chosen.notes)
         return 1
-    how = _options(options, chosen.clips[0].query)
+    how = _options(options, chosen.moments[0].query)
     if out is None:
-        data, notes = export.render(chosen.clips, options.format, how)
+        data, notes = export.render(chosen.moments, options.format, how)
         _to_standard_output(data)
     else:
-        notes = export.write(chosen.clips, out, options.format, how, force=options.force)
-        count = len(chosen.clips)
+        notes = export.write(chosen.moments, out, options.format, how, force=options.force)
+        count = len(chosen.moments)
         print(for_terminal(f"{out}: {count} moment{'s' if count != 1 else ''}"), file=sys.stderr)
-    tell_notes([*chosen.notes, *notes])
+    print_notes([*chosen.notes, *notes])
     return 0
 
 

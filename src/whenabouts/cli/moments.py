@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.cli.options import add_corpus, console, for_terminal, open_corpus, searched
+from whenabouts.cli.options import add_corpus, add_narrowing, open_corpus, searched
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
-    from whenabouts.export.clip import Clip
+    from whenabouts.export.moments import FileMoment
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The moments, and what is to be told of how they were found; none of them means no match."""
+    """The moments, and notes for the user; no moments means no match."""
 
-    clips: list[Clip]
+    moments: list[FileMoment]
     notes: tuple[str, ...] = ()
 
 
@@ -40,12 +38,7 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
         metavar="VIDEO@START-END",
         help="this moment of a video of the corpus or of a file (repeat for more)",
     )
-    parser.add_argument("--within", action="append", default=[], metavar="VIDEO", help="as in search")
-    parser.add_argument("--stream", action="append", default=[], metavar="NAME", help="as in search")
-    parser.add_argument("--min-confidence", type=float, default=0.0, metavar="C", help="as in search")
-    parser.add_argument("--after", metavar="DATE", help="as in search")
-    parser.add_argument("--before", metavar="DATE", help="as in search")
-    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="as in search")
+    add_narrowing(parser)
 
 
 def chosen_moments(options: argparse.Namespace) -> Chosen:
@@ -61,40 +54,41 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
 
 
 def _searched(options: argparse.Namespace) -> Chosen:
-    from whenabouts.export.gather import check_unchanged, clips_of_result
+    from whenabouts.export.moments import check_unchanged, moments_of_result
 
     result = searched(options)
     notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
     if result.answer == "no_match":
         closest = "; `whenabouts search` shows the closest" if result.moments else ""
         return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
-    for found in result.moments:
-        check_unchanged(result.videos[found.moment.video_id])
-    return Chosen(clips_of_result(result), tuple(notes))
+    for scored in result.moments:
+        check_unchanged(result.videos[scored.moment.video_id])
+    return Chosen(moments_of_result(result), tuple(notes))
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
-    from whenabouts.export.gather import check_unchanged, clips_of_json
+    from whenabouts.export.json import read_moments
+    from whenabouts.export.moments import check_unchanged
 
-    clips = clips_of_json(options.from_)
+    moments = read_moments(options.from_)
     if options.corpus:
         corpus = open_corpus(options)
-        for clip in clips:
+        for moment in moments:
             try:
-                record = corpus.resolve(clip.path)
+                record = corpus.resolve(moment.path)
             except UsageError:
                 continue  # of another corpus, or of none
             check_unchanged(record)
-    return Chosen(clips)
+    return Chosen(moments)
 
 
-def _named(options: argparse.Namespace) -> list[Clip]:
+def _named(options: argparse.Namespace) -> list[FileMoment]:
     corpus = open_corpus(options) if options.corpus else None
-    return [_one(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)]
+    return [_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)]
 
 
-def _one(corpus: Corpus | None, moment: str, rank: int) -> Clip:
-    from whenabouts.export.gather import check_unchanged, clip_of_file, clip_of_moment
+def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
+    from whenabouts.export.moments import check_unchanged, moment_of_file, moment_of_record
     from whenabouts.times import parse_moment
 
     video, start, end = parse_moment(moment)
@@ -104,19 +98,12 @@ def _one(corpus: Corpus | None, moment: str, rank: int) -> Clip:
                 f"{video!r}: there is no such file; check the path, "
                 "or give --corpus DIR to name a video of it"
             )
-        return clip_of_file(video, start, end, rank)
+        return moment_of_file(video, start, end, rank)
     try:
         record = corpus.resolve(video)
     except WhenaboutsError:
         if Path(video).is_file():
-            return clip_of_file(video, start, end, rank)
+            return moment_of_file(video, start, end, rank)
         raise
     check_unchanged(record)
-    return clip_of_moment(record, start, end, rank)
-
-
-def tell_notes(notes: Iterable[str]) -> None:
-    """Say each note once, on standard error."""
-    out = console(sys.stderr)
-    for note in dict.fromkeys(notes):
-        out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
+    return moment_of_record(record, start, end, rank)

@@ -148,6 +148,23 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, dict[str, An
     }
 
 
+def add_narrowing(parser: argparse._ActionsContainer) -> None:
+    """Which moments may answer a query."""
+    add = parser.add_argument
+    add("--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)")
+    add("--stream", action="append", default=[], metavar="NAME", help="only by this stream: subtitle, vision")
+    add("--min-confidence", type=float, default=0.0, metavar="C", help="leave out what is less sure (0 to 1)")
+    add("--after", metavar="DATE", help="videos recorded at or after this date")
+    add("--before", metavar="DATE", help="videos recorded before this date")
+    add(
+        "--where",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="videos whose metadata fit; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
+    )
+
+
 def add_retriever(parser: argparse._ActionsContainer) -> None:
     """What chooses the videos for a trained system."""
     parser.add_argument(
@@ -240,6 +257,13 @@ def print_lines(lines: Iterable[str]) -> None:
     """Lines for people on standard output."""
     for line in lines:
         print(for_terminal(line))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Each note once, on standard error."""
+    out = console(sys.stderr)
+    for note in dict.fromkeys(notes):
+        out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
 
 
 def for_terminal(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.cli.options import (
     add_corpus,
     add_format,
+    add_narrowing,
     add_retriever,
     add_segments,
     add_verb,
@@ -20,6 +20,7 @@ from whenabouts.cli.options import (
     counting_bar,
     for_terminal,
     print_json,
+    print_notes,
     searched,
     wants_json,
 )
@@ -67,24 +68,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_corpus(parser)
     parser.add_argument("-k", type=int, default=10, metavar="N", help="at most so many moments (default 10)")
-    parser.add_argument(
-        "--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)"
-    )
-    parser.add_argument(
-        "--stream", action="append", default=[], metavar="NAME", help="only by this stream: subtitle, vision"
-    )
-    parser.add_argument(
-        "--min-confidence", type=float, default=0.0, metavar="C", help="leave out what is less sure (0 to 1)"
-    )
-    parser.add_argument("--after", metavar="DATE", help="videos recorded at or after this date")
-    parser.add_argument("--before", metavar="DATE", help="videos recorded before this date")
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="videos whose metadata fit; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
-    )
+    add_narrowing(parser)
     parser.add_argument(
         "--model",
         metavar="RUN",
@@ -106,9 +90,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(result.to_json())
     else:
         _show(result, narrowed=bool(options.within or options.after or options.before or options.where))
-    out = console(sys.stderr)
-    for note in result.notes:
-        out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
+    print_notes(result.notes)
     return 1 if result.answer == "no_match" else 0
 
 

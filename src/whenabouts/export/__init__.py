@@ -1,27 +1,23 @@
-"""Moments taken away: lists for editors and players, one file per format, and the folder is the registry.
+"""Moments as lists for editors and players: one file per format, and the folder is the registry.
 
-Every module here that declares a `NAME` is a format; a new one is a new file and nothing else. It has `NAME`,
-`SUFFIXES`, `MEDIA_TYPE` and `write(clips, out, options) -> notes`, which writes to a binary stream and says
-what a person should know of it. `whenabouts.export.write(clips, path)` is what programs call.
+Every module here that declares a `NAME` is a format; a new format is a new file and nothing else. It has
+`NAME`, `SUFFIXES`, `MEDIA_TYPE` and `write(moments, out, options) -> notes`, which writes to a binary stream
+and returns notes for the user. Programs call `whenabouts.export.write(moments, path)`.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
-import pkgutil
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, TYPE_CHECKING, Protocol
 
+from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
-    from whenabouts.export.clip import Clip
+    from whenabouts.export.moments import FileMoment
     from whenabouts.export.options import Options
-
-_NO_FORMAT = {"clip", "gather", "options", "source", "timeline"}
 
 
 class Format(Protocol):
@@ -31,16 +27,14 @@ class Format(Protocol):
     SUFFIXES: tuple[str, ...]
     MEDIA_TYPE: str
 
-    def write(self, clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
-        """Write moments in their order; what is to be told. Raises WhenaboutsError otherwise."""
+    def write(self, moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+        """Write moments in their order; notes for the user. Raises WhenaboutsError otherwise."""
         ...
 
 
-@cache
 def _formats() -> tuple[Format, ...]:
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FORMAT]
-    return tuple(sorted((cast(Format, module) for module in modules), key=lambda module: module.NAME))
+    modules: tuple[Format, ...] = modules_declaring(__name__, "NAME")
+    return modules
 
 
 def format_names() -> tuple[str, ...]:
@@ -67,55 +61,55 @@ def format_of(name: str | None, path: str | Path | None = None) -> Format:
 
 
 def render(
-    clips: Sequence[Clip],
+    moments: Sequence[FileMoment],
     format: str | None,
     options: Options | None = None,
     *,
     path: str | Path | None = None,
 ) -> tuple[bytes, list[str]]:
-    """A list as bytes, and what is to be told of it."""
+    """A list as bytes, and notes for the user."""
     from whenabouts.export.options import Options
 
     module = format_of(format, path)
-    if not clips:
+    if not moments:
         raise UsageError("nothing to export: no moment was found or given")
     chosen = options or Options()
-    inside, notes = _inside_files(clips, chosen)
+    inside, notes = _inside_files(moments, chosen)
     out = io.BytesIO()
-    said = module.write(inside, out, chosen)
-    return out.getvalue(), [*notes, *(note for note in said if note not in notes)]
+    format_notes = module.write(inside, out, chosen)
+    return out.getvalue(), [*notes, *(note for note in format_notes if note not in notes)]
 
 
-def _inside_files(clips: Sequence[Clip], options: Options) -> tuple[list[Clip], list[str]]:
+def _inside_files(moments: Sequence[FileMoment], options: Options) -> tuple[list[FileMoment], list[str]]:
     """The moments with ends that lie in their files, where these can be read, and what was moved.
 
     Raises UsageError for a moment that starts behind the end of its file.
     """
     from whenabouts.export.timeline import ended
 
-    inside: list[Clip] = []
+    inside: list[FileMoment] = []
     notes: dict[str, None] = {}
-    for clip in clips:
+    for moment in moments:
         try:
-            source = options.sources[clip.path]
+            source = options.sources[moment.path]
         except WhenaboutsError:
-            inside.append(clip)  # a transcript, or a file that is gone: the format says what it lacks
+            inside.append(moment)  # a transcript, or a file that is gone: the format says what it lacks
             continue
-        moved, said = ended(clip, source)
+        moved, move_notes = ended(moment, source)
         inside.append(moved)
-        notes |= dict.fromkeys(said)
+        notes |= dict.fromkeys(move_notes)
     return inside, list(notes)
 
 
 def write(
-    clips: Sequence[Clip],
+    moments: Sequence[FileMoment],
     path: str | Path,
     format: str | None = None,
     options: Options | None = None,
     *,
     force: bool = False,
 ) -> list[str]:
-    """Write moments to a file in a format (None: that of its suffix); what is to be told.
+    """Write moments to a file in a format (None: that of its suffix); notes for the user.
 
     Nothing half-written is left. Raises UsageError for an unknown format, no moments, or a file that is there
     already (unless `force`); WhenaboutsError where a source cannot be read or the file cannot be written.
@@ -124,8 +118,8 @@ def write(
 
     place = Path(path)
     format_of(format, place)
-    check_free(place, force=force, sources=[clip.path for clip in clips])
-    data, notes = render(clips, format, options, path=place)
+    check_free(place, force=force, sources=[moment.path for moment in moments])
+    data, notes = render(moments, format, options, path=place)
     with written_aside(place, force=force) as aside:
         aside.write_bytes(data)
     return notes

@@ -7,11 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export._frames import numbers_of, rate_text
 from whenabouts.export._text import clock, number, one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
+from whenabouts.export.timeline import frame_numbers
 
 NAME = "csv"
 SUFFIXES = (".csv",)
@@ -24,28 +24,27 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A heading and a row a moment."""
     notes: list[str] = []
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\r\n")
     rows.writerow(COLUMNS)
-    for clip in clips:
-        found = numbers_of(clip, options, notes)
-        frames = ("", "", "") if found is None else (found.first, found.end, rate_text(found.rate))
+    for moment in moments:
+        frames = frame_numbers(moment, options, notes)
         rows.writerow(
             (
-                clip.rank,
-                *map(defused, (clip.video_id, clip.name, shown_path(clip.path))),
-                f"{clip.start:.3f}",
-                f"{clip.end:.3f}",
-                clock(clip.start),
-                clock(clip.end),
-                *frames,
-                number(clip.score, 6),
-                number(clip.confidence, 6),
-                defused(clip.query),
-                defused(clip.text),
+                moment.rank,
+                *map(defused, (moment.video_id, moment.name, shown_path(moment.path))),
+                f"{moment.start:.3f}",
+                f"{moment.end:.3f}",
+                clock(moment.start),
+                clock(moment.end),
+                *(("", "", "") if frames is None else (frames.first, frames.end, frames.rate)),
+                number(moment.score, 6),
+                number(moment.confidence, 6),
+                defused(moment.query),
+                defused(moment.text),
             )
         )
     out.write(text.getvalue().encode())

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import IO
 
 from whenabouts.export._text import number, one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source, shown_path
 from whenabouts.export.timeline import Event, Timeline, make_timeline
@@ -28,13 +28,13 @@ _LONGEST_TITLE = 70
 _USUAL_NOMINAL = 30
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """The events in order, cut after cut. Raises UsageError for more than 999."""
-    if len(clips) > _MOST_EVENTS:
+    if len(moments) > _MOST_EVENTS:
         raise UsageError(
-            f"{len(clips)} moments: an EDL counts {_MOST_EVENTS} events; choose fewer, or --format otio"
+            f"{len(moments)} moments: an EDL counts {_MOST_EVENTS} events; choose fewer, or --format otio"
         )
-    timeline = make_timeline(clips, options, rates="one")
+    timeline = make_timeline(moments, options, rates="one")
     reels = reel_names([event.source.path for event in timeline.events])
     lines = [f"TITLE: {one_line(timeline.title, _LONGEST_TITLE)}"]
     lines += [f"FCM: {'DROP FRAME' if timeline.drop else 'NON-DROP FRAME'}", ""]
@@ -59,14 +59,14 @@ def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> li
         event.record + event.length,
     )
     codes = " ".join(_code(place, timeline) for place in places)
-    clip = event.clip
+    moment = event.moment
     lines = [f"{event_number:03d}  {reel:<8} {_track(event.source):<5} C        {codes}"]
-    lines.append(f"* FROM CLIP NAME: {one_line(clip.name)}")
-    lines.append(f"* SOURCE FILE: {one_line(shown_path(clip.path))}")
+    lines.append(f"* FROM CLIP NAME: {one_line(moment.name)}")
+    lines.append(f"* SOURCE FILE: {one_line(shown_path(moment.path))}")
     facts = [
-        ("QUERY", one_line(clip.query)),
-        ("SCORE", number(clip.score)),
-        ("CONFIDENCE", number(clip.confidence)),
+        ("QUERY", one_line(moment.query)),
+        ("SCORE", number(moment.score)),
+        ("CONFIDENCE", number(moment.confidence)),
     ]
     lines += [f"* COMMENT: {name} {value}" for name, value in facts if value]
     return [*lines, ""]

@@ -8,7 +8,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from whenabouts.export._text import number, one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source
 from whenabouts.export.timeline import Event, Timeline, make_timeline
@@ -22,9 +22,9 @@ _DEFAULT_SIZE = (1920, 1080)
 _LONGEST_NOTE = 1000
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A project whose spine holds the moments, one asset clip each."""
-    timeline = make_timeline(clips, options, rates="standard")
+    timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")
     formats = _Formats(resources)
@@ -44,8 +44,8 @@ def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
         tcFormat="DF" if timeline.drop else "NDF",
     )
     spine = ElementTree.SubElement(sequence, "spine")
-    for one in timeline.events:
-        _asset_clip(spine, one, timeline, assets[one.source.path, one.rate], formats)
+    for placed in timeline.events:
+        _asset_clip(spine, placed, timeline, assets[placed.source.path, placed.rate], formats)
     ElementTree.indent(root)
     body = ElementTree.tostring(root, encoding="unicode")
     out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE fcpxml>\n{body}\n'.encode())
@@ -57,22 +57,22 @@ class _Formats:
 
     def __init__(self, resources: ElementTree.Element) -> None:
         self._resources = resources
-        self._known: dict[tuple[int, int, Fraction], str] = {}
+        self._ids: dict[tuple[int, int, Fraction], str] = {}
 
     def id_of(self, width: int, height: int, rate: Fraction) -> str:
         """The id of a format, which is made where there is none yet."""
         key = (width, height, rate)
-        if key not in self._known:
-            self._known[key] = f"f{len(self._known) + 1}"
+        if key not in self._ids:
+            self._ids[key] = f"f{len(self._ids) + 1}"
             ElementTree.SubElement(
                 self._resources,
                 "format",
-                id=self._known[key],
+                id=self._ids[key],
                 frameDuration=_seconds(1 / rate),
                 width=str(width),
                 height=str(height),
             )
-        return self._known[key]
+        return self._ids[key]
 
 
 def _assets(
@@ -92,7 +92,7 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
     source = event.source
     facts = {
         "id": name,
-        "name": one_line(event.clip.name),
+        "name": one_line(event.moment.name),
         "start": _seconds(source.start_frame / event.rate),
         "duration": _seconds(source.frames(event.rate) / event.rate),
     }
@@ -116,10 +116,10 @@ def _format_of(source: Source, rate: Fraction, formats: _Formats) -> str:
 def _asset_clip(
     spine: ElementTree.Element, event: Event, timeline: Timeline, asset: str, formats: _Formats
 ) -> None:
-    clip, source = event.clip, event.source
+    moment, source = event.moment, event.source
     facts = {
         "ref": asset,
-        "name": one_line(clip.name),
+        "name": one_line(moment.name),
         "offset": _seconds(event.record / timeline.rate),
         "start": _seconds((event.first + source.start_frame) / event.rate),
         "duration": _seconds(event.length / timeline.rate),
@@ -130,15 +130,13 @@ def _asset_clip(
     else:
         facts["audioRole"] = "dialogue"
     element = ElementTree.SubElement(spine, "asset-clip", facts)
-    said = [one_line(clip.query), one_line(clip.text), _scores(clip)]
-    note = ElementTree.SubElement(element, "note")
-    note.text = one_line(" | ".join(filter(None, said)), _LONGEST_NOTE)
-    if not note.text:
-        element.remove(note)
+    texts = [one_line(moment.query), one_line(moment.text), _scores(moment)]
+    if note := one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE):
+        ElementTree.SubElement(element, "note").text = note
 
 
-def _scores(clip: Clip) -> str:
-    facts = [("score", number(clip.score)), ("confidence", number(clip.confidence))]
+def _scores(moment: FileMoment) -> str:
+    facts = [("score", number(moment.score)), ("confidence", number(moment.confidence))]
     return " ".join(f"{name} {value}" for name, value in facts if value)
 
 

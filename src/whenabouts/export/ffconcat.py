@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from whenabouts.export._text import one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
 from whenabouts.types import UsageError
@@ -17,16 +17,16 @@ SUFFIXES = (".ffconcat", ".ffcat")
 MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A file, an inpoint and an outpoint a moment. Raises UsageError for a name it cannot hold."""
     out.write(b"ffconcat version 1.0\n")
-    for clip in clips:
-        if any(letter in clip.path for letter in "\n\r\0"):
+    for moment in moments:
+        if any(letter in moment.path for letter in "\n\r\0"):
             raise UsageError(
-                f"{shown_path(clip.path)!r}: a line break in a name cannot be written to this list; "
+                f"{shown_path(moment.path)!r}: a line break in a name cannot be written to this list; "
                 "rename the file"
             )
-        out.write(f"# {clip.rank}: {one_line(clip.query or clip.text, 120)}\n".encode())
-        out.write(b"file '" + os.fsencode(clip.path).replace(b"'", b"'\\''") + b"'\n")
-        out.write(f"inpoint {clip.start:.6f}\noutpoint {clip.end:.6f}\n".encode())
+        out.write(f"# {moment.rank}: {one_line(moment.query or moment.text, 120)}\n".encode())
+        out.write(b"file '" + os.fsencode(moment.path).replace(b"'", b"'\\''") + b"'\n")
+        out.write(f"inpoint {moment.start:.6f}\noutpoint {moment.end:.6f}\n".encode())
     return []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from whenabouts.export._text import one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import file_url
 
@@ -15,16 +15,16 @@ SUFFIXES = (".m3u", ".m3u8")
 MEDIA_TYPE = "audio/x-mpegurl"
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A title, a start, a stop and a file URL a moment."""
     lines = ["#EXTM3U"]
-    for clip in clips:
-        title = one_line(f"{clip.name}: {clip.text or clip.query}".rstrip(": "), 120)
+    for moment in moments:
+        title = one_line(f"{moment.name}: {moment.text or moment.query}".rstrip(": "), 120)
         lines += [
-            f"#EXTINF:{max(1, round(clip.duration))},{title}",
-            f"#EXTVLCOPT:start-time={clip.start:.3f}",
-            f"#EXTVLCOPT:stop-time={clip.end:.3f}",
-            file_url(clip.path),
+            f"#EXTINF:{max(1, round(moment.duration))},{title}",
+            f"#EXTVLCOPT:start-time={moment.start:.3f}",
+            f"#EXTVLCOPT:stop-time={moment.end:.3f}",
+            file_url(moment.path),
         ]
     out.write(("\n".join(lines) + "\n").encode())
     return []

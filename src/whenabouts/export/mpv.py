@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 
 NAME = "mpv"
@@ -14,10 +14,10 @@ SUFFIXES = (".mpv-edl",)
 MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A line a moment; names are counted out in bytes, so that no letter in them means anything."""
     out.write(b"# mpv EDL v0\n")
-    for clip in clips:
-        name = os.fsencode(clip.path)
-        out.write(b"%%%d%%%s,%.6f,%.6f\n" % (len(name), name, clip.start, clip.duration))
+    for moment in moments:
+        name = os.fsencode(moment.path)
+        out.write(b"%%%d%%%s,%.6f,%.6f\n" % (len(name), name, moment.start, moment.duration))
     return []

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import IO, Any
 
 from whenabouts.export._text import one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 
@@ -21,9 +21,9 @@ SUFFIXES = (".otio",)
 MEDIA_TYPE = "application/json"
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A time line with a track of pictures and one of sound, as far as there are any."""
-    timeline = make_timeline(clips, options, rates="own")
+    timeline = make_timeline(moments, options, rates="own")
     tracks = []
     if any(event.source.times is not None for event in timeline.events):
         tracks.append(_track("Video", timeline))
@@ -69,21 +69,21 @@ def _track(kind: str, timeline: Timeline) -> dict[str, Any]:
 
 
 def _clip(event: Event) -> dict[str, Any]:
-    clip, source, offset = event.clip, event.source, event.source.start_frame
+    moment, source, offset = event.moment, event.source, event.source.start_frame
     facts = {
-        "rank": clip.rank,
-        "video_id": one_line(clip.video_id),
-        "query": one_line(clip.query),
-        "text": one_line(clip.text),
-        "score": clip.score,
-        "confidence": clip.confidence,
-        "start": clip.start,
-        "end": clip.end,
+        "rank": moment.rank,
+        "video_id": one_line(moment.video_id),
+        "query": one_line(moment.query),
+        "text": one_line(moment.text),
+        "score": moment.score,
+        "confidence": moment.confidence,
+        "start": moment.start,
+        "end": moment.end,
     }
     media = {
         "OTIO_SCHEMA": "ExternalReference.1",
         "metadata": {},
-        "name": one_line(clip.name),
+        "name": one_line(moment.name),
         "available_range": _range(offset, source.frames(event.rate), event.rate),
         "available_image_bounds": None,
         "target_url": source.url,
@@ -91,7 +91,7 @@ def _clip(event: Event) -> dict[str, Any]:
     return {
         "OTIO_SCHEMA": "Clip.2",
         "metadata": {"whenabouts": facts},
-        "name": one_line(clip.name),
+        "name": one_line(moment.name),
         "source_range": _range(event.first + offset, event.last - event.first, event.rate),
         "effects": [],
         "markers": [],

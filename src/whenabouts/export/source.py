@@ -45,8 +45,8 @@ class Source:
         """A rate that editors know at which each frame has a number of its own, as far as there is one."""
         if self.rate in STANDARD_RATES:
             return self.rate
-        whole = (known for known in STANDARD_RATES if (known / self.rate).denominator == 1)
-        higher = (known for known in STANDARD_RATES if known >= self.rate)
+        whole = (rate for rate in STANDARD_RATES if (rate / self.rate).denominator == 1)
+        higher = (rate for rate in STANDARD_RATES if rate >= self.rate)
         return next(whole, None) or next(higher, None) or Fraction(60)
 
     @property
@@ -71,7 +71,7 @@ def read_source(path: str) -> Source:
     """What is in a file. Raises MediaError for what is no media, UsageError for subtitles alone."""
     place = Path(path)
     check_media(place)
-    found = probe(place)
+    probed = probe(place)
     timing = read_timing(place)
     with open_media(place) as container:
         stream = sound_stream(container)
@@ -80,7 +80,7 @@ def read_source(path: str) -> Source:
         )
     times = None if timing is None else timing.times
     rate, constant = (SOUND_RATE, True) if timing is None else timing.times.rate(timing.stated_rate)
-    length = exact(found.duration or 0.0)
+    length = exact(probed.duration or 0.0)
     return Source(
         path=path,
         times=times,
@@ -88,8 +88,8 @@ def read_source(path: str) -> Source:
         is_constant=constant,
         start_frame=_start_frame(timing.start_timecode, rate) if timing is not None else 0,
         duration=length if times is None else max(length, times.end),
-        width=found.picture.width if found.picture else 0,
-        height=found.picture.height if found.picture else 0,
+        width=probed.picture.width if probed.picture else 0,
+        height=probed.picture.height if probed.picture else 0,
         sound_rate=sound[0],
         channels=sound[1],
     )
@@ -107,18 +107,18 @@ class Sources(Mapping[str, Source]):
     """The files of some moments by path, each looked into once, when it is first asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Source] = {}
+        self._read: dict[str, Source] = {}
 
     def __getitem__(self, path: str) -> Source:
-        if path not in self._known:
-            self._known[path] = read_source(path)
-        return self._known[path]
+        if path not in self._read:
+            self._read[path] = read_source(path)
+        return self._read[path]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._read)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._read)
 
 
 def shown_path(path: str) -> str:

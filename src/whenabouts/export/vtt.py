@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from whenabouts.export._text import clock, number, one_line
-from whenabouts.export.clip import Clip
+from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
 
@@ -20,18 +20,18 @@ _SEVERAL = (
 )
 
 
-def write(clips: Sequence[Clip], out: IO[bytes], options: Options) -> list[str]:
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """Moments of one video at their times in it; of several, one after the other, as in a joined cut."""
-    is_one = len({clip.path for clip in clips}) == 1
+    is_one = len({moment.path for moment in moments}) == 1
     notes = [] if is_one else [_SEVERAL]
     lines = ["WEBVTT", ""]
-    lines += _note("chapters: " + ("times of " + shown_path(clips[0].path) if is_one else notes[0]))
+    lines += _note("chapters: " + ("times of " + shown_path(moments[0].path) if is_one else notes[0]))
     at = 0.0
-    for clip in sorted(clips, key=lambda clip: (clip.start, clip.end)) if is_one else clips:
-        start, end = (clip.start, clip.end) if is_one else (at, at + clip.duration)
-        at += clip.duration
-        lines += _note(_facts(clip))
-        lines += [str(clip.rank), f"{clock(start)} --> {_later(start, end)}", _title(clip), ""]
+    for moment in sorted(moments, key=lambda moment: (moment.start, moment.end)) if is_one else moments:
+        start, end = (moment.start, moment.end) if is_one else (at, at + moment.duration)
+        at += moment.duration
+        lines += _note(_facts(moment))
+        lines += [str(moment.rank), f"{clock(start)} --> {_later(start, end)}", _title(moment), ""]
     out.write("\n".join(lines).encode("utf-8", "backslashreplace"))
     return notes
 
@@ -45,14 +45,18 @@ def _note(text: str) -> list[str]:
     return [f"NOTE {_without_arrow(one_line(text))}", ""]
 
 
-def _facts(clip: Clip) -> str:
-    facts = [("rank", str(clip.rank)), ("score", number(clip.score)), ("confidence", number(clip.confidence))]
-    said = " ".join(f"{name}={value}" for name, value in facts if value)
-    return f"{said} source={shown_path(clip.path)}#t={clip.start:.3f},{clip.end:.3f}"
+def _facts(moment: FileMoment) -> str:
+    facts = [
+        ("rank", str(moment.rank)),
+        ("score", number(moment.score)),
+        ("confidence", number(moment.confidence)),
+    ]
+    shown = " ".join(f"{name}={value}" for name, value in facts if value)
+    return f"{shown} source={shown_path(moment.path)}#t={moment.start:.3f},{moment.end:.3f}"
 
 
-def _title(clip: Clip) -> str:
-    text = one_line(clip.text or clip.query or clip.name, _LONGEST_TITLE) or f"moment {clip.rank}"
+def _title(moment: FileMoment) -> str:
+    text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -10,8 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from whenabouts import export
 from whenabouts.corpus import Corpus
-from whenabouts.export.clip import Clip
-from whenabouts.export.gather import clip_of_moment, clips_of_result
+from whenabouts.export.moments import FileMoment, moment_of_record, moments_of_result
 from whenabouts.export.options import DEFAULT_TITLE, Options
 from whenabouts.server.errors import ServerError, problems
 from whenabouts.server.files import checked_path
@@ -41,39 +40,41 @@ async def export_list(request: Request, parameters: Annotated[ExportParameters, 
         raise ServerError(
             400, "unknown_format", f"{parameters.format!r} is no format; there are {names}", field="format"
         )
-    clips, data = await service.read(service.searches, request, partial(_list, service, parameters))
+    moments, data = await service.read(service.searches, request, partial(_list, service, parameters))
     format = export.format_of(parameters.format)
-    name = f"whenabouts-{len(clips)}-moment{'s' if len(clips) != 1 else ''}{format.SUFFIXES[0]}"
+    name = f"whenabouts-{len(moments)}-moment{'s' if len(moments) != 1 else ''}{format.SUFFIXES[0]}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
 
 
-def _list(service: Service, parameters: ExportParameters, corpus: Corpus) -> tuple[Sequence[Clip], bytes]:
+def _list(
+    service: Service, parameters: ExportParameters, corpus: Corpus
+) -> tuple[Sequence[FileMoment], bytes]:
     named = parameters.moments
-    clips = _named_clips(corpus, named) if named else _matching_clips(service, corpus, parameters)
-    if not clips:
+    moments = _named_moments(corpus, named) if named else _matching_moments(service, corpus, parameters)
+    if not moments:
         raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
-    data, _ = export.render(clips, parameters.format, Options(title=parameters.query or DEFAULT_TITLE))
-    return clips, data
+    data, _ = export.render(moments, parameters.format, Options(title=parameters.query or DEFAULT_TITLE))
+    return moments, data
 
 
-def _matching_clips(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[Clip]:
+def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
     search = SearchRequest(**parameters.model_dump(include=set(SearchRequest.model_fields)))
     result = service.search(corpus, search)
     # As the command: the closest moments of "no match" are no answer.
-    return [] if result.answer == "no_match" else clips_of_result(result)
+    return [] if result.answer == "no_match" else moments_of_result(result)
 
 
-def _named_clips(corpus: Corpus, names: str) -> Sequence[Clip]:
-    moments = [moment_of(name.strip(), "moments") for name in names.split(",")]
-    if len(moments) > MOST_MOMENTS:
+def _named_moments(corpus: Corpus, names: str) -> Sequence[FileMoment]:
+    named = [moment_of(name.strip(), "moments") for name in names.split(",")]
+    if len(named) > MOST_MOMENTS:
         raise ServerError(
-            400, "too_many_moments", f"{len(moments)} moments; at most {MOST_MOMENTS}", field="moments"
+            400, "too_many_moments", f"{len(named)} moments; at most {MOST_MOMENTS}", field="moments"
         )
-    clips = []
-    for rank, moment in enumerate(moments, 1):
+    moments = []
+    for rank, moment in enumerate(named, 1):
         record = record_of(corpus, moment.video_id)
         if record.kind == "media":
             checked_path(record)
-        clips.append(clip_of_moment(record, moment.start, moment.end, rank))
-    return clips
+        moments.append(moment_of_record(record, moment.start, moment.end, rank))
+    return moments
