@@ -107,6 +107,12 @@ class Listing:
         return best_iou(self.rows, self.pairs)
 
     @cached_property
+    def first_right_video(self) -> Indices:
+        """(B,) rank of the first row in a video with a judged moment."""
+        first, behind = judged_moments(self.rows, self.truth)
+        return first_ranks(self.rows, behind > first)
+
+    @cached_property
     def by_score(self) -> Listing:
         """The same rows in the order in which the protocol has mAP read them."""
         return Listing(self.rows.by_score(), self.truth, self.protocol) if self.protocol.by_score else self
@@ -152,8 +158,7 @@ def recall(listing: Listing, metric: Metric) -> Floats:
 
 def recall_of_videos(listing: Listing, metric: Metric) -> Floats:
     """VR R@K: whether one of the first K videos holds a judged moment."""
-    first, behind = judged_moments(listing.rows, listing.truth)
-    return (first_ranks(listing.rows, behind > first) < cast(int, metric.k)).astype(np.float64)
+    return (listing.first_right_video < cast(int, metric.k)).astype(np.float64)
 
 
 def mean_iou(listing: Listing, metric: Metric) -> Floats:

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.files import FormatError
-from whenabouts.relevance.arrays_file import read_arrays, write_arrays
+from whenabouts.formats.files import FormatError, write_atomically
 from whenabouts.types import Query, UsageError
 
 Floats = NDArray[np.float32]
@@ -238,7 +237,7 @@ class RelevantPairs:
     def open(cls, path: str | Path) -> RelevantPairs:
         """Pairs that were saved. Raises FormatError for what is no such file or does not fit together."""
         path = Path(path)
-        arrays, about = read_arrays(path, _KIND)
+        arrays, about = read_arrays(path)
         kind = about.get("whenabouts", about.get("cuepoint"))  # the project's name, and its former one
         if kind != _KIND or about.get("version") != _VERSION:
             raise FormatError(
@@ -281,6 +280,33 @@ class RelevantPairs:
         )
         if not fits:
             raise FormatError(path, f"holds {_KIND} that do not fit together; make it again")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
+    """Write named arrays as safetensors; the file appears whole or not at all. Raises FormatError."""
+    from safetensors.numpy import save
+
+    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with write_atomically(path) as stream:
+        stream.write(save(plain, dict(about)))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """(arrays, words about them); what is large is read from the disk as it is looked at.
+
+    Raises FormatError for a file that is missing, cut off, or no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        # As tensors, for PyTorch maps them into memory; the library's NumPy arrays are read whole.
+        with safe_open(path, framework="pt") as opened:
+            arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118
+            return arrays, dict(opened.metadata() or {})
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, TypeError, ValueError) as error:
+        raise FormatError(path, f"is no file of {_KIND}, or is cut off ({error}); make it again") from None
 
 
 def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings) -> PairsOfCaptions:
