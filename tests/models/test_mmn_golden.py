@@ -193,7 +193,7 @@ def test_sentences_are_those_of_the_program(cases: list[Case]) -> None:
     for case in cases:
         model, queries = case.model(), case.batch().queries
         with torch.no_grad():
-            hidden = model.text.hidden(queries)
+            hidden = model.text.features(queries)
             near(hidden[queries.mask], case.rows("text.bert_hidden")[queries.mask])
             pooled = mean_of_words(hidden, queries.mask)
             near(pooled, case.rows("text.pooled"))

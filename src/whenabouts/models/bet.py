@@ -32,13 +32,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.border_labels import border_loss, border_terms, interpolated_labels
+from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import PositionEmbedding, initialise, unit
 from whenabouts.models._parts.settings import faults
-from whenabouts.models._parts.text_encoder import mean_of_words
+from whenabouts.models._parts.text_encoder import Words, mean_of_words, strange_sizes
 from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
-from whenabouts.models._parts.words import Words, strange_sizes
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -154,7 +153,7 @@ class Model(nn.Module):
         labels = interpolated_labels(
             batch.spans, logits.shape[2], config.label_power, to_the_letter=config.as_released
         )
-        return border_terms(border_loss(logits, labels, videos.mask[batch.video_of]), batch.weight)
+        return border_terms(logits, labels, videos.mask[batch.video_of], batch.weight)
 
     def _logits(self, queries: QueryEncoding, clips: Tensor) -> Tensor:
         """(2, P, T): equation 15 before the sigmoid, from the clips (P, T, D) of each query's video."""

@@ -8,7 +8,7 @@ there are no keys to search by.
 What the papers leave open, and how it is read here:
 
 - equation 10 (interpolated labels): see `_parts/border_labels.py`;
-- the transformer knows the order of clips and words, and which is which, by two learned tables of places
+- two learned tables of places give the transformer the order of clips and words, and which is which
   (equation 8 shows none);
 - heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
   transformer's own paper. LayerNorm stands before the parts, which learns faster at a rate of 1e-3: with it
@@ -33,12 +33,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.border_labels import border_loss, border_terms, interpolated_labels
+from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import PositionEmbedding, initialise
 from whenabouts.models._parts.settings import faults
+from whenabouts.models._parts.text_encoder import Words, strange_sizes
 from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
-from whenabouts.models._parts.words import Words, strange_sizes
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -143,11 +143,11 @@ class Model(nn.Module):
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """log p_start and log p_end (equation 9) of P pairs: their sum is the logarithm of the product."""
-        size = max(1, _ROWS // (videos.mask.shape[1] + queries.parts["mask"].shape[1]))
-        every = torch.arange(len(queries), device=videos.mask.device)
+        at_once = max(1, _ROWS // (videos.mask.shape[1] + queries.parts["mask"].shape[1]))
+        pairs = torch.arange(len(queries), device=videos.mask.device)
         logits = [
-            self.border_logits(queries.take(some), videos.take(some), torch.arange(len(some)).to(some))
-            for some in torch.split(every, size)
+            self.border_logits(queries.take(rows), videos.take(rows), torch.arange(len(rows)).to(rows))
+            for rows in torch.split(pairs, at_once)
         ]
         start, end = functional.logsigmoid(torch.cat(logits, dim=1).float())
         return SpanScores(start, end, videos.mask)
@@ -162,8 +162,8 @@ class Model(nn.Module):
         rows = torch.cat([clips.flatten(0, 1), tokens.flatten(0, 1)])
         encoded = self.encoder(rows[joint.source(video_of, len(clips))], joint.packing)[joint.is_clip]
         logits = torch.stack([self.start(encoded), self.end(encoded)])[..., 0]
-        found = logits.new_zeros((2, len(video_of) * clips.shape[1]))
-        return found.index_copy(1, joint.clip_places, logits).view(2, len(video_of), -1)
+        padded = logits.new_zeros((2, len(video_of) * clips.shape[1]))
+        return padded.index_copy(1, joint.clip_places, logits).view(2, len(video_of), -1)
 
     def loss(self, batch: Batch) -> Losses:
         """The terms `start` and `end` of equation 12."""
@@ -173,7 +173,7 @@ class Model(nn.Module):
         labels = interpolated_labels(
             batch.spans, logits.shape[2], config.label_power, to_the_letter=config.as_released
         )
-        return border_terms(border_loss(logits, labels, videos.mask[batch.video_of]), batch.weight)
+        return border_terms(logits, labels, videos.mask[batch.video_of], batch.weight)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class _Joint:
         lengths = clip_mask.sum(1)
         both = lengths + token_mask.sum(1)
         longest = clip_mask.shape[1] + token_mask.shape[1]
-        longest = longest if both.is_cuda else int(both.max())  # asking a GPU for a number makes it wait
+        longest = longest if both.is_cuda else int(both.max())  # reading a number from a GPU makes it wait
         packing = Packing.of(torch.arange(longest, device=both.device) < both[:, None])
         owner = torch.arange(len(both), device=both.device)[:, None].expand(-1, longest)
         return cls(

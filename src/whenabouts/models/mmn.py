@@ -38,8 +38,8 @@ from whenabouts.models._parts.moment_map import (
     joint,
 )
 from whenabouts.models._parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
-from whenabouts.models._parts.text_encoder import TextEncoder, read_pretrained
-from whenabouts.models._parts.words import strange_sizes
+from whenabouts.models._parts.projection import unit
+from whenabouts.models._parts.text_encoder import Words, mean_of_words, strange_sizes
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -153,6 +153,21 @@ class Encoded:
     contrast: Tensor
 
 
+class TextEncoder(Words):
+    """Sentences to vectors of both spaces: mean over the words, LayerNorm, two linear layers."""
+
+    def __init__(self, width: int, joint: int, sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__(width, sizes)
+        self.norm = nn.LayerNorm(self.width)
+        self.to_iou = nn.Linear(self.width, joint)
+        self.to_contrast = nn.Linear(self.width, joint)
+
+    def forward(self, queries: QueryBatch) -> Tensor:
+        """(2, Q, joint) unit vectors: of the IoU space, and of the contrastive space."""
+        pooled = self.norm(mean_of_words(self.features(queries), queries.mask))
+        return torch.stack([unit(layer(pooled).float()) for layer in (self.to_iou, self.to_contrast)])
+
+
 class Model(nn.Module):
     """MMN with fresh weights: retriever and localizer (see `protocol`)."""
 
@@ -183,8 +198,7 @@ class Model(nn.Module):
 
     def begin(self) -> None:
         """Read the pretrained text encoder, where there is one, before a training's first step."""
-        if self.config.text_encoder:
-            read_pretrained(self.text.bert, self.config.text_encoder)
+        self.text.begin(self.config.text_encoder)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Unit vectors: to search with `moments` (Q, D) of the contrastive space; part `iou` (Q, D)."""

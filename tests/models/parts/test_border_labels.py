@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from whenabouts.models._parts.border_labels import border_loss, border_terms, interpolated_labels
+from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
 
 SPANS = [[0, 0], [2, 5], [6, 6], [0, 6], [3, 4]]
 CLIPS = 7
@@ -64,26 +64,23 @@ def test_to_the_letter_the_highest_label_is_below_one_and_a_single_clip_has_none
     assert not end[1].any()
 
 
-def test_the_loss_is_the_mean_cross_entropy_over_the_real_clips() -> None:
+def test_the_terms_are_equation_12_and_weights_weigh_queries() -> None:
+    """Half the mean over queries of the mean cross-entropy over the real clips of their videos."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 3, 5, generator=generator)
     labels = (torch.rand(3, 5, generator=generator), torch.rand(3, 5, generator=generator))
-    lengths = [5, 2, 1]
+    lengths, weights = [5, 2, 1], [1.0, 0.5, 2.0]
     mask = torch.arange(5) < torch.tensor(lengths)[:, None]
-    for which, found in enumerate(border_loss(logits, labels, mask)):
+    plain, weighed = (border_terms(logits, labels, mask, w) for w in (None, torch.tensor(weights)))
+    for which, border in enumerate(("start", "end")):
+        means = []
         for row, length in enumerate(lengths):
             entropies = []
             for place in range(length):
                 chance = 1 / (1 + math.exp(-logits[which, row, place].item()))
-                wanted = labels[which][row, place].item()
-                entropies.append(-wanted * math.log(chance) - (1 - wanted) * math.log(1 - chance))
-            assert found[row].item() == pytest.approx(sum(entropies) / length, rel=1e-5)
-
-
-def test_the_terms_are_equation_12_and_weights_weigh_queries() -> None:
-    losses = (torch.tensor([1.0, 3.0]), torch.tensor([5.0, 7.0]))
-    terms = border_terms(losses, None)
-    assert sum(terms.values()).item() == pytest.approx((2.0 + 6.0) / 2)  # type: ignore[union-attr]
-    weighed = border_terms(losses, torch.tensor([1.0, 0.5]))
-    assert weighed["start"].item() == pytest.approx(0.5 * (1.0 + 1.5) / 2)
-    assert weighed["end"].item() == pytest.approx(0.5 * (5.0 + 3.5) / 2)
+                label = labels[which][row, place].item()
+                entropies.append(-label * math.log(chance) - (1 - label) * math.log(1 - chance))
+            means.append(sum(entropies) / length)
+        assert plain[border].item() == pytest.approx(0.5 * sum(means) / 3, rel=1e-5)
+        expected = sum(weight * mean for weight, mean in zip(weights, means, strict=True))
+        assert weighed[border].item() == pytest.approx(0.5 * expected / 3, rel=1e-5)

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from whenabouts.models._parts.weighting import weighted_mean
+
 
 def interpolated_labels(
     spans: Tensor, clips: int, power: float, *, to_the_letter: bool = False
@@ -42,26 +44,17 @@ def interpolated_labels(
     return torch.where(inside, start, 0.0), torch.where(inside, end, 0.0)
 
 
-def border_loss(logits: Tensor, labels: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(Q,) twice: binary cross-entropy of start and of end, the mean over the real clips of a query's video.
+def border_terms(
+    logits: Tensor, labels: tuple[Tensor, Tensor], mask: Tensor, weight: Tensor | None
+) -> dict[str, Tensor]:
+    """The terms `start` and `end`, whose sum is equation 12 of paper 001: half of each, the mean over
+    queries.
 
-    `logits` (2, Q, T), `labels` (Q, T) twice, `mask` (Q, T). Equation 11 of paper 001.
+    Equation 11: the binary cross-entropy, the mean over the real clips of a query's video. `logits` (2, Q,
+    T), `labels` (Q, T) twice, `mask` (Q, T); `weight` (Q,) weighs queries where it is given.
     """
     entropy = functional.binary_cross_entropy_with_logits(
         logits.float(), torch.stack(labels), reduction="none"
     )
     means = (entropy * mask).sum(2) / mask.sum(1)
-    start, end = means.unbind(0)
-    return start, end
-
-
-def border_terms(losses: tuple[Tensor, Tensor], weight: Tensor | None) -> dict[str, Tensor]:
-    """The terms `start` and `end` whose sum is equation 12: half of each, the mean over the queries.
-
-    `losses` (Q,) twice; `weight` (Q,) weighs queries where it is given.
-    """
-    names = ("start", "end")
-    return {
-        name: 0.5 * (loss if weight is None else loss * weight).mean()
-        for name, loss in zip(names, losses, strict=True)
-    }
+    return dict(zip(("start", "end"), 0.5 * weighted_mean(means, weight), strict=True))

@@ -1,4 +1,4 @@
-"""A text encoder inside a system: DistilBERT and its tokenizer, or features of words made before.
+"""A text encoder inside a system: DistilBERT and its tokenizer, or features of words made earlier.
 
 `transformers` (extra `vision`) is imported where a DistilBERT is built and nowhere else; tokenizers are read
 with `tokenizers` alone.
@@ -6,7 +6,7 @@ with `tokenizers` alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.projection import unit
 from whenabouts.models.protocol import QueryBatch
 from whenabouts.types import UsageError, WhenaboutsError
 
@@ -30,47 +29,49 @@ SIZES: Mapping[str, int] = {
 _EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
 
 
-class TextEncoder(nn.Module):
-    """Sentences to vectors of two spaces: mean over the words, LayerNorm, two linear layers (MMN).
+class Words(nn.Module):
+    """Words of queries as features: those that come, or what a DistilBERT inside the system makes of ids.
 
-    With `sizes` (see `SIZES`; what is not named is as there) words are ids and pass through a DistilBERT
-    first; without they are features of `width` values.
+    With `sizes` (see `SIZES`, which has the rest) words are ids and pass through a DistilBERT of those sizes;
+    with None they are features of `width` values already.
     """
 
-    def __init__(self, width: int, joint: int, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, width: int, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__()
         self.bert = None if sizes is None else new_bert(sizes)
-        width = width if sizes is None else {**SIZES, **sizes}["dim"]
-        self.norm = nn.LayerNorm(width)
-        self.to_iou = nn.Linear(width, joint)
-        self.to_contrast = nn.Linear(width, joint)
+        self.width: int = width if sizes is None else {**SIZES, **sizes}["dim"]
 
-    def forward(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
-        """(Q, joint) unit vectors of the IoU space and of the contrastive space."""
-        pooled = self.norm(mean_of_words(self.hidden(queries), queries.mask))
-        return unit(self.to_iou(pooled).float()), unit(self.to_contrast(pooled).float())
+    def begin(self, name: str) -> None:
+        """Read the weights of a pretrained DistilBERT (a folder, or a hub's repository) into ours, if any."""
+        if self.bert is not None:
+            read_pretrained(self.bert, name)
 
-    def hidden(self, queries: QueryBatch) -> Tensor:
-        """(Q, L, D) what stands for each word."""
-        return features_of_words(self.bert, queries)
+    def forward(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, width); see `features`."""
+        return self.features(queries)
+
+    def features(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, width). Raises UsageError for ids where features are expected, and the reverse."""
+        if (queries.tokens.dim() == 2) != (self.bert is not None):
+            kind = "ids" if queries.tokens.dim() == 2 else "features"
+            raise UsageError(
+                f"words are {kind}; this system has {'no' if self.bert is None else 'a'} text encoder: "
+                'ids need [features] query = "tokenizer:NAME", features a file'
+            )
+        if self.bert is None:
+            return queries.tokens
+        ids = queries.tokens.masked_fill(~queries.mask, 0)
+        states: Tensor = self.bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
+        return states
 
 
-def features_of_words(bert: nn.Module | None, queries: QueryBatch) -> Tensor:
-    """(Q, L, D): the features that came, or what a DistilBERT makes of ids.
-
-    Raises UsageError for ids where there is no DistilBERT, and for features where there is one.
-    """
-    if (queries.tokens.dim() == 2) != (bert is not None):
-        found = "ids" if queries.tokens.dim() == 2 else "features"
-        raise UsageError(
-            f"words are {found}; this system has {'no' if bert is None else 'a'} text encoder: "
-            'ids need [features] query = "tokenizer:NAME", features a file'
-        )
-    if bert is None:
-        return queries.tokens
-    ids = queries.tokens.masked_fill(~queries.mask, 0)
-    made: Tensor = bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
-    return made
+def strange_sizes(sizes: Mapping[str, int]) -> Iterator[str]:
+    """Sentences on sizes of a text encoder that there are not, or that are below 1."""
+    for name, size in sizes.items():
+        if name not in SIZES:
+            yield f"text has no size {name!r}; it has {', '.join(SIZES)}"
+        elif type(size) is not int or size < 1:
+            yield f"text.{name} = {size!r}: a whole number, at least 1, is expected"
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -96,15 +97,17 @@ def read_pretrained(bert: Any, name: str) -> None:
     from transformers import DistilBertModel
 
     try:
-        found = DistilBertModel.from_pretrained(str(Path(name).expanduser()) if Path(name).is_dir() else name)
+        pretrained = DistilBertModel.from_pretrained(
+            str(Path(name).expanduser()) if Path(name).is_dir() else name
+        )
     except (OSError, ValueError) as error:
         raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
     for size in SIZES:
-        if (theirs := getattr(found.config, size)) != (ours := getattr(bert.config, size)):
+        if (theirs := getattr(pretrained.config, size)) != (ours := getattr(bert.config, size)):
             raise UsageError(
                 f"text encoder {name!r} has {size} = {theirs}; [model.text] says {ours}; write that"
             )
-    bert.load_state_dict(found.state_dict())
+    bert.load_state_dict(pretrained.state_dict())
 
 
 class Tokens:
@@ -123,16 +126,16 @@ class Tokens:
         if empty is not None:
             raise UsageError(f"sentence {empty} is empty; expected words")
         self._tokenizer.enable_truncation(most)
-        ids = [one.ids for one in self._tokenizer.encode_batch(list(sentences))]
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))]
         longest = max(map(len, ids), default=1)
-        tokens = torch.tensor([one + [0] * (longest - len(one)) for one in ids], dtype=torch.int64)
-        lengths = torch.tensor([len(one) for one in ids], dtype=torch.int64)
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in ids], dtype=torch.int64)
+        lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
         return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
         """How many ids each sentence has, none cut off."""
         self._tokenizer.no_truncation()
-        return [len(one.ids) for one in self._tokenizer.encode_batch(list(sentences))]
+        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(sentences))]
 
 
 @lru_cache(maxsize=4)
