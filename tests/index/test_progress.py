@@ -8,7 +8,7 @@ from whenabouts.index.plan import Plan, Work
 from whenabouts.index.progress import Meter, Progress, Summary
 from whenabouts.index.reading import Reached, ReadTask
 from whenabouts.index.workers import Failed, Finished, Message, Part
-from whenabouts.video.files import FoundFile
+from whenabouts.video.files import SourceFile
 
 
 def plan_of(*sizes: int) -> Plan:
@@ -16,7 +16,7 @@ def plan_of(*sizes: int) -> Plan:
         Work(
             ReadTask(number, Path(f"/v/{number}.mp4"), "media"),
             ("new",),
-            FoundFile(Path(f"/v/{number}.mp4"), "media", (), size, 0),
+            SourceFile(Path(f"/v/{number}.mp4"), "media", (), size, 0),
             {},
         )
         for number, size in enumerate(sizes)

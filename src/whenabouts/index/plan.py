@@ -13,7 +13,7 @@ from whenabouts.index.naming import unambiguous
 from whenabouts.index.reading import PictureSettings, ReadTask
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.settings import Settings
-from whenabouts.video.files import Findings, FoundFile, content_hash, printable
+from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 
 Reason = Literal["new", "changed", "words changed", "pictures added", "shots added", "words added", "retry"]
 
@@ -36,7 +36,7 @@ class Work:
 
     task: ReadTask
     reasons: tuple[Reason, ...]
-    found: FoundFile
+    found: SourceFile
     metadata: dict[str, Any]
     known: VideoRecord | None = None
     words_signature: str = ""
@@ -214,7 +214,7 @@ class _Planner:
         self._by_size: dict[int, list[VideoRecord]] = defaultdict(list)
         for record in ledger:
             self._by_size[record.size].append(record)
-        self._new_by_size: dict[int, list[FoundFile]] = defaultdict(list)
+        self._new_by_size: dict[int, list[SourceFile]] = defaultdict(list)
         self._hashes: dict[Path, str | None] = {}
         self._moved: set[str] = set()
         self.work: list[Work] = []
@@ -223,7 +223,7 @@ class _Planner:
         self.duplicates: list[tuple[Path, Path]] = []
         self.unchanged = self.failed_before = self.described = 0
 
-    def place(self, found: FoundFile, *, retry: bool) -> None:
+    def place(self, found: SourceFile, *, retry: bool) -> None:
         """Decide on one file."""
         known = self._by_path.get(str(found.path))
         if retry:
@@ -239,7 +239,7 @@ class _Planner:
         else:
             self._add(found, known, "changed")
 
-    def _place_new(self, found: FoundFile) -> None:
+    def _place_new(self, found: SourceFile) -> None:
         """The path is not known: a new video, or one that was renamed, or a second copy."""
         for record in self._by_size[found.size]:
             if record.state == "done" and self._same_content(found.path, record):
@@ -252,7 +252,7 @@ class _Planner:
         self._new_by_size[found.size].append(found)
         self._add(found, None, "new")
 
-    def _place_twin(self, found: FoundFile, record: VideoRecord) -> None:
+    def _place_twin(self, found: SourceFile, record: VideoRecord) -> None:
         """A file with the content of a ledger row: its new name, or a copy, or what it held before."""
         old = Path(record.path)
         if record.video_id in self._moved:
@@ -266,7 +266,7 @@ class _Planner:
         else:
             self._add(found, None, "new")
 
-    def _place_same(self, found: FoundFile, known: VideoRecord) -> None:
+    def _place_same(self, found: SourceFile, known: VideoRecord) -> None:
         """The content is the same: but its path, its words, or what is asked for may not be."""
         said = self._settings.metadata_for(found.path)
         now = replace(
@@ -287,7 +287,7 @@ class _Planner:
             self.described += is_described
             self.unchanged += not is_described
 
-    def _missing(self, found: FoundFile, known: VideoRecord) -> list[Reason]:
+    def _missing(self, found: SourceFile, known: VideoRecord) -> list[Reason]:
         """What has to be read of a file whose content was read before."""
         wanted, streams = self._wanted, known.streams
         media = found.kind == "media"
@@ -320,7 +320,7 @@ class _Planner:
                 self._hashes[path] = None
         return self._hashes[path]
 
-    def _add(self, found: FoundFile, known: VideoRecord | None, *reasons: Reason) -> None:
+    def _add(self, found: SourceFile, known: VideoRecord | None, *reasons: Reason) -> None:
         media = found.kind == "media"
         whole = not _WHOLE.isdisjoint(reasons)
         pictures = self._wanted.pictures if media and (whole or "pictures added" in reasons) else None
@@ -350,11 +350,11 @@ class _Planner:
         )
 
 
-def _looks_alike(found: FoundFile, known: VideoRecord) -> bool:
+def _looks_alike(found: SourceFile, known: VideoRecord) -> bool:
     return (found.size, found.modified_ns) == (known.size, known.modified_ns)
 
 
-def words_signature(found: FoundFile) -> str:
+def words_signature(found: SourceFile) -> str:
     """What tells that the subtitle files beside a video are the same as before: names, sizes, times."""
     facts = []
     for sidecar in found.sidecars:

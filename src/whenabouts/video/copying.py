@@ -60,15 +60,17 @@ def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float],
 
     with open_media(span.path) as source:
         streams: list[Any] = [
-            one for one in (picture_stream(source), sound_stream(source)) if one is not None
+            stream for stream in (picture_stream(source), sound_stream(source)) if stream is not None
         ]
         _check_times(span, source)
         origin = Fraction(source.start_time or 0, _MICROSECONDS)
         with contextlib.closing(_opened(aside, form)) as target:
             try:
-                twins = {one.index: target.add_stream_from_template(one, opaque=True) for one in streams}
+                twins = {
+                    stream.index: target.add_stream_from_template(stream, opaque=True) for stream in streams
+                }
             except (ValueError, av.error.FFmpegError) as error:
-                codecs = " and ".join(one.codec_context.name for one in streams)
+                codecs = " and ".join(stream.codec_context.name for stream in streams)
                 raise UsageError(
                     f"{printable(span.path)}: {codecs} cannot be copied into {form} ({error}); "
                     "give a name that ends in .mkv, or leave out --copy"
@@ -148,12 +150,12 @@ class _Copying:
         if best is None:
             # Nothing before the start can be shown: the first key frame of the file.
             self._rewind(Fraction(0))
-            found = (
+            key_frames = (
                 self._time(p)
                 for p in self._source.demux(self._leading)
                 if p.pts is not None and p.is_keyframe
             )
-            best = next(found, None)
+            best = next(key_frames, None)
         if best is None:
             raise MediaError(f"{printable(self._span.path)}: has no key frame to begin a copy at")
         self._rewind(max(Fraction(0), best - _SOUND_LEAD))
@@ -171,7 +173,7 @@ class _Copying:
     def _taken(self, began: Fraction) -> Iterator[Any]:
         """The packets from the key frame on that the span needs, in the order in which they are stored."""
         last = border(self._span.end)
-        open_streams = {one.index for one in self._streams}
+        open_streams = {stream.index for stream in self._streams}
         has_begun = False
         for packet in self._source.demux(self._streams):
             if packet.pts is None or packet.stream_index not in open_streams:

@@ -271,8 +271,8 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
             counts["times before 0"] += 1
             if cue.end <= 0:
                 continue
-        said, voice = _with_voice("\n".join(cue.lines), voice)
-        lines = [line for line in map(_clean, said.split("\n")) if line]
+        text, voice = _with_voice("\n".join(cue.lines), voice)
+        lines = [line for line in map(_clean, text.split("\n")) if line]
         if lines:
             kept.append(_RawCue(max(0.0, cue.start), cue.end, lines))
         else:
@@ -342,13 +342,13 @@ def _unrolled(cues: list[_RawCue]) -> tuple[list[_RawCue], int]:
     rolling = sum(lines is not None for lines in news)
     if rolling < _FEWEST_ROLLING or rolling < _ROLLING_SHARE * len(cues):
         return cues, 0
-    told = cues[:1]
+    unrolled = cues[:1]
     for cue, lines in zip(cues[1:], news, strict=True):
         if lines is None:
-            told.append(cue)
+            unrolled.append(cue)
         elif lines:
-            told.append(_RawCue(cue.start, cue.end, lines))
-    return told, rolling
+            unrolled.append(_RawCue(cue.start, cue.end, lines))
+    return unrolled, rolling
 
 
 def _news(before: _RawCue, cue: _RawCue) -> list[str] | None:
@@ -388,13 +388,13 @@ def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
                 stream.discard = Discard.all
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         notes = _read_packets(container, raw, origin)
-    found = []
+    tracks_read = []
     for track in tracks:
         cues, repairs = _tidied(_with_ends(raw[track.index]))
-        found.append(
+        tracks_read.append(
             CueTrack(cues, f"embedded:{track.index}", track.language, (*notes, *repairs), track.is_forced)
         )
-    return found
+    return tracks_read
 
 
 def _read_packets(container: Any, raw: dict[int, list[_RawCue]], origin: Fraction) -> tuple[str, ...]:

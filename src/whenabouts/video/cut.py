@@ -37,13 +37,13 @@ _LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of
 class Cut:
     """What was cut. `path` is the file; `start`, `end` are the seconds of the source it really holds.
 
-    `asked` is the (start, end) that was asked for; `frames` counts pictures, 0 for sound alone; `duration`
+    `requested` is (start, end) as requested; `frames` counts pictures, 0 for sound alone; `duration`
     is seconds of the file; `notes` say what differs from what was asked, and why.
     """
 
     path: Path
     source: Path
-    asked: tuple[float, float]
+    requested: tuple[float, float]
     start: float
     end: float
     frames: int
@@ -55,7 +55,7 @@ class Cut:
         return {
             "path": printable(self.path),
             "source": printable(self.source),
-            "asked": list(self.asked),
+            "asked": list(self.requested),
             "start": round(self.start, 6),
             "end": round(self.end, 6),
             "frames": self.frames,
@@ -75,11 +75,11 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
     safe = re.sub(r"[^\w.-]+", "_", stem).strip("_.-")
     while len(safe.encode()) > _LONGEST_NAME:
         safe = safe[:-1]
-    wanted = f"{safe or 'video'}_{start:.3f}-{end:.3f}"
-    chosen, number = f"{wanted}{suffix}", 1
+    base = f"{safe or 'video'}_{start:.3f}-{end:.3f}"
+    chosen, number = f"{base}{suffix}", 1
     while chosen in taken:
         number += 1
-        chosen = f"{wanted}-{number}{suffix}"
+        chosen = f"{base}-{number}{suffix}"
     return chosen
 
 
@@ -123,7 +123,7 @@ def cut(
     return Cut(
         path=out,
         source=path,
-        asked=(start, end),
+        requested=(start, end),
         start=float(copied.start),
         end=float(copied.end),
         frames=copied.frames,
@@ -152,26 +152,28 @@ def join(
     check_free(out, force=force, sources=[path for path, _, _ in parts])
     spans = [look_at(Path(path), start, end) for path, start, end in parts]
     form, notes = common_form(spans)
-    told = _Told(progress or _silent, sum((span.end - span.start for span in spans), Fraction(0)))
+    parts_done = _PartProgress(
+        progress or _silent, sum((span.end - span.start for span in spans), Fraction(0))
+    )
     done: list[Cut] = []
     with _written(out, force=force) as aside:
         with MovieWriter(aside, form, container_for(out)) as writer:
             for span, own in zip(spans, notes, strict=True):
-                done.append(_put(writer, span, out, own, told))
+                done.append(_put(writer, span, out, own, parts_done))
         _check_whole(aside, out)
-    told.finish()
+    parts_done.finish()
     return done
 
 
-def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told: _Told) -> Cut:
+def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts_done: _PartProgress) -> Cut:
     """Write one part behind what is written already."""
     if span.look is None:
-        return _put_sound(writer, span, out, notes, told)
+        return _put_sound(writer, span, out, notes, parts_done)
     began = writer.time
     pictures = PictureSpan(span.path, span.start, span.end)
     first: Fraction | None = None
     sound: SoundSpan | None = None
-    frames, heard = 0, span.start
+    frames, sound_ends = 0, span.start
     try:
         for picture in pictures:
             if first is None:
@@ -183,28 +185,37 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told:
             frames += 1
             if sound is not None:
                 writer.put_sound(sound.read(picture.end))
-            told.reach(picture.end - first)
+            parts_done.reach(picture.end - first)
         if first is None:
             raise _nothing_there(span)
         if sound is not None and not pictures.follows and writer.form.parts == 1:
             # The sound may go on where the pictures have ended.
             writer.put_sound(sound.read(max(pictures.end, span.end)))
-            heard = Fraction(sound.position, sound.form.rate)
+            sound_ends = Fraction(sound.position, sound.form.rate)
     finally:
         if sound is not None:
             sound.__exit__(None, None, None)
-    ends = max(pictures.end, heard)
+    ends = max(pictures.end, sound_ends)
     if writer.form.sound is not None and writer.form.parts > 1:
         writer.fill_silence(began + ends - first)
     writer.time = began + ends - first
-    told.part_done(span.end - span.start)
-    said = [*span.notes, *notes, *([f"{pictures.damage}"] if pictures.damage else [])]
+    parts_done.part_done(span.end - span.start)
+    all_notes = [*span.notes, *notes, *([f"{pictures.damage}"] if pictures.damage else [])]
     return Cut(
-        out, span.path, span.asked, float(first), float(ends), frames, float(ends - first), tuple(said)
+        out,
+        span.path,
+        span.requested,
+        float(first),
+        float(ends),
+        frames,
+        float(ends - first),
+        tuple(all_notes),
     )
 
 
-def _put_sound(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], told: _Told) -> Cut:
+def _put_sound(
+    writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts_done: _PartProgress
+) -> Cut:
     """Write a part that is sound alone, a second at a time."""
     form = writer.form.sound
     assert form is not None
@@ -214,20 +225,27 @@ def _put_sound(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str],
         while at < span.end:
             at = min(at + 1, span.end)
             writer.put_sound(sound.read(at))
-            told.reach(at - span.start)
+            parts_done.reach(at - span.start)
         length = Fraction(sound.position - first, form.rate)
     if not length:
         raise _nothing_there(span)
     writer.time += length
-    told.part_done(span.end - span.start)
+    parts_done.part_done(span.end - span.start)
     ends = span.start + length
     return Cut(
-        out, span.path, span.asked, float(span.start), float(ends), 0, float(length), (*span.notes, *notes)
+        out,
+        span.path,
+        span.requested,
+        float(span.start),
+        float(ends),
+        0,
+        float(length),
+        (*span.notes, *notes),
     )
 
 
-class _Told:
-    """Tells how far several parts have come."""
+class _PartProgress:
+    """Reports how much of several parts is done."""
 
     def __init__(self, tell: Progress, total: Fraction) -> None:
         self._tell, self._total, self._before = tell, total, Fraction(0)
@@ -271,12 +289,12 @@ def _nothing_there(span: Span) -> MediaError:
 
 
 def _copy_notes(span: Span, start: Fraction) -> list[str]:
-    off = float(exact(span.asked[0]) - start)
+    off = float(exact(span.requested[0]) - start)
     if off <= _NOTABLE_SECONDS:
         return []
     place = "a key frame" if span.look is not None else "a whole packet"
     return [
-        f"a copy begins at {place}: at {float(start):.3f} s, {off:.3f} s before {span.asked[0]:.3f} s; "
+        f"a copy begins at {place}: at {float(start):.3f} s, {off:.3f} s before {span.requested[0]:.3f} s; "
         "leave out --copy to cut exactly"
     ]
 

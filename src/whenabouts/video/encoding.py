@@ -69,8 +69,8 @@ def container_for(path: Path, *, copy: bool = False) -> str:
     """FFmpeg's name of the container that a suffix asks for. Raises UsageError for an unknown one."""
     container = _CONTAINERS.get(path.suffix.lower())
     if container is None or not (copy or container in _ENCODED):
-        known = [suffix for suffix, name in _CONTAINERS.items() if copy or name in _ENCODED]
-        raise UsageError(f"{printable(path)}: a cut is written as {', '.join(known)}; give such a name")
+        suffixes = [suffix for suffix, name in _CONTAINERS.items() if copy or name in _ENCODED]
+        raise UsageError(f"{printable(path)}: a cut is written as {', '.join(suffixes)}; give such a name")
     return container
 
 
@@ -105,10 +105,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is to be cut of a file: [start, end) within it, and what it holds. `asked` is as it was asked."""
+    """What is to be cut of a file: [start, end) within it, and what it holds. `requested` is unrounded."""
 
     path: Path
-    asked: tuple[float, float]
+    requested: tuple[float, float]
     start: Fraction
     end: Fraction
     look: Look | None
@@ -135,27 +135,27 @@ def look_at(path: Path, start: float, end: float) -> Span:
             f"{printable(path)}: {start!r}-{end!r} is no span of time; 0 <= start < end is needed"
         )
     check_media(path)
-    found = probe(path)
+    probed = probe(path)
     notes: list[str] = []
     first, last = exact(start), exact(end)
-    if found.duration is not None:
-        length = exact(found.duration)
+    if probed.duration is not None:
+        length = exact(probed.duration)
         if first >= length:
             raise UsageError(
                 f"{printable(path)}: the moment starts at {start:.3f} s, behind the end of the file "
-                f"({found.duration:.3f} s); choose one inside, or index the file again if it was replaced"
+                f"({probed.duration:.3f} s); choose one inside, or index the file again if it was replaced"
             )
         if last > length + _END_SLACK:
             notes.append(
                 f"the moment ends at {end:.3f} s, behind the end of the file; "
-                f"cut up to {found.duration:.3f} s"
+                f"cut up to {probed.duration:.3f} s"
             )
             last = length
     with open_media(path) as container:
         stream = picture_stream(container)
         look = None if stream is None else _look(path, container, stream)
         sound = _sound(container)
-        tracks = sum(one.codec_context is not None for one in container.streams.audio)
+        tracks = sum(track.codec_context is not None for track in container.streams.audio)
     if tracks > 1:
         notes.append(f"of {tracks} sound tracks the first is taken")
     return Span(path, (start, end), first, last, look, sound, tuple(notes))
@@ -241,7 +241,7 @@ def common_form(spans: Sequence[Span]) -> tuple[Form, list[list[str]]]:
     if best is not None:
         best = replace(best, rate=max(sound.rate for sound in sounds))
     notes: list[list[str]] = [[] for _ in spans]
-    look = _common_look([one for one in looks if one is not None], notes)
+    look = _common_look([each for each in looks if each is not None], notes)
     for span, own in zip(spans, notes, strict=True):
         if best is not None and span.sound is None:
             own.append("has no sound; silent here")
@@ -433,7 +433,9 @@ class Shaper:
         swapped, mirrored, flipped = source.turn
         if swapped:
             steps.append(graph.add("transpose", "cclock_flip"))
-        steps += [graph.add(name) for name, wanted in (("hflip", mirrored), ("vflip", flipped)) if wanted]
+        steps += [
+            graph.add(name) for name, is_needed in (("hflip", mirrored), ("vflip", flipped)) if is_needed
+        ]
         width, height = (frame.height, frame.width) if swapped else (frame.width, frame.height)
         steps += [graph.add(*step) for step in self._fitting(width, height, source.aspect)]
         steps += [graph.add("format", self._target.pixels), graph.add("buffersink")]

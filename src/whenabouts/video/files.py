@@ -38,7 +38,7 @@ _MOST_MARKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class SourceFile:
     """A file to be indexed: a recording with its sidecar subtitles, or a transcript that stands alone.
 
     `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970.
@@ -59,7 +59,7 @@ class Findings:
     `notes` are (path, why) where something was left out and nothing is lost by it.
     """
 
-    files: tuple[FoundFile, ...]
+    files: tuple[SourceFile, ...]
     problems: tuple[tuple[Path, str], ...]
     notes: tuple[tuple[Path, str], ...] = ()
 
@@ -129,17 +129,17 @@ class _Walk:
 
     def findings(self) -> Findings:
         """All that was found, with subtitles given to their recordings."""
-        media = sorted(self._media.values(), key=lambda one: os.fsencode(one.path))
-        beside = {one.path.parent: _subtitles_in(one.path.parent) for one in media}
-        stems = {(one.path.parent, one.path.stem) for one in media}
+        media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
+        beside = {recording.path.parent: _subtitles_in(recording.path.parent) for recording in media}
+        stems = {(recording.path.parent, recording.path.stem) for recording in media}
         files, owned = [], set[str]()
-        for one in media:
-            sidecars = _sidecars_of(one.path, beside[one.path.parent], stems)
+        for recording in media:
+            sidecars = _sidecars_of(recording.path, beside[recording.path.parent], stems)
             owned.update(os.path.realpath(sidecar) for sidecar in sidecars)
-            files.append(_found(one, "media", sidecars))
-        for real, one in self._transcripts.items():
+            files.append(_media_file(recording, "media", sidecars))
+        for real, transcript in self._transcripts.items():
             if real not in owned:
-                files.append(_found(one, "transcript", ()))
+                files.append(_media_file(transcript, "transcript", ()))
         return Findings(
             tuple(sorted(files, key=lambda file: os.fsencode(file.path))),
             tuple(sorted(self.problems.items(), key=lambda entry: os.fsencode(entry[0]))),
@@ -198,9 +198,9 @@ class _Walk:
         if real not in kept or candidate.preference < kept[real].preference:
             kept[real] = candidate
 
-    def _note_loop(self, folder: Path, known: Path) -> None:
+    def _note_loop(self, folder: Path, first_seen: Path) -> None:
         """A folder met again: a note if the way to it leads through itself, else only another path to it."""
-        above, real = os.path.realpath(folder.parent), os.path.realpath(known)
+        above, real = os.path.realpath(folder.parent), os.path.realpath(first_seen)
         if folder.is_symlink() and os.path.commonpath([above, real]) == real:
             self.notes[folder] = (
                 f"{printable(folder)}: a link back to {printable(Path(real))}, above it; not followed"
@@ -266,8 +266,10 @@ def _sidecars_of(media: Path, subtitles: list[Path], stems: set[tuple[Path, str]
     return tuple(own)
 
 
-def _found(one: _Candidate, kind: Literal["media", "transcript"], sidecars: tuple[Path, ...]) -> FoundFile:
-    return FoundFile(one.path, kind, sidecars, one.status.st_size, one.status.st_mtime_ns)
+def _media_file(
+    candidate: _Candidate, kind: Literal["media", "transcript"], sidecars: tuple[Path, ...]
+) -> SourceFile:
+    return SourceFile(candidate.path, kind, sidecars, candidate.status.st_size, candidate.status.st_mtime_ns)
 
 
 def _reason(path: Path, error: Exception) -> str:

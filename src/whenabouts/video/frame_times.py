@@ -80,4 +80,6 @@ def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[in
 def _timecode(container: InputContainer) -> str:
     """The time code of the first frame, as cameras write it; "" where there is none."""
     holders: list[Any] = [*container.streams, container]
-    return next((str(one.metadata["timecode"]) for one in holders if one.metadata.get("timecode")), "")
+    return next(
+        (str(holder.metadata["timecode"]) for holder in holders if holder.metadata.get("timecode")), ""
+    )

@@ -93,20 +93,20 @@ def probe(path: Path) -> Probe:
     """
     with open_media(path) as container:
         stream = picture_stream(container)
-        found = Probe(
+        probed = Probe(
             container=container.format.name,
             duration=_stated_duration(container),
             picture=_picture(path, stream) if stream is not None else None,
             has_audio=any(audio.codec_context is not None for audio in container.streams.audio),
-            subtitle_tracks=tuple(_track(one) for one in container.streams.subtitles),
+            subtitle_tracks=tuple(_track(track) for track in container.streams.subtitles),
             missing_bytes=missing_bytes(path),
             metadata=_tags(container.metadata),
         )
-    if found.picture is None and not found.has_audio:
-        raise MediaError(_nothing_inside(path, found))
-    if found.duration is None:
-        return replace(found, duration=_scanned_duration(path))
-    return found
+    if probed.picture is None and not probed.has_audio:
+        raise MediaError(_nothing_inside(path, probed))
+    if probed.duration is None:
+        return replace(probed, duration=_scanned_duration(path))
+    return probed
 
 
 def open_media(path: Path) -> InputContainer:
@@ -273,19 +273,19 @@ def _scanned_duration(path: Path) -> float | None:
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     """The container's tags that say something to people, not of the program that wrote it."""
-    said = {key.lower(): " ".join(str(value).split()) for key, value in metadata.items()}
-    return {key: value[:_LONGEST_TAG] for key, value in said.items() if value and key not in _WRITERS_TAGS}
+    tags = {key.lower(): " ".join(str(value).split()) for key, value in metadata.items()}
+    return {key: value[:_LONGEST_TAG] for key, value in tags.items() if value and key not in _WRITERS_TAGS}
 
 
-def _nothing_inside(path: Path, found: Probe) -> str:
+def _nothing_inside(path: Path, probed: Probe) -> str:
     name = printable(path)
-    if found.subtitle_tracks and not found.container.startswith(("mov", "matroska")):
-        suffix = {"webvtt": ".vtt", "ass": ".ass"}.get(found.container, ".srt")
+    if probed.subtitle_tracks and not probed.container.startswith(("mov", "matroska")):
+        suffix = {"webvtt": ".vtt", "ass": ".ass"}.get(probed.container, ".srt")
         return (
-            f"{name}: holds subtitles ({found.container}), no pictures or sound; "
+            f"{name}: holds subtitles ({probed.container}), no pictures or sound; "
             f"let its name end in {suffix} to index its words"
         )
-    return f"{name}: no pictures or sound in it that can be decoded ({found.container}); leave it out"
+    return f"{name}: no pictures or sound in it that can be decoded ({probed.container}); leave it out"
 
 
 def _cannot_open(path: Path, error: Exception) -> str:

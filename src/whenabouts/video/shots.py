@@ -75,9 +75,9 @@ class ShotFinder:
         cuts = _cuts(times, steps, np.frombuffer(self._returns, np.float32))
         changes, first = np.frombuffer(self._changes, np.float32), np.frombuffer(self._first, np.int64)
         fades = _fades(times, steps, changes, first, cuts)
-        found = sorted([*times[cuts].tolist(), *fades])
+        starts = sorted([*times[cuts].tolist(), *fades])
         del times, steps, changes, first  # views keep the arrays from growing
-        return found
+        return starts
 
 
 def _cells(image: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -49,7 +49,7 @@ def sound_pieces(path: Path, piece_seconds: float = 600.0) -> Iterator[SoundPiec
     from av.stream import Discard
 
     with open_media(path) as container:
-        stream = next((one for one in container.streams.audio if one.codec_context is not None), None)
+        stream = next((track for track in container.streams.audio if track.codec_context is not None), None)
         if stream is None:
             raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to transcribe")
         for other in container.streams:

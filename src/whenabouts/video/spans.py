@@ -67,20 +67,20 @@ class PictureSpan:
         self.frames_decoded = 0
 
     def __iter__(self) -> Iterator[Picture]:
-        first = self._found(skips=True)
-        found = next(first, None)
-        if found is None or found[0] - self._start > HELD_SECONDS:
+        first = self._frames(skips=True)
+        current = next(first, None)
+        if current is None or current[0] - self._start > HELD_SECONDS:
             # The picture that stands at the start is wanted too, and it may have been skipped.
             first.close()
-            first = self._found(skips=False)
-            found = next(first, None)
-        while found is not None:
-            time, frame = found
-            found = next(first, None)
-            until = self.end if found is None else found[0]
+            first = self._frames(skips=False)
+            current = next(first, None)
+        while current is not None:
+            time, frame = current
+            current = next(first, None)
+            until = self.end if current is None else current[0]
             yield Picture(time, until, frame)
 
-    def _found(self, *, skips: bool) -> Generator[tuple[Fraction, VideoFrame]]:
+    def _frames(self, *, skips: bool) -> Generator[tuple[Fraction, VideoFrame]]:
         """(time, frame) of the span; then `end` is known."""
         reader = _Reader(self.path, self._start, skips=skips)
         held: VideoFrame | None = None
@@ -163,7 +163,7 @@ class SoundForm:
 
 def sound_stream(container: InputContainer) -> AudioStream | None:
     """The first stream of sound that can be decoded."""
-    return next((one for one in container.streams.audio if one.codec_context is not None), None)
+    return next((track for track in container.streams.audio if track.codec_context is not None), None)
 
 
 class SoundSpan:
@@ -207,9 +207,9 @@ class SoundSpan:
                 self.position += silence
                 self._held = block
                 continue
-            wanted = samples[:, self.position - at : target - at]
-            parts.append(wanted)
-            self.position += wanted.shape[1]
+            needed = samples[:, self.position - at : target - at]
+            parts.append(needed)
+            self.position += needed.shape[1]
             if at + samples.shape[1] > self.position:
                 self._held = block
         return np.concatenate(parts, 1) if parts else np.zeros((self.form.channels, 0), np.float32)

@@ -62,13 +62,13 @@ def nearest_rate(rate: Fraction) -> Fraction:
     >>> nearest_rate(Fraction(2997, 100)), nearest_rate(Fraction(25, 2))
     (Fraction(30000, 1001), Fraction(25, 2))
     """
-    best = min(STANDARD_RATES, key=lambda known: abs(known - rate))
+    best = min(STANDARD_RATES, key=lambda standard: abs(standard - rate))
     return best if abs(best - rate) <= best * _NEAR / 10 else rate
 
 
 def snapped_rate(rate: Fraction) -> Fraction:
     """The rate that editors know nearest to any rate, however far: what an irregular one is mapped to."""
-    return min(STANDARD_RATES, key=lambda known: (abs(known - rate), known))
+    return min(STANDARD_RATES, key=lambda standard: (abs(standard - rate), standard))
 
 
 def can_drop(rate: Fraction) -> bool:
@@ -199,7 +199,7 @@ class FrameTimes:
         irregular one is the standard rate nearest to what most frames have.
         """
         measured = self._usual_rate()
-        tried = [nearest_rate(one) for one in (stated, measured) if one]
+        tried = [nearest_rate(rate_given) for rate_given in (stated, measured) if rate_given]
         for rate in [*tried, *filter(None, [stated])]:
             if self._is_even(rate):
                 return rate, True
