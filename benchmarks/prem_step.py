@@ -39,6 +39,7 @@ from whenabouts.models.prem_localizer import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.training.devices import use_large_pages
 from whenabouts.training.optimizer import new_optimizer
+from whenabouts.training.settings import TrainingSettings
 
 STREAMS = {"video": 4352, "sub": 768}
 WORDS, TOKENS, SIDE, FOUND = 768, 30, 1536, 10
@@ -90,7 +91,7 @@ def training(shape: Shape, settings: Mapping[str, Any], *, full: bool) -> Callab
     """A step."""
     torch.manual_seed(0)
     model = Model(Config(hidden=shape.hidden, feedforward=4 * shape.hidden, **settings)).train()
-    optimizer = new_optimizer("adamw", model, learning_rate=1e-4, weight_decay=0.01, max_norm=1.0)
+    optimizer = new_optimizer(TrainingSettings(optimizer="adamw"), model)
     batch = random_batch(shape, lengths_of(shape, full=full))
 
     def step() -> None:

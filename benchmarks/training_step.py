@@ -45,6 +45,7 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.training.devices import use_large_pages
 from whenabouts.training.optimizer import new_optimizer
+from whenabouts.training.settings import TrainingSettings
 
 BATCH, SIDE = 128, 1536
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"
@@ -182,7 +183,7 @@ def _fresh(case: Case) -> nn.Module:
 
 def _ours(case: Case, precision: Callable[[], AbstractContextManager[Any]]) -> Step:
     model: Any = _fresh(case)
-    optimizer = new_optimizer("bertadam", model, learning_rate=1e-4, weight_decay=0.01, max_norm=1.0)
+    optimizer = new_optimizer(TrainingSettings(), model)
     batches = itertools.cycle(case.batches)
 
     def losses() -> Mapping[str, Tensor]:

@@ -35,8 +35,7 @@ from whenabouts.models.crocs import (
     weighted_cross_entropy,
 )
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training.batches import joined_by
-from whenabouts.training.similar import similar_captions
+from whenabouts.training.positives import joined_by, similar_captions
 
 from ..golden_folder import golden_folder
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.training.optimizer import new_optimizer
+from whenabouts.training.settings import TrainingSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH, VIDEO = {"video": 24, "sub": 12}, {"video": 24}
@@ -97,7 +98,7 @@ def test_one_step_of_both_optimizers_leads_to_the_same_weights(step: Any) -> Non
     for model, optimizer, losses in (
         (
             ours,
-            new_optimizer("bertadam", ours, learning_rate=1e-3, weight_decay=0.01, max_norm=1.0),
+            new_optimizer(TrainingSettings(learning_rate=1e-3), ours),
             ours.loss(batch),
         ),
         (

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from whenabouts.training.progress import Progress
+from whenabouts.training.state import Progress
 
 
 class Killed(BaseException):

@@ -22,10 +22,12 @@ from whenabouts.features.layouts.store import write_store
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.models.inputs import endpoint_features
 from whenabouts.models.protocol import Batch
-from whenabouts.training import batches
-from whenabouts.training.batches import KnownPairs, ahead, epoch_batches, spans_in_clips
+from whenabouts.training import data as training_data
+from whenabouts.training.batches import ahead, epoch_batches, spans_in_clips
 from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.training.examples import Examples
+from whenabouts.training.positives import is_in
+from whenabouts.training.settings import Order
 from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
@@ -87,7 +89,7 @@ def compare_labels(table: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("order", ["random", "by-length"])
-def test_every_example_comes_once_an_epoch_and_epochs_differ(order: batches.Order) -> None:
+def test_every_example_comes_once_an_epoch_and_epochs_differ(order: Order) -> None:
     epochs = [epoch_batches(LENGTHS, 64, 1, epoch, order) for epoch in (0, 1)]
     for plan in epochs:
         assert sorted(np.concatenate(plan).tolist()) == list(range(len(LENGTHS)))
@@ -112,7 +114,7 @@ def test_a_single_example_left_joins_the_batch_before() -> None:
 def test_order_by_length_pads_less_and_still_mixes_batches() -> None:
     lengths = np.random.default_rng(0).geometric(0.1, 8192)
 
-    def padded(order: batches.Order) -> int:
+    def padded(order: Order) -> int:
         return sum(len(one) * int(lengths[one].max()) for one in epoch_batches(lengths, 128, 0, 0, order))
 
     assert padded("by-length") < 0.5 * padded("random") and padded("by-length") < 1.4 * lengths.sum()
@@ -127,17 +129,11 @@ def test_a_batch_of_one_is_refused() -> None:
         epoch_batches(LENGTHS, 1, 0, 0, "random")
 
 
-def test_known_pairs_are_looked_up_as_a_set_would() -> None:
+def test_keys_are_looked_up_as_in_a_set() -> None:
     random = np.random.default_rng(3)
-    query, video = random.integers(0, 20, 60), random.integers(0, 9, 60)
-    known = KnownPairs(query, video, 9)
-    pairs = set(zip(query.tolist(), video.tolist(), strict=True))
-    asked, columns = random.integers(0, 20, 30), np.arange(9)
-    found = known.block(asked, columns)
-    assert found.any() and not found.all()
-    assert found.tolist() == [[(q, v) in pairs for v in columns.tolist()] for q in asked.tolist()]
-    nothing = np.zeros(0, np.int64)
-    assert not KnownPairs(nothing, nothing, 9).block(asked, columns).any()
+    keys, values = np.unique(random.integers(0, 90, 40)), random.integers(0, 100, (6, 9))
+    assert is_in(keys, values).tolist() == [[int(v) in set(keys.tolist()) for v in row] for row in values]
+    assert not is_in(np.zeros(0, np.int64), values).any()
 
 
 def batch_number(number: int) -> Batch:
@@ -284,7 +280,7 @@ def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     told = json.loads(path.with_suffix(".json").read_text())
     write_features(tmp_path, raw, ("query", "video", "sub"))
     annotations = ranked(told["rows_expanded_in_order"])
-    monkeypatch.setattr("whenabouts.training.data.read_annotations", lambda path: annotations)
+    monkeypatch.setattr(training_data, "read_annotations", lambda path: annotations)
     settings = features(
         {"video": "video", "sub": "sub"},
         max_clips=told["max_ctx_len"],
@@ -330,7 +326,7 @@ def check_positives(examples: Examples, batch: Batch) -> None:
     ]
     assert batch.positives.tolist() == expected
     assert not batch.positives.all()
-    own = replace(examples._rules, positives="own")
+    own = replace(examples._settings, positives="own")
     again = Examples("train", examples.annotations, examples.inputs, examples._tokens, examples._streams, own)
     alone = again.batch(np.arange(len(again))).positives
     assert (alone.sum(1) == 1).all() and alone[torch.arange(len(again)), batch.video_of].all()

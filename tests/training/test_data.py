@@ -23,6 +23,7 @@ from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
+from whenabouts.training.tables import converted
 from whenabouts.types import UsageError, WhenaboutsError
 
 CLIP = 2.0
@@ -585,7 +586,7 @@ def test_settings_that_name_nothing_are_refused(place: Path, change: dict[str, A
     ("make", "told"),
     [
         (lambda: FeatureSettings(optional=("sound",)), "optional names the stream 'sound'; there are none"),
-        (lambda: FeatureSettings(memory_mb=-1), "memory_mb is -1"),
+        (lambda: converted({"memory_mb": -1}, FeatureSettings, ""), "memory_mb is -1; accepted: megabytes"),
     ],
 )
 def test_settings_that_contradict_themselves_are_refused(make: Callable[[], Any], told: str) -> None:

@@ -17,13 +17,10 @@ from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.trained import Trained
-from whenabouts.training import hard_negatives as negatives
-from whenabouts.training.hard_negatives import (
-    HardNegatives,
-    NegativeSettings,
-    load_first_stage,
-    open_first_stage,
-)
+from whenabouts.training import hard_negatives
+from whenabouts.training.hard_negatives import HardNegatives, load_first_stage, open_first_stage
+from whenabouts.training.settings import NegativeSettings
+from whenabouts.training.tables import converted
 from whenabouts.types import UsageError
 
 QUERIES, VIDEOS = 12, 7
@@ -142,7 +139,7 @@ def test_queries_that_have_no_example_are_never_drawn() -> None:
 
 
 def test_blocks_of_another_size_draw_no_known_pair_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negatives, "_BLOCK", 20)
+    monkeypatch.setattr(hard_negatives, "_BLOCK", 20)
     known = is_known()
     table = made(videos=6, queries=11).of_epoch(0)
     for query, row in enumerate(table.videos):
@@ -160,8 +157,8 @@ def test_none_are_drawn_where_none_are_asked_for() -> None:
 
 
 def test_scores_that_are_too_many_lie_in_a_file_that_is_gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negatives, "_IN_MEMORY", 10)
-    room = negatives._room(QUERIES, VIDEOS)
+    monkeypatch.setattr(hard_negatives, "_IN_MEMORY", 10)
+    room = hard_negatives._zeros(QUERIES, VIDEOS)
     assert isinstance(room, np.memmap)
     room[3, 4] = 0.5
     assert room.sum() == 0.5
@@ -175,9 +172,9 @@ def test_the_mean_of_true_pairs_is_a_rows_own_or_that_of_all() -> None:
 
 
 WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
-    "videos": ({"videos": -1}, "negative videos are -1"),
-    "temperature": ({"temperature": 0.0}, "negative temperature is 0.0"),
-    "highest": ({"highest": 0}, "negative candidates are 0"),
+    "videos": ({"videos": -1}, r"\[data.negatives\] videos is -1; accepted: a whole number, 0 or more"),
+    "temperature": ({"temperature": 0.0}, r"temperature is 0.0; accepted: a number above 0"),
+    "highest": ({"highest": 0}, r'highest is 0; accepted: a whole number, 1 or more, or "none"'),
 }
 
 
@@ -185,7 +182,7 @@ WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
 def test_a_setting_that_cannot_be_is_named(name: str) -> None:
     settings, told = WRONG[name]
     with pytest.raises(UsageError, match=told):
-        NegativeSettings(**settings)
+        converted(settings, NegativeSettings, "[data.negatives]")
 
 
 @dataclasses.dataclass
@@ -212,7 +209,7 @@ def test_a_first_stage_without_a_weight_is_refused() -> None:
 
 def test_a_first_stage_that_finds_no_moments_is_refused() -> None:
     with pytest.raises(UsageError, match="finds no moments"):
-        negatives.matching_scores(_Stage(torch.nn.Linear(3, 2)), None)  # type: ignore[arg-type]
+        hard_negatives.matching_scores(_Stage(torch.nn.Linear(3, 2)), None)  # type: ignore[arg-type]
 
 
 # --- scores of a first system
@@ -225,7 +222,7 @@ class _Split:
     video = np.array([0, 1, 1, 2])
     queries = tuple(range(5))
     videos = tuple(range(3))
-    known = (np.array([0, 1, 3, 4]), np.array([0, 1, 1, 2]))
+    positive_pairs = (np.array([0, 1, 3, 4]), np.array([0, 1, 1, 2]))
     inputs = Inputs(StreamInput(5), {"video": StreamInput(6)})
 
     def query_batch(self, rows: Any) -> QueryBatch:
@@ -247,7 +244,7 @@ def first_stage() -> Trained:
 
 def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
     first, split = first_stage(), _Split()
-    found = negatives.matching_scores(first, split)
+    found = hard_negatives.matching_scores(first, split)
     assert found.shape == (5, 3)
     assert (found[2] == 0).all()
     model = first.model.eval()
@@ -264,17 +261,17 @@ def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
 
 
 def test_scores_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = negatives.matching_scores(first_stage(), _Split())
+    whole = hard_negatives.matching_scores(first_stage(), _Split())
     for name, size in (("_BLOCK", 150), ("_BATCH_QUERIES", 3), ("_BATCH_VIDEOS", 2)):
-        monkeypatch.setattr(negatives, name, size)
-    np.testing.assert_allclose(negatives.matching_scores(first_stage(), _Split()), whole, atol=1e-3)
+        monkeypatch.setattr(hard_negatives, name, size)
+    np.testing.assert_allclose(hard_negatives.matching_scores(first_stage(), _Split()), whole, atol=1e-3)
 
 
 def test_a_first_stage_is_as_it_was_after_it_scored() -> None:
     first, told = first_stage(), []
     first.model.train()
     kept = {name: one.clone() for name, one in first.model.state_dict().items()}
-    negatives.matching_scores(first, _Split(), progress=lambda done, of: told.append((done, of)))
+    hard_negatives.matching_scores(first, _Split(), progress=lambda done, of: told.append((done, of)))
     assert first.model.training
     assert all(torch.equal(one, kept[name]) for name, one in first.model.state_dict().items())
     assert told == [(3, 3)]
@@ -285,7 +282,7 @@ def test_negatives_are_opened_with_the_scores_and_the_pairs_of_a_split() -> None
     hard = HardNegatives.open(first_stage(), split, NegativeSettings(videos=2, queries=4), seed=1)
     table = hard.of_epoch(0)
     known = np.zeros((5, 3), bool)
-    known[split.known] = True
+    known[split.positive_pairs] = True
     for query in split.query.tolist():
         assert sorted(table.videos[query].tolist()) == np.flatnonzero(~known[query]).tolist()
     for video, row in enumerate(table.queries):
@@ -299,7 +296,7 @@ def test_scores_that_are_no_shares_are_refused() -> None:
         scores := score(queries, videos), spans=scores.spans + 5
     )
     with pytest.raises(UsageError, match="logarithms of a share"):
-        negatives.matching_scores(first, _Split())
+        hard_negatives.matching_scores(first, _Split())
 
 
 def test_a_first_stage_is_opened_for_each_seed(tmp_path: Path) -> None:

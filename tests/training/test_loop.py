@@ -21,8 +21,7 @@ from whenabouts.training import run_folder
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import TrainingResult, launch, launch_seeds
-from whenabouts.training.loop import TrainingFault
-from whenabouts.training.validation import validate
+from whenabouts.training.loop import TrainingFault, validate
 from whenabouts.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after, dying_at
@@ -52,7 +51,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) -> None:
     heard: list[str] = []
-    outcome = begun(tiny, tmp_path / "run", tell=heard.append)
+    outcome = begun(tiny, tmp_path / "run", log=heard.append)
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {
         "model.safetensors", "config.json", "README.md", "experiment.toml", "run.json", "curves.jsonl",
@@ -257,7 +256,7 @@ def test_resuming_with_other_settings_names_the_first_that_differs(tiny: Any, tm
 def test_a_training_that_was_broken_off_before_anything_was_written_begins(tiny: Any, tmp_path: Path) -> None:
     settings = ("training.epochs=1",)
     with pytest.raises(Killed):
-        begun(tiny, tmp_path / "run", *settings, tell=dying_at("train"))
+        begun(tiny, tmp_path / "run", *settings, log=dying_at("train"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
     outcome = begun(tiny, tmp_path / "run", *settings, resume=True)
     assert outcome.to_json()["steps"] == 3

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from whenabouts.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer
-from whenabouts.training.schedule import warmup_linear
+from whenabouts.training.optimizer import BertAdam, cut_each, decay_groups, new_optimizer, warmup_linear
+from whenabouts.training.settings import TrainingSettings
 from whenabouts.types import UsageError
 
 from ..golden_folder import cases, golden_folder
@@ -76,7 +77,7 @@ def test_a_parameter_without_a_gradient_stays_even_with_decay() -> None:
 
 
 @pytest.mark.parametrize("name", ["bertadam", "adamw"])
-def test_its_state_can_be_kept_and_continued(name: str) -> None:
+def test_its_state_can_be_kept_and_continued(name: Literal["bertadam", "adamw"]) -> None:
     def steps(optimizer: torch.optim.Optimizer, model: nn.Module, count: int) -> None:
         for _ in range(count):
             optimizer.zero_grad()
@@ -86,14 +87,16 @@ def test_its_state_can_be_kept_and_continued(name: str) -> None:
     def made() -> tuple[nn.Linear, torch.optim.Optimizer]:
         torch.manual_seed(0)
         model = nn.Linear(3, 2)
-        return model, new_optimizer(name, model, learning_rate=0.1, weight_decay=0.1, max_norm=1.0)
+        return model, new_optimizer(
+            TrainingSettings(optimizer=name, learning_rate=0.1, weight_decay=0.1), model
+        )
 
     whole, optimizer = made()
     steps(optimizer, whole, 4)
     model, before = made()
     steps(before, model, 2)
     kept = before.state_dict()
-    after = new_optimizer(name, model, learning_rate=0.1, weight_decay=0.1, max_norm=1.0)
+    after = new_optimizer(TrainingSettings(optimizer=name, learning_rate=0.1, weight_decay=0.1), model)
     after.load_state_dict(kept)
     steps(after, model, 2)
     assert torch.equal(whole.weight, model.weight)
@@ -104,9 +107,8 @@ def test_parameters_named_in_rates_learn_so_many_times_as_fast() -> None:
     quick.load_state_dict(slow.state_dict())
     before = {name: one.detach().clone() for name, one in slow.named_parameters()}
     for model, rates in ((slow, {}), (quick, {"0.weight": 10.0})):
-        optimizer = new_optimizer(
-            "bertadam", model, learning_rate=1e-3, weight_decay=0.0, max_norm=1.0, rates=rates
-        )
+        settings = TrainingSettings(learning_rate=1e-3, weight_decay=0.0, rates=rates)
+        optimizer = new_optimizer(settings, model)
         for group in optimizer.param_groups:
             group["lr"] *= group["rate"]
         for one in model.parameters():
@@ -119,11 +121,4 @@ def test_parameters_named_in_rates_learn_so_many_times_as_fast() -> None:
 
 def test_a_rate_for_no_parameter_is_named() -> None:
     with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'border'"):
-        new_optimizer(
-            "adamw",
-            torch.nn.Linear(2, 2),
-            learning_rate=1e-3,
-            weight_decay=0.0,
-            max_norm=1.0,
-            rates={"border": 3.0},
-        )
+        new_optimizer(TrainingSettings(optimizer="adamw", rates={"border": 3.0}), torch.nn.Linear(2, 2))

@@ -23,7 +23,7 @@ from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import TrainingResult, launch
-from whenabouts.training.retrieval_negatives import RetrievedNegatives
+from whenabouts.training.retrieval_negatives import RetrievalNegatives
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
@@ -72,16 +72,16 @@ def write_list(path: Path, changed: dict[str, list[str]] | None = None) -> Path:
     return path
 
 
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[RetrievedNegatives]:
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[RetrievalNegatives]:
     """What was made to draw negatives, as it is made."""
-    made: list[RetrievedNegatives] = []
-    kept: Callable[..., None] = RetrievedNegatives.__init__
+    made: list[RetrievalNegatives] = []
+    kept: Callable[..., None] = RetrievalNegatives.__init__
 
-    def listen(self: RetrievedNegatives, *told: Any) -> None:
+    def listen(self: RetrievalNegatives, *told: Any) -> None:
         kept(self, *told)
         made.append(self)
 
-    monkeypatch.setattr(RetrievedNegatives, "__init__", listen)
+    monkeypatch.setattr(RetrievalNegatives, "__init__", listen)
     return made
 
 
@@ -207,7 +207,7 @@ def test_examples_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
         f"data.retrieved.lists={lists}",
         "data.retrieved.own_within=3",
         "training.epochs=1",
-        tell=told.append,
+        log=told.append,
     )
     # 12 of the 20 examples are of the first three videos: two batches of eight.
     assert outcome.steps == 2
@@ -223,7 +223,7 @@ def test_rules_for_odd_lists_are_told(tiny: Any, tmp_path: Path) -> None:
     lists = write_list(tmp_path / "lists.jsonl", {"0": ["v1", "v1", "v2"], "1": ["v0"]})
     told: list[str] = []
     settings = (*CONQUER, f"data.retrieved.lists={lists}", "training.epochs=1")
-    begun(tiny, tmp_path / "run", *settings, tell=told.append)
+    begun(tiny, tmp_path / "run", *settings, log=told.append)
     for what in ("come twice in a list", "fewer than 2 videos to draw from"):
         assert sum(what in line and "1" in line for line in told) == 1
 

@@ -13,7 +13,9 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
-from whenabouts.training.retrieval_negatives import RetrievedNegatives, RetrievedSettings
+from whenabouts.training.retrieval_negatives import RetrievalNegatives
+from whenabouts.training.settings import RetrievedSettings
+from whenabouts.training.tables import converted
 from whenabouts.types import Query, UsageError, Video
 
 from ..golden_folder import cases, golden_folder
@@ -23,12 +25,12 @@ VIDEOS = 12
 
 @dataclass
 class _Split:
-    """Query q asks for video q; 3 is known to answer query 0 as well."""
+    """Query q asks for video q; 3 is judged to answer query 0 as well."""
 
     query: Any = field(default_factory=lambda: np.arange(5))
     video: Any = field(default_factory=lambda: np.arange(5))
     name: str = "train"
-    known_too: tuple[tuple[int, int], ...] = ((0, 3),)
+    positives_too: tuple[tuple[int, int], ...] = ((0, 3),)
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -39,8 +41,8 @@ class _Split:
         return tuple(Video(f"v{number}", 10.0) for number in range(VIDEOS))
 
     @property
-    def known(self) -> tuple[Any, Any]:
-        more = np.array(self.known_too, np.int64).reshape(-1, 2)
+    def positive_pairs(self) -> tuple[Any, Any]:
+        more = np.array(self.positives_too, np.int64).reshape(-1, 2)
         return np.append(self.query, more[:, 0]), np.append(self.video, more[:, 1])
 
 
@@ -75,10 +77,10 @@ def whole(*, changed: dict[str, Sequence[int]] | None = None) -> dict[str, Seque
 def made(source: RunSource | None = None, split: Any = None, seed: int = 3, **settings: Any) -> Any:
     told = RetrievedSettings(**{"lists": "a.run", "videos": 3, **settings})
     examples: Any = split or _Split()
-    return RetrievedNegatives(source or run_of(block_of(whole())), examples, told, seed)
+    return RetrievalNegatives(source or run_of(block_of(whole())), examples, told, seed)
 
 
-def test_the_first_of_a_list_are_candidates_without_what_is_known_to_answer() -> None:
+def test_the_first_of_a_list_are_candidates_without_what_is_judged_to_answer() -> None:
     found = made(depth=9)
     assert found.candidates(0).tolist() == [11, 10, 9, 8, 7, 6, 5, 4]
     assert found.candidates(4).tolist() == [11, 10, 9, 8, 7, 6, 5, 3]
@@ -251,15 +253,15 @@ def test_files_of_json_lines_and_trec_rows_give_the_same_candidates(tmp_path: Pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"videos": -1}, "retrieved videos are -1; accepted: a number, 0 or more"),
-        ({"depth": 0}, "retrieved depth is 0; accepted: 1 or more"),
-        ({"beyond_own": 0}, "retrieved beyond_own is 0"),
-        ({"own_within": 0}, "retrieved own_within is 0"),
+        ({"videos": -1}, r"\[data.retrieved\] videos is -1; accepted: a whole number, 0 or more"),
+        ({"depth": 0}, r"\] depth is 0; accepted: a whole number, 1 or more"),
+        ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or \"none\""),
+        ({"own_within": 0}, r"\] own_within is 0"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        RetrievedSettings(**settings)  # type: ignore[arg-type]
+        converted(settings, RetrievedSettings, "[data.retrieved]")
 
 
 def test_how_far_lists_are_looked_at_follows_from_what_is_asked() -> None:
@@ -281,7 +283,7 @@ def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
         split = _Split(np.arange(len(own)), own)
         rows = {f"q{at}": [video for video, _ in lists[query]] for at, query in enumerate(lists)}
         scores = {f"q{at}": [score for _, score in lists[query]] for at, query in enumerate(lists)}
-        split.known_too = ()
+        split.positives_too = ()
         found = made(run_of(block_of(rows, scores)), split, beyond_own=2)
         for at, pool in enumerate(told["train_negative_pool"]):
             assert [names[video] for video in found.candidates(at)] == pool["negative_pool"]

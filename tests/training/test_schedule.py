@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from whenabouts.training.schedule import constant, warmup_linear
+from whenabouts.training.optimizer import constant, warmup_linear
 
 
 def test_the_first_step_has_no_learning_rate_and_the_last_nearly_none() -> None:

@@ -20,8 +20,8 @@ from whenabouts.training import run_folder
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import launch
-from whenabouts.training.progress import Progress
 from whenabouts.training.stages import StagedResult, has_stages, launch_stages, load_stages
+from whenabouts.training.state import Progress
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_at
@@ -70,7 +70,7 @@ def trained(path: Path, out: Path, *settings: str, **more: Any) -> StagedResult:
 
 def test_stages_are_trained_in_turn_into_folders_of_their_names(staged: Path, tmp_path: Path) -> None:
     told: list[str] = []
-    outcome = trained(staged, tmp_path / "run", tell=told.append)
+    outcome = trained(staged, tmp_path / "run", log=told.append)
     assert [line for line in told if line.startswith("stage")] == [
         "stage tiny (1 of 2)",
         "stage second (2 of 2)",
@@ -114,10 +114,10 @@ def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
             raise Killed
 
     with pytest.raises(Killed):
-        trained(staged, tmp_path / "broken", show=kill, tell=lambda line: _note(begun, line))
+        trained(staged, tmp_path / "broken", show=kill, log=lambda line: _note(begun, line))
     assert not (tmp_path / "broken" / "system.json").exists()
     told: list[str] = []
-    outcome = trained(staged, tmp_path / "broken", resume=True, tell=told.append)
+    outcome = trained(staged, tmp_path / "broken", resume=True, log=told.append)
     for name in ("tiny", "second"):
         assert_same_tensors(tmp_path / "whole" / name, tmp_path / "broken" / name, *TENSORS)
     assert (tmp_path / "broken" / "system.json").is_file()
@@ -139,7 +139,7 @@ def test_a_folder_that_was_moved_goes_on(staged: Path, tmp_path: Path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        trained(staged, tmp_path / "here", show=kill, tell=lambda line: _note(begun, line))
+        trained(staged, tmp_path / "here", show=kill, log=lambda line: _note(begun, line))
     (tmp_path / "here").rename(tmp_path / "there")
     assert trained(staged, tmp_path / "there", resume=True).stages["second"][0].steps == 6
 
@@ -167,7 +167,7 @@ def test_a_title_that_is_set_is_that_of_the_whole(staged: Path) -> None:
 def test_stages_that_were_broken_off_before_anything_was_written_begin(staged: Path, tmp_path: Path) -> None:
     settings = ("training.epochs=1",)
     with pytest.raises(Killed):
-        trained(staged, tmp_path / "run", *settings, tell=dying_at("train"))
+        trained(staged, tmp_path / "run", *settings, log=dying_at("train"))
     assert {path.name for path in (tmp_path / "run").rglob("*")} == {"tiny", ".lock"}
     outcome = trained(staged, tmp_path / "run", *settings, resume=True)
     assert [len(one) for one in outcome.stages.values()] == [1, 1]
@@ -176,7 +176,7 @@ def test_stages_that_were_broken_off_before_anything_was_written_begin(staged: P
 def test_each_seed_has_all_stages_in_a_folder_of_its_own(staged: Path, tmp_path: Path) -> None:
     told: list[str] = []
     settings = ("training.epochs=1",)
-    outcome = trained(staged, tmp_path / "runs", *settings, seeds=[1, 2], tell=told.append)
+    outcome = trained(staged, tmp_path / "runs", *settings, seeds=[1, 2], log=told.append)
     assert [line for line in told if line.startswith("seed")] == [
         f"seed {seed}, stage {name} ({at} of 2)"
         for seed in (1, 2)

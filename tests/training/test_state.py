@@ -8,13 +8,14 @@ from torch import nn
 
 from whenabouts.formats.files import FormatError
 from whenabouts.training.optimizer import new_optimizer
+from whenabouts.training.settings import TrainingSettings
 from whenabouts.training.state import State, read_state, restore, save_state
 
 
 def made(width: int = 3) -> tuple[nn.Linear, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = nn.Linear(width, 2)
-    optimizer = new_optimizer("bertadam", model, learning_rate=0.1, weight_decay=0.1, max_norm=1.0)
+    optimizer = new_optimizer(TrainingSettings(learning_rate=0.1, weight_decay=0.1), model)
     model(torch.ones(1, width)).sum().backward()
     optimizer.step()
     return model, optimizer

@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training import run_folder
-from whenabouts.training.batches import epoch_batches, joined_by
+from whenabouts.training.batches import epoch_batches
 from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import TrainingResult, launch
+from whenabouts.training.positives import joined_by
 from whenabouts.types import UsageError
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl", batch_of="videos")
@@ -163,7 +164,7 @@ def test_videos_of_similar_sentences_are_known_both_ways(tiny: Any) -> None:
     with ExperimentData.open(data, FEATURES, tiny.folder) as material:
         examples = material.split("train")
         batch = examples.batch(np.arange(20))
-        known = set(zip(*(rows.tolist() for rows in examples.known), strict=True))
+        known = set(zip(*(rows.tolist() for rows in examples.positive_pairs), strict=True))
     own = {(query, query // 4) for query in range(20)}
     assert known == own | {(0, 2), (8, 0)}
     assert {(int(q), int(v)) for q, v in batch.positives.nonzero()} == known
@@ -177,7 +178,7 @@ def test_similar_positives_without_pairs_are_refused() -> None:
 def test_known_pairs_of_other_rules(tiny: Any) -> None:
     for positives in ("own", "judged", "sentence"):
         with ExperimentData.open(replace(DATA, positives=positives), FEATURES, tiny.folder) as material:
-            found = material.split("train").known
+            found = material.split("train").positive_pairs
         assert set(zip(*(rows.tolist() for rows in found), strict=True)) == {(q, q // 4) for q in range(20)}
 
 
@@ -248,22 +249,6 @@ def test_the_betas_are_the_optimizers(mmn: Any, tmp_path: Path) -> None:
         begun(mmn, tmp_path / name, ["training.epochs=2", f"training.betas={betas}"])
     one, other = (load_file(tmp_path / name / "state.safetensors") for name in "ab")
     assert any(not torch.equal(value, other[key]) for key, value in one.items() if key.startswith("model."))
-
-
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ("training.betas=[0.9]", "betas is"),
-        ("training.betas=[0.9, 1.0]", "betas is"),
-        ("training.milestones=[-1]", "milestones and frozen count epochs"),
-        ("training.frozen.text=-2", "milestones and frozen count epochs"),
-        ("training.milestone_factor=0", "milestone_factor is"),
-        ("data.batch_of=words", "batch_of"),
-    ],
-)
-def test_settings_that_cannot_be_are_named(mmn: Any, setting: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        load_experiment(mmn.experiment, [setting])
 
 
 # --- MMN from its experiment to its folder

@@ -20,8 +20,8 @@ from whenabouts.types import UsageError
 if TYPE_CHECKING:
     from whenabouts.training.experiment import Experiment
     from whenabouts.training.launch import TrainingResult
-    from whenabouts.training.progress import Progress
     from whenabouts.training.stages import StagedExperiment, StagedResult
+    from whenabouts.training.state import Progress
 
 _EPILOG = """\
 examples:
@@ -90,15 +90,15 @@ def run(options: argparse.Namespace) -> int:
     if has_stages(options.experiment):
         return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)
-    machine = open_device(options.device, options.processes, experiment.training.precision)
-    with _Display(machine.writes) as display:
-        more = {"resume": options.resume, "show": display.show, "tell": display.tell}
+    setup = open_device(options.device, options.processes, experiment.training.precision)
+    with _Display(setup.writes) as display:
+        more = {"resume": options.resume, "show": display.show, "log": display.log}
         if seeds is None:
-            outcomes = [launch(experiment, options.features, options.out, machine, **more)]
+            results = [launch(experiment, options.features, options.out, setup, **more)]
         else:
-            outcomes = launch_seeds(experiment, seeds, options.features, options.out, machine, **more)
-    if machine.writes:
-        _print(outcomes, options, of_seeds=seeds is not None)
+            results = launch_seeds(experiment, seeds, options.features, options.out, setup, **more)
+    if setup.writes:
+        _print(results, options, of_seeds=seeds is not None)
     return 0
 
 
@@ -108,22 +108,22 @@ def _run_stages(options: argparse.Namespace) -> int:
     from whenabouts.training.stages import launch_stages
 
     staged, seeds = _stages(options), _seeds(options)
-    machine = open_device(options.device, options.processes)
-    with _Display(machine.writes) as display:
-        outcome = launch_stages(
+    setup = open_device(options.device, options.processes)
+    with _Display(setup.writes) as display:
+        result = launch_stages(
             staged,
             options.features,
             options.out,
-            machine,
+            setup,
             seeds=seeds,
             resume=options.resume,
             show=display.show,
-            tell=display.tell,
+            log=display.log,
         )
-    if machine.writes and wants_json(options):
-        print_json(outcome.to_json())
-    elif machine.writes:
-        _show_stages(outcome)
+    if setup.writes and wants_json(options):
+        print_json(result.to_json())
+    elif setup.writes:
+        _show_stages(result)
     return 0
 
 
@@ -155,43 +155,43 @@ def _seeds(options: argparse.Namespace) -> list[int] | None:
         raise UsageError(f"--seeds {options.seeds!r}: accepted: whole numbers, such as 1,2,3") from None
 
 
-def _print(outcomes: list[TrainingResult], options: argparse.Namespace, *, of_seeds: bool) -> None:
+def _print(results: list[TrainingResult], options: argparse.Namespace, *, of_seeds: bool) -> None:
     from whenabouts.training.launch import seeds_to_json
 
     if wants_json(options):
-        print_json(seeds_to_json(outcomes) if of_seeds else outcomes[0].to_json())
+        print_json(seeds_to_json(results) if of_seeds else results[0].to_json())
     else:
-        _show(outcomes, of_seeds)
+        _show(results, of_seeds)
 
 
-def _show_stages(outcome: StagedResult) -> None:
+def _show_stages(result: StagedResult) -> None:
     out = console()
-    for name, outcomes in outcome.stages.items():
+    for name, results in result.stages.items():
         out.print(for_terminal(f"stage {name}"), style="dim", markup=False)
-        _show(list(outcomes), outcome.of_seeds)
-    out.print(for_terminal(f"{outcome.title}: {outcome.folder}"), markup=False, soft_wrap=True)
+        _show(list(results), result.of_seeds)
+    out.print(for_terminal(f"{result.title}: {result.folder}"), markup=False, soft_wrap=True)
 
 
-def _show(outcomes: list[TrainingResult], of_seeds: bool) -> None:
+def _show(results: list[TrainingResult], of_seeds: bool) -> None:
     from rich.table import Table
 
     from whenabouts.training.launch import spreads
 
     out = console()
-    for one in outcomes:
-        simulated = " (simulated features)" if one.simulated else ""
-        minutes, seconds = divmod(round(one.seconds), 60)
-        out.print(for_terminal(f"{one.title}{simulated}, seed {one.seed}"), style="bold", markup=False)
-        told = f"{one.steps:,} steps in {minutes} min {seconds:02d} s; ended: {one.reason}"
-        best = "" if one.score is None else f"; best after step {one.step:,}"
-        out.print(for_terminal(told + best), style="dim", markup=False, soft_wrap=True)
-        out.print(for_terminal(f"written: {one.folder}"), style="dim", markup=False, soft_wrap=True)
-    found = spreads(outcomes)
-    if not found:
+    for result in results:
+        simulated = " (simulated features)" if result.simulated else ""
+        minutes, seconds = divmod(round(result.seconds), 60)
+        out.print(for_terminal(f"{result.title}{simulated}, seed {result.seed}"), style="bold", markup=False)
+        steps = f"{result.steps:,} steps in {minutes} min {seconds:02d} s; ended: {result.reason}"
+        best = "" if result.score is None else f"; best after step {result.step:,}"
+        out.print(for_terminal(steps + best), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(f"written: {result.folder}"), style="dim", markup=False, soft_wrap=True)
+    metrics = spreads(results)
+    if not metrics:
         return
     table = Table("metric (validation)", box=None, pad_edge=False)
     table.add_column("mean ± deviation, %" if of_seeds else "%", justify="right")
-    for name, spread in found.items():
+    for name, spread in metrics.items():
         table.add_row(name, spread.percent)
     out.print(table)
 
@@ -199,23 +199,23 @@ def _show(outcomes: list[TrainingResult], of_seeds: bool) -> None:
 class _Display:
     """How far it is, on standard error: a bar where somebody looks, and a line for each evaluation."""
 
-    def __init__(self, wanted: bool) -> None:
+    def __init__(self, is_shown: bool) -> None:
         from rich.console import Console
 
-        self._wanted = wanted
+        self._is_shown = is_shown
         self._console = Console(stderr=True, highlight=False)
         self._bar: Any = None
         self._job: Any = None
 
     def __enter__(self) -> _Display:
-        if self._wanted and sys.stderr.isatty():
+        if self._is_shown and sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
             self._bar = Progress(
                 TextColumn("{task.fields[epoch]}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[told]}", style="dim", markup=False),
+                TextColumn("{task.fields[rate]}", style="dim", markup=False),
                 console=self._console,
                 transient=True,
             )
@@ -226,9 +226,9 @@ class _Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def tell(self, line: str) -> None:
-        """A sentence of what was found."""
-        if self._wanted:
+    def log(self, line: str) -> None:
+        """A line on the data."""
+        if self._is_shown:
             self._console.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
 
     def show(self, progress: Progress) -> None:
@@ -238,25 +238,25 @@ class _Display:
         if self._bar is None:
             return
         if self._job is None:
-            self._job = self._bar.add_task("", total=progress.steps, epoch="", told="")
+            self._job = self._bar.add_task("", total=progress.steps, epoch="", rate="")
         loss = progress.losses["total"]
         self._bar.update(
             self._job,
             completed=progress.state.step,
             total=progress.steps,
             epoch=f"epoch {min(progress.state.epoch + 1, progress.epochs)}/{progress.epochs}",
-            told=f"loss {loss:.4f}, {progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)}",
+            rate=f"loss {loss:.4f}, {progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)}",
         )
 
 
 def _line(progress: Progress) -> str:
     """An evaluation for people."""
-    found, state = progress.validation, progress.state
-    assert found is not None
+    validation, state = progress.validation, progress.state
+    assert validation is not None
     line = state.curves[-1]
     best = "  best so far" if state.best_step == state.step else ""
-    parts = " + ".join(f"{name} {100 * (found.means[name] or 0):.2f}" for name in found.measure)
-    total = f" = {100 * found.score:.2f}" if len(found.measure) > 1 else ""
+    parts = " + ".join(f"{name} {100 * (validation.means[name] or 0):.2f}" for name in validation.measure)
+    total = f" = {100 * validation.score:.2f}" if len(validation.measure) > 1 else ""
     return (
         f"epoch {line['epoch']}/{progress.epochs}  step {state.step}  loss {line['losses']['total']:.4f}  "
         f"{parts}{total}{best}  ({progress.steps_per_second:.2f} steps/s, {_left(progress.seconds_left)})"

@@ -1,1 +1,1 @@
-"""The way of an example: annotated moments and features -> a trained system in a folder."""
+"""The way of a training step: annotated moments and features -> a trained system in a folder."""

@@ -1,28 +1,37 @@
 """From examples to batches: the truth in clips, the order of an epoch, and batches made ahead of the step.
 
+What is drawn anywhere in a training depends on numbers alone (seed, epoch, step; `seed_of`), never on what
+was drawn before: a training that goes on after a break draws what the unbroken one would have.
+
 Shapes: N examples of a split, Q examples and V videos of a batch; see `models.protocol.Batch`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.clips import clip_spans, clip_spans_as_released
 from whenabouts.models.protocol import Batch
+from whenabouts.training.settings import Labels, Order
 from whenabouts.types import UsageError
 
 Indices = NDArray[np.int64]
-Labels = Literal["inclusive", "as-released"]
-Order = Literal["random", "by-length"]
 
 _BATCHES_SORTED = 16
 """As many batches of examples are drawn at random, and sorted by length among themselves."""
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed that changes altogether when one of the numbers does."""
+    text = " ".join(map(str, numbers)).encode()
+    # PyTorch takes seeds below 2**63 everywhere.
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
 def spans_in_clips(
@@ -66,10 +75,10 @@ def epoch_batches(
         stretch = _BATCHES_SORTED * size
         numbers = np.arange(len(examples)) // stretch
         examples = examples[np.lexsort((lengths[examples], numbers))]
-    borders = list(range(0, len(examples), size))
-    if len(borders) > 1 and len(examples) - borders[-1] == 1:
-        borders.pop()
-    batches = np.split(examples, borders[1:])
+    starts = list(range(0, len(examples), size))
+    if len(starts) > 1 and len(examples) - starts[-1] == 1:
+        starts.pop()
+    batches = np.split(examples, starts[1:])
     if order == "by-length":
         return [batches[number] for number in random.permutation(len(batches))]
     return batches
@@ -87,86 +96,43 @@ def _group_batches(
     ]
 
 
-def joined_by(left: tuple[Indices, Indices], right: tuple[Indices, Indices]) -> tuple[Indices, Indices]:
-    """All (a, c) for which (a, b) is in `left` and (b, c) in `right`; each is two columns of equal length.
-
-    >>> [column.tolist() for column in joined_by((np.array([7, 8]), np.array([1, 2])),
-    ...                                          (np.array([2, 1, 1]), np.array([5, 6, 9])))]
-    [[7, 7, 8], [6, 9, 5]]
-    """
-    order = np.argsort(right[0], kind="stable")
-    keys = right[0][order]
-    begins = np.searchsorted(keys, left[1])
-    counts = np.searchsorted(keys, left[1], side="right") - begins
-    steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-    return np.repeat(left[0], counts), right[1][order][np.repeat(begins, counts) + steps]
-
-
-class KnownPairs:
-    """Pairs of a query and a video that are known to be true, looked up a batch at a time."""
-
-    def __init__(self, query: Indices, video: Indices, videos: int) -> None:
-        self._videos = videos
-        self._keys = np.unique(query * videos + video)
-
-    @property
-    def rows(self) -> tuple[Indices, Indices]:
-        """The queries and the videos (K,) of all pairs, sorted by query, then by video."""
-        return self._keys // self._videos, self._keys % self._videos
-
-    def block(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
-        """(Q, V): which of these queries and videos belong together."""
-        wanted = query[:, None] * self._videos + video
-        places = np.searchsorted(self._keys, wanted).clip(max=max(0, len(self._keys) - 1))
-        if not len(self._keys):
-            return np.zeros(wanted.shape, bool)
-        return np.asarray(self._keys[places] == wanted)
-
-
 def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """The same batches in the same order, up to `count` of them made by a thread before they are asked for.
+    """The same batches in the same order, up to `count` of them made by a thread before they are needed.
 
     What the thread raises is raised here, in its place. The thread ends when the iterator is closed.
     """
     if count < 1:
         yield from batches
         return
-    made: queue.Queue[Batch | BaseException | None] = queue.Queue(count)
+    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(count)
     stop = threading.Event()
-    thread = threading.Thread(target=_make, args=(batches, made, stop), name="batches", daemon=True)
+
+    def put(item: Batch | BaseException | None) -> None:
+        # Waits with a timeout, so that a thread whose batches nobody takes any more sees `stop`.
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.05)
+            except queue.Full:
+                continue
+            return
+
+    def make() -> None:
+        try:
+            for batch in batches:
+                put(batch)
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=make, name="batches", daemon=True)
     thread.start()
     try:
-        while (found := made.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
     finally:
         stop.set()
         thread.join()
-
-
-def _make(
-    batches: Iterator[Batch], made: queue.Queue[Batch | BaseException | None], stop: threading.Event
-) -> None:
-    try:
-        for batch in batches:
-            if not _put(batch, made, stop):
-                return
-        _put(None, made, stop)
-    except BaseException as error:
-        _put(error, made, stop)
-
-
-def _put(
-    one: Batch | BaseException | None,
-    made: queue.Queue[Batch | BaseException | None],
-    stop: threading.Event,
-) -> bool:
-    """Whether it was put before nobody wanted it any more."""
-    while not stop.is_set():
-        try:
-            made.put(one, timeout=0.05)
-        except queue.Full:
-            continue
-        return True
-    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +18,20 @@ from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.types import Query, UsageError, Video
 
 _SHOWN = 3
-_TOLD = ("weights_sha256", "frame_rate", "normalisation", "version")
+_KEPT = ("weights_sha256", "frame_rate", "normalisation", "version")
 """What a stream's `fingerprint` keeps beside encoder and width."""
 _ROWS_APART, _SHARE_APART = 2, 0.1
 _MOST_CLIPS_A_ROW = 1.5
 
 
-@dataclass(frozen=True)
-class SplitSummary:
-    """What a split holds, and how often each rule for odd data applied (rule in words -> number)."""
-
-    name: str
-    examples: int
-    queries: int
-    videos: int
-    clips: int
-    counts: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs, and for the run folder."""
-        return {
-            "split": self.name,
-            "examples": self.examples,
-            "queries": self.queries,
-            "videos": self.videos,
-            "clips": self.clips,
-            "counts": dict(self.counts),
-        }
-
-    def lines(self) -> list[str]:
-        """For people."""
-        head = (
-            f"{self.name:12}{_many(self.examples, 'example')} of {_many(self.queries, 'query')} in "
-            f"{_many(self.videos, 'video')}, {_many(self.clips, 'clip')}"
-        )
-        return [head, *(f"{'':12}{what}: {times:,}" for what, times in self.counts.items() if times)]
-
-
-def refuse_missing(source: FeatureSource, wanted: Sequence[str], kind: str, split: str) -> None:
+def refuse_missing(source: FeatureSource, needed: Sequence[str], kind: str, split: str) -> None:
     """UsageError where a file lacks the features of some videos or queries, naming file, number and ids."""
-    missing = [item for item in wanted if item not in source]
+    missing = [item for item in needed if item not in source]
     if missing:
-        found = ", ".join(repr(item) for item in source.ids()[:_SHOWN])
+        examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN])
         raise UsageError(
-            f"{source.path}: has no features of {len(missing):,} of the {len(wanted):,} {kind} of {split}, "
-            f"{_some(missing)}; it holds {len(source):,} items such as {found}"
+            f"{source.path}: has no features of {len(missing):,} of the {len(needed):,} {kind} of {split}, "
+            f"{_some(missing)}; it holds {len(source):,} items such as {examples}"
         )
 
 
@@ -75,10 +44,10 @@ def refuse_other_files(sources: Sequence[FeatureSource]) -> None:
 
 def stream_input(source: FeatureSource, normalise: bool) -> StreamInput:
     """What a checkpoint keeps of the features it was trained on."""
-    told = source.fingerprint
-    facts = {name: getattr(told, name) for name in _TOLD if getattr(told, name) is not None}
+    fingerprint = source.fingerprint
+    facts = {name: value for name in _KEPT if (value := getattr(fingerprint, name)) is not None}
     return StreamInput(
-        source.width, normalise, told.encoder or "", json.dumps(facts, sort_keys=True) if facts else ""
+        source.width, normalise, fingerprint.encoder or "", json.dumps(facts, sort_keys=True) if facts else ""
     )
 
 
@@ -93,47 +62,47 @@ def refuse_other_encoder(expected: StreamInput, source: FeatureSource, stream: s
             f"{source.path}: rows of {stream} are {source.width} wide; the checkpoint expects "
             f"{expected.width}" + (f" ({expected.encoder})" if expected.encoder else "")
         )
-    known = Fingerprint(encoder=expected.encoder or None, **_facts(expected.fingerprint))
-    require_same(known, _comparable(source, clip_seconds=False), ("the checkpoint", str(source.path)))
+    trained_on = Fingerprint(encoder=expected.encoder or None, **_facts(expected.fingerprint))
+    require_same(trained_on, _comparable(source, clip_seconds=False), ("the checkpoint", str(source.path)))
 
 
 def refuse_ambiguous(splits: Mapping[str, Annotations]) -> None:
     """UsageError where one query id stands for two sentences in two splits: features are found by id."""
     texts: dict[str, tuple[str, str]] = {}
-    for split, found in splits.items():
-        for query in found.queries:
-            known, where = texts.setdefault(query.id, (query.text, split))
-            if known != query.text:
+    for split, judged in splits.items():
+        for query in judged.queries:
+            text, first_split = texts.setdefault(query.id, (query.text, split))
+            if text != query.text:
                 raise UsageError(
-                    f"query {query.id!r} is {known[:60]!r} in {where} and {query.text[:60]!r} in {split}; "
-                    "expected ids that differ, because features are found by id"
+                    f"query {query.id!r} is {text[:60]!r} in {first_split} and {query.text[:60]!r} in "
+                    f"{split}; expected ids that differ, because features are found by id"
                 )
 
 
 def one_clip_length(given: float | None, sources: Mapping[str, Sequence[FeatureSource]]) -> float:
     """The length of a clip in seconds, the same in all streams' files.
 
-    Raises UsageError where nothing tells, or two files tell different ones.
+    Raises UsageError where neither the experiment nor a file says it, or two files say different ones.
     """
-    found = None if given is None else float(given)
+    length = None if given is None else float(given)
     where = "the experiment"
-    for source in (one for files in sources.values() for one in files):
-        told = source.clip_seconds
-        if told is None:
+    for source in (source for files in sources.values() for source in files):
+        seconds = source.clip_seconds
+        if seconds is None:
             continue
-        if found is not None and not same_instant(told, found):
+        if length is not None and not same_instant(seconds, length):
             raise UsageError(
-                f"{source.path}: its clips are {told:g} s long; {where} says {found:g} s; "
+                f"{source.path}: its clips are {seconds:g} s long; {where} says {length:g} s; "
                 "expected one length for all streams"
             )
-        found, where = told, str(source.path)
-    if found is None:
-        paths = ", ".join(str(one.path) for files in sources.values() for one in files)
+        length, where = seconds, str(source.path)
+    if length is None:
+        paths = ", ".join(str(source.path) for files in sources.values() for source in files)
         raise UsageError(
             f"{paths}: how many seconds a row covers stands nowhere in the files; give clip_seconds under "
             "[features], as the release's page says it"
         )
-    return found
+    return length
 
 
 def refuse_uneven(ids: Sequence[str], lengths: Mapping[str, NDArray[np.int64]]) -> None:
@@ -163,7 +132,7 @@ def refuse_without_time(videos: Sequence[Video], name: str) -> None:
     without = [video.id for video in videos if video.duration == 0]
     if without:
         raise UsageError(
-            f"{name}: the duration of {len(without):,} of {_many(len(videos), 'video')} is 0, "
+            f"{name}: the duration of {len(without):,} of {len(videos):,} videos is 0, "
             f"{_some(without)}; expected seconds above 0; where they are not known leave the duration out, "
             "and that of the features' rows is taken"
         )
@@ -180,7 +149,7 @@ def refuse_without_rows(ids: Sequence[str], rows: NDArray[np.int64], split: str)
 
 
 def refuse_short_clips(paths: Iterable[Path], rows: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
-    """UsageError where most videos have far fewer rows than clips: rows then cover more time than told.
+    """UsageError where most videos have far fewer rows than clips: `clip_seconds` is then too small.
 
     `rows` and `expected` (clips in the video's duration) are (V,). That some end early is usual.
     """
@@ -218,22 +187,20 @@ def count_videos(
     }
 
 
-def count_without_words(queries: Sequence[Query]) -> dict[str, int]:
-    """How many queries have no words in the annotations."""
-    name = "queries have no words in the annotations; their features are taken as they are"
-    return {name: sum(not query.text.strip() for query in queries)}
-
-
-def count_tokens(inputs: Inputs, lengths: NDArray[np.int64]) -> dict[str, int]:
-    """How many queries are cut to `max_tokens`; `lengths` (Q,) tokens."""
-    name = f"queries of more than {inputs.max_tokens} tokens are cut"
-    return {name: int((lengths > inputs.max_tokens).sum())}
+def count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
+    """How many queries have no words in the annotations, and how many are cut; `lengths` (Q,) tokens."""
+    return {
+        "queries have no words in the annotations; their features are taken as they are": sum(
+            not query.text.strip() for query in queries
+        ),
+        f"queries of more than {inputs.max_tokens} tokens are cut": int((lengths > inputs.max_tokens).sum()),
+    }
 
 
 def _comparable(source: FeatureSource, clip_seconds: bool = True) -> Fingerprint:
     """What made the rows; not how they are stored, for all become float32."""
-    told = replace(source.fingerprint, dtype=None, content=None)
-    return told if clip_seconds else replace(told, clip_seconds=None, width=None)
+    fingerprint = replace(source.fingerprint, dtype=None, content=None)
+    return fingerprint if clip_seconds else replace(fingerprint, clip_seconds=None, width=None)
 
 
 def _facts(text: str) -> dict[str, Any]:
@@ -242,13 +209,7 @@ def _facts(text: str) -> dict[str, Any]:
         facts = json.loads(text) if text else {}
     except ValueError:
         return {}
-    return {name: facts[name] for name in _TOLD if name in facts} if isinstance(facts, dict) else {}
-
-
-def _many(number: int, noun: str) -> str:
-    """A number of things: "1 query", "2 queries"."""
-    several = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else several}"
+    return {name: facts[name] for name in _KEPT if name in facts} if isinstance(facts, dict) else {}
 
 
 def _some(ids: Sequence[str]) -> str:

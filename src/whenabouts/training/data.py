@@ -1,15 +1,14 @@
-"""What a training reads: annotations and features brought together, checked, and handed out in batches."""
+"""What a training reads: annotations and features of an experiment, opened, checked, made into examples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
 from whenabouts.datasets import open_dataset
@@ -17,117 +16,21 @@ from whenabouts.features import FeatureSource, open_features
 from whenabouts.features.cache import CachedRows, open_cached_copy
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
-from whenabouts.models.inputs import Inputs, LongVideos, StreamInput
+from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.relevance.pairs import RelevantPairs
 from whenabouts.training import checks
-from whenabouts.training.batches import Labels, Order
-from whenabouts.training.examples import BatchOf, Examples, Placed, Positives, Rules
-from whenabouts.training.hard_negatives import NegativeSettings
-from whenabouts.training.retrieval_negatives import RetrievedSettings
+from whenabouts.training.examples import Examples, ItemRows
+from whenabouts.training.settings import DataSettings, FeatureSettings
 from whenabouts.types import UsageError, Video
 
-__all__ = ["DataSettings", "Examples", "ExperimentData", "FeatureSettings", "Labels"]
+__all__ = ["SPLITS", "DataSettings", "Examples", "ExperimentData", "FeatureSettings"]
 
 SPLITS = ("train", "validation", "test")
 
-
-@dataclass(frozen=True, slots=True)
-class DataSettings:
-    """The table `[data]` of an experiment: annotations, and how they become examples.
-
-    `train`, `validation`, `test` are files of judgements in any format that we read, or split names of
-    `dataset` where that is given. A relative path lies in `folder`, else beside the features.
-    `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each example by its
-    judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
-    `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
-    are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
-    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
-    its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
-    `training.batch_size` counts videos, and each comes with all its queries.
-
-    `first_stage` is the folder of a training (CroCs' second stage), or "stage:NAME": this one begins with its
-    weights, and has it choose the hard negatives that `negatives` asks for. `retrieved` draws negatives from
-    the lists of a retriever instead (PREM, CONQUER).
-    """
-
-    train: str = ""
-    validation: str = ""
-    test: str = ""
-    dataset: str = ""
-    folder: str = ""
-    pairs: str = ""
-    weights: Literal["none", "relevance"] = "none"
-    labels: Labels = "inclusive"
-    positives: Positives = "judged"
-    order: Order = "random"
-    batch_of: BatchOf = "queries"
-    first_stage: str = ""
-    negatives: NegativeSettings = field(default_factory=NegativeSettings)
-    retrieved: RetrievedSettings = field(default_factory=RetrievedSettings)
-
-    def __post_init__(self) -> None:
-        if self.positives == "similar" and not self.pairs:
-            raise UsageError(
-                "positives is 'similar' and pairs is missing; make them with `whenabouts relevance pairs "
-                "--detector sent --threshold 0.9`"
-            )
-        if self.first_stage and self.retrieved.videos and (self.negatives.videos or self.negatives.queries):
-            raise UsageError(
-                "first_stage and retrieved both choose negatives; keep one, with retrieved.videos = 0 "
-                "or with negatives.videos = 0 and negatives.queries = 0"
-            )
-
-    def beside(self, features: Path, name: str) -> Path:
-        """A file that is named here: in `folder`, else beside the features."""
-        return (Path(self.folder).expanduser() if self.folder else features) / Path(name).expanduser()
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureSettings:
-    """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
-
-    `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
-    folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
-    train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
-    `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
-    memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all
-    streams, of none, or of the ones it names. `cache` is a folder for copies that open at once, none
-    where it is empty. The rest is as in `models.inputs.Inputs`.
-    """
-
-    query: str = ""
-    streams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    optional: tuple[str, ...] = ()
-    clip_seconds: float | None = None
-    max_clips: int = 100
-    max_tokens: int = 30
-    long_videos: LongVideos = "pool"
-    tef: bool = False
-    clips_per_cell: int = 1
-    normalise: bool | tuple[str, ...] = True
-    normalise_query: bool = True
-    memory_mb: int = 4096
-    cache: str = ""
-
-    def __post_init__(self) -> None:
-        if self.memory_mb < 0:
-            raise UsageError(f"memory_mb is {self.memory_mb}; accepted: megabytes, 0 or more")
-        if self.clip_seconds is not None and not 0 < self.clip_seconds < float("inf"):
-            raise UsageError(f"clip_seconds is {self.clip_seconds!r}; accepted: seconds above 0")
-        for name in ("max_clips", "max_tokens", "clips_per_cell"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; accepted: a whole number, 1 or more")
-        some = () if isinstance(self.normalise, bool) else self.normalise
-        named = {"optional": self.optional, "normalise": some}
-        for setting, names in named.items():
-            strange = sorted(set(names) - set(self.streams))
-            if strange:
-                there = ", ".join(self.streams) or "none"
-                raise UsageError(f"{setting} names the stream {strange[0]!r}; there are {there}")
-
-    def normalises(self, stream: str) -> bool:
-        """Whether rows of a stream are brought to unit length."""
-        return self.normalise if isinstance(self.normalise, bool) else stream in self.normalise
+_QUERY = ""
+"""Stands for the tokens of queries among the streams of videos."""
+_Sources = dict[str, dict[str, FeatureSource]]
+"""Stream -> split -> file."""
 
 
 class ExperimentData:
@@ -153,7 +56,7 @@ class ExperimentData:
         inputs: Inputs | None = None,
         splits: Sequence[str] = SPLITS,
     ) -> Self:
-        """All that the experiment names, opened and checked; see `checks`.
+        """Everything that the experiment names, opened and checked; see `checks`.
 
         `inputs` are those of a checkpoint that goes on or is evaluated: features made by another encoder
         are refused. `splits` are read where the experiment names them.
@@ -163,22 +66,21 @@ class ExperimentData:
         """
         folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
-        checks.refuse_ambiguous(annotations)
-        with ExitStack() as files:
-            opened = _Files(features, folder, files)
-            sources = {name: opened.of(name, path, annotations) for name, path in _named(features)}
-            found = _inputs(features, sources) if inputs is None else inputs
-            if inputs is not None:
+        with _opened(features, folder, annotations) as (files, sources, stack):
+            if inputs is None:
+                inputs = _inputs(features, sources)
+            else:
                 _refuse_others(inputs, sources)
-            placed = opened.placed(sources, annotations)
+            rows = files.rows_of(sources, annotations)
             pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
             examples = {
-                split: _examples(split, one, found, placed, data, pairs) for split, one in annotations.items()
+                split: _examples(split, judged, inputs, rows, data, pairs if split == "train" else None)
+                for split, judged in annotations.items()
             }
             if "train" in examples and not len(examples["train"]):
-                told = "; ".join(f"{n:,} {what}" for what, n in examples["train"].summary.counts.items())
-                raise UsageError(f"{data.train}: has no example to train on ({told})")
-            return cls(found, examples, files.pop_all(), folder)
+                counts = "; ".join(f"{n:,} {rule}" for rule, n in examples["train"].summary.counts.items())
+                raise UsageError(f"{data.train}: has no example to train on ({counts})")
+            return cls(inputs, examples, stack.pop_all(), folder)
 
     @staticmethod
     def check(
@@ -189,20 +91,17 @@ class ExperimentData:
     ) -> Inputs:
         """The inputs that `open` would have, from the files' lists of contents: no rows are read.
 
-        For a training that begins hours later. Raises what `open` does of what can be told so: files, ids,
+        For a training that begins hours later. Raises what `open` does of what these lists say: files, ids,
         encoders, widths, lengths of clips.
         """
         folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
-        checks.refuse_ambiguous(annotations)
         if data.pairs:
             RelevantPairs.open(data.beside(folder, data.pairs))
-        with ExitStack() as files:
-            opened = _Files(features, folder, files)
-            sources = {name: opened.of(name, path, annotations) for name, path in _named(features)}
-            for stream, found in sources.items():
-                for split, source in found.items():
-                    opened.check_there(stream, split, source, annotations[split])
+        with _opened(features, folder, annotations) as (files, sources, _):
+            for stream, by_split in sources.items():
+                for split, source in by_split.items():
+                    files.refuse_missing(stream, split, source, annotations[split])
             return _inputs(features, sources)
 
     @property
@@ -219,15 +118,15 @@ class ExperimentData:
         return self._examples[name]
 
     def to_json(self) -> dict[str, Any]:
-        """What was found, for the run folder: a summary of each split."""
-        return {name: one.summary.to_json() for name, one in self._examples.items()}
+        """The summary of each split, for `run.json`."""
+        return {name: examples.summary.to_json() for name, examples in self._examples.items()}
 
     def summary(self) -> list[str]:
-        """What was found and which rules for odd data applied, for people."""
-        return [line for one in self._examples.values() for line in one.summary.lines()]
+        """The summary of each split, for people: what it holds, and which rules for odd data applied."""
+        return [line for examples in self._examples.values() for line in examples.summary.lines()]
 
     def close(self) -> None:
-        """Give back the feature files."""
+        """Close the feature files."""
         self._files.close()
 
     def __enter__(self) -> Self:
@@ -237,63 +136,69 @@ class ExperimentData:
         self.close()
 
 
-_TOKENIZER = "tokenizer:"
-QUERY = ""
-"""Stands for the tokens of queries among the streams of videos."""
-
-_Sources = dict[str, dict[str, FeatureSource]]
-"""Stream -> split -> file."""
+@contextmanager
+def _opened(
+    features: FeatureSettings, folder: Path, annotations: Mapping[str, Annotations]
+) -> Iterator[tuple[_Files, _Sources, ExitStack]]:
+    """The feature files by stream and split, and the stack that closes them when the block ends."""
+    checks.refuse_ambiguous(annotations)
+    with ExitStack() as stack:
+        files = _Files(features, folder, stack)
+        yield files, {name: files.of(name, path, annotations) for name, path in _named(features)}, stack
 
 
 class _Files:
     """Feature files below a folder, each opened and read once however many splits share it."""
 
-    def __init__(self, settings: FeatureSettings, folder: Path, files: ExitStack) -> None:
-        self._settings, self._folder, self._files = settings, folder, files
+    def __init__(self, settings: FeatureSettings, folder: Path, stack: ExitStack) -> None:
+        self._settings, self._folder, self._stack = settings, folder, stack
         self._opened: dict[Path, FeatureSource] = {}
 
     def of(self, stream: str, path: str, splits: Iterable[str]) -> dict[str, FeatureSource]:
         """The file of a stream for each split. Raises where they were made by different encoders."""
-        told = None if stream == QUERY else self._settings.clip_seconds
-        found = {split: self._open(self._folder / path.replace("{split}", split), told) for split in splits}
-        checks.refuse_other_files(list(dict.fromkeys(found.values())))
-        return found
+        clip_seconds = None if stream == _QUERY else self._settings.clip_seconds
+        sources = {
+            split: self._open(self._folder / path.replace("{split}", split), clip_seconds) for split in splits
+        }
+        checks.refuse_other_files(list(dict.fromkeys(sources.values())))
+        return sources
 
-    def placed(
+    def rows_of(
         self, sources: _Sources, annotations: Mapping[str, Annotations]
-    ) -> dict[str, dict[str, Placed]]:
-        """Stream -> split -> where the rows of its videos or queries are. Every item is read once."""
+    ) -> dict[str, dict[str, ItemRows]]:
+        """Stream -> split -> the rows of its videos or queries. Every item is read once."""
         bytes_left = self._settings.memory_mb << 20
-        found: dict[str, dict[str, Placed]] = {}
-        gathered: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
+        rows_of: dict[str, dict[str, ItemRows]] = {}
         for stream, files in sources.items():
+            ids = {split: _ids(stream, annotations[split]) for split in files}
             for split, source in files.items():
-                self.check_there(stream, split, source, annotations[split])
+                self.refuse_missing(stream, split, source, annotations[split])
+            gathered: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
             for source in dict.fromkeys(files.values()):
-                asked = [_ids(stream, annotations[split]) for split, one in files.items() if one is source]
-                wanted = [item for item in dict.fromkeys(i for ids in asked for i in ids) if item in source]
-                rows = CachedRows(source, wanted, bytes_left)
+                of_splits = (item for split, file in files.items() if file is source for item in ids[split])
+                items = [item for item in dict.fromkeys(of_splits) if item in source]
+                rows = CachedRows(source, items, bytes_left)
                 bytes_left -= rows.bytes_held
-                gathered[source] = rows, {item: number for number, item in enumerate(wanted)}
-            found[stream] = {
-                split: _place(*gathered[source], _ids(stream, annotations[split]))
-                for split, source in files.items()
+                gathered[source] = rows, {item: number for number, item in enumerate(items)}
+            rows_of[stream] = {
+                split: _item_rows(*gathered[source], ids[split]) for split, source in files.items()
             }
-        return found
+        return rows_of
 
-    def check_there(self, stream: str, split: str, source: FeatureSource, found: Annotations) -> None:
+    def refuse_missing(self, stream: str, split: str, source: FeatureSource, judged: Annotations) -> None:
         """Raise where a file lacks videos or queries of a split that are needed."""
         if stream not in self._settings.optional:
-            kind = "queries" if stream == QUERY else "videos"
-            checks.refuse_missing(source, _ids(stream, found), kind, split)
+            kind = "queries" if stream == _QUERY else "videos"
+            checks.refuse_missing(source, _ids(stream, judged), kind, split)
 
     def _open(self, path: Path, clip_seconds: float | None) -> FeatureSource:
         if path not in self._opened:
             source = open_features(path, clip_seconds=clip_seconds)
             if self._settings.cache:
+                # Read now: the copy in the cache carries the fingerprint of the original.
                 _ = source.fingerprint
                 source = open_cached_copy(source, self._folder / self._settings.cache)
-            self._opened[path] = self._files.enter_context(source)
+            self._opened[path] = self._stack.enter_context(source)
         return self._opened[path]
 
 
@@ -312,30 +217,23 @@ def _named(features: FeatureSettings) -> list[tuple[str, str]]:
         )
     if not features.streams:
         raise UsageError("[features.streams] is empty; accepted: stream = file, such as video = 'video.h5'")
-    if features.query.startswith(_TOKENIZER):
-        return list(features.streams.items())
-    return [(QUERY, features.query), *features.streams.items()]
-
-
-def _tokenizer(features: FeatureSettings) -> str:
-    """The name of the tokenizer of queries; "" where they are features."""
-    name = features.query.removeprefix(_TOKENIZER)
-    return name if features.query.startswith(_TOKENIZER) else ""
+    query = [] if features.tokenizer else [(_QUERY, features.query)]
+    return [*query, *features.streams.items()]
 
 
 def _ids(stream: str, annotations: Annotations) -> list[str]:
-    return [one.id for one in (annotations.queries if stream == QUERY else annotations.videos)]
+    return [item.id for item in (annotations.queries if stream == _QUERY else annotations.videos)]
 
 
-def _place(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> Placed:
-    return Placed(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
+def _item_rows(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
+    return ItemRows(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
 
 
 def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
     """Annotations by split, of those that the experiment names."""
     named = {split: getattr(data, split) for split in splits if getattr(data, split)}
     if not named:
-        others = [split for split in ("train", "validation", "test") if getattr(data, split)]
+        others = [split for split in SPLITS if getattr(data, split)]
         raise UsageError(
             f"[data] names no judgements for {' or '.join(splits)}; there are those of "
             f"{', '.join(others) or 'no split'}: name another split, or the file that is missing"
@@ -343,92 +241,87 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
     if data.dataset:
         dataset = open_dataset(data.dataset, data.beside(folder, ""))
         return {split: dataset.annotations(name) for split, name in named.items()}
-    read: dict[Path, Annotations] = {}
-    for name in named.values():
-        path = data.beside(folder, name)
-        if path not in read:
-            read[path] = read_annotations(path)
-    return {split: read[data.beside(folder, name)] for split, name in named.items()}
+    # Two splits may be one file, which is then read once.
+    paths = {split: data.beside(folder, name) for split, name in named.items()}
+    read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
+    return {split: read[path] for split, path in paths.items()}
 
 
 def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
     """How the features are made ready, with what made them."""
-    firsts = {stream: next(iter(files.values())) for stream, files in sources.items()}
-    streams = {name: one for name, one in firsts.items() if name != QUERY}
-    files = {name: list(dict.fromkeys(sources[name].values())) for name in streams}
-    tokenizer = _tokenizer(features)
+    files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
+    query = files.pop(_QUERY, None)
     return Inputs(
-        query=StreamInput(1, False)
-        if tokenizer
-        else checks.stream_input(firsts[QUERY], features.normalise_query),
-        streams={name: checks.stream_input(one, features.normalises(name)) for name, one in streams.items()},
+        query=checks.stream_input(query[0], features.normalise_query) if query else StreamInput(1, False),
+        streams={
+            name: checks.stream_input(source, features.normalises(name))
+            for name, (source, *_) in files.items()
+        },
         clip_seconds=checks.one_clip_length(features.clip_seconds, files),
         max_clips=features.max_clips,
         max_tokens=features.max_tokens,
         long_videos=features.long_videos,
         tef=features.tef,
         clips_per_cell=features.clips_per_cell,
-        tokenizer=tokenizer,
+        tokenizer=features.tokenizer,
     )
 
 
 def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
     """Raise where the features are not those that a checkpoint's inputs describe."""
-    if bool(inputs.tokenizer) == (QUERY in sources):
+    if bool(inputs.tokenizer) == (_QUERY in sources):
         reads = f"ids, query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "features of words"
         raise UsageError(f"[features] query names the other kind: the checkpoint reads {reads}")
-    named = set(sources) - {QUERY}
-    if named != set(inputs.streams):
+    files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
+    for source in files.pop(_QUERY, []):
+        checks.refuse_other_encoder(inputs.query, source, "the queries")
+    if set(files) != set(inputs.streams):
         raise UsageError(
-            f"[features.streams] are {', '.join(sorted(named))}; the checkpoint expects "
+            f"[features.streams] are {', '.join(sorted(files))}; the checkpoint expects "
             f"{', '.join(sorted(inputs.streams))}"
         )
-    for stream, files in sources.items():
-        expected, called = (
-            (inputs.query, "the queries")
-            if stream == QUERY
-            else (inputs.streams[stream], f"stream {stream!r}")
-        )
-        for source in dict.fromkeys(files.values()):
-            checks.refuse_other_encoder(expected, source, called)
-    files_of = {name: list(dict.fromkeys(files.values())) for name, files in sources.items() if name != QUERY}
-    checks.one_clip_length(inputs.clip_seconds, files_of)
+    for stream, of_stream in files.items():
+        for source in of_stream:
+            checks.refuse_other_encoder(inputs.streams[stream], source, f"stream {stream!r}")
+    checks.one_clip_length(inputs.clip_seconds, files)
 
 
 def _examples(
     split: str,
     annotations: Annotations,
     inputs: Inputs,
-    placed: Mapping[str, Mapping[str, Placed]],
+    rows_of: Mapping[str, Mapping[str, ItemRows]],
     data: DataSettings,
     pairs: RelevantPairs | None,
 ) -> Examples:
     """The examples of a split, checked and counted."""
-    tokens = placed[QUERY][split] if QUERY in placed else None
-    streams = {name: found[split] for name, found in placed.items() if name != QUERY}
-    checks.refuse_without_time(annotations.videos, annotations.name)
-    lengths = {name: one.lengths for name, one in streams.items()}
-    checks.refuse_uneven(_ids("videos", annotations), lengths)
+    streams = {name: by_split[split] for name, by_split in rows_of.items() if name != _QUERY}
+    tokens = rows_of[_QUERY][split] if _QUERY in rows_of else None
+    videos, ids = annotations.videos, _ids("videos", annotations)
+    lengths = {name: items.lengths for name, items in streams.items()}
     rows = np.max(list(lengths.values()), axis=0)
-    checks.refuse_without_rows(_ids("videos", annotations), rows, split)
-    expected = _expected(annotations.videos, rows, inputs.clip_seconds)
-    checks.refuse_short_clips([one.gathered.source.path for one in streams.values()], rows, expected)
+    expected = _expected_clips(videos, rows, inputs.clip_seconds)
+    checks.refuse_without_time(videos, annotations.name)
+    checks.refuse_uneven(ids, lengths)
+    checks.refuse_without_rows(ids, rows, split)
+    checks.refuse_short_clips([items.gathered.source.path for items in streams.values()], rows, expected)
     counts = {
-        **checks.count_videos(inputs, rows, expected, {name: one.is_zero for name, one in streams.items()}),
-        "videos have no known duration; that of their rows is taken": sum(
-            video.duration is None for video in annotations.videos
+        **checks.count_videos(
+            inputs, rows, expected, {name: items.is_zero for name, items in streams.items()}
         ),
-        **checks.count_without_words(annotations.queries),
-        **checks.count_tokens(
-            inputs, _token_counts(inputs, annotations) if tokens is None else tokens.lengths
+        "videos have no known duration; that of their rows is taken": sum(
+            video.duration is None for video in videos
+        ),
+        **checks.count_queries(
+            inputs,
+            annotations.queries,
+            _token_counts(inputs, annotations) if tokens is None else tokens.lengths,
         ),
     }
-    rules = Rules(data.labels, data.positives, data.weights, data.order, data.batch_of)
-    used = pairs if split == "train" else None
-    return Examples(split, annotations, inputs, tokens, streams, rules, used, counts)
+    return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts)
 
 
-def _token_counts(inputs: Inputs, annotations: Annotations) -> Any:
+def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
     """(Q,) ids of each query, by the tokenizer."""
     from whenabouts.models._parts.text_encoder import tokens_of
 
@@ -436,7 +329,9 @@ def _token_counts(inputs: Inputs, annotations: Annotations) -> Any:
     return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
 
 
-def _expected(videos: Sequence[Video], rows: Any, clip_seconds: float) -> Any:
+def _expected_clips(
+    videos: Sequence[Video], rows: NDArray[np.int64], clip_seconds: float
+) -> NDArray[np.int64]:
     """(V,) clips that the videos' durations have; their rows where a duration is not known."""
     return np.array(
         [

@@ -1,9 +1,9 @@
-"""Where a training runs: one device, or several processes that share the encoding of each batch.
+"""Device setup: one device, or several processes that share the encoding of each batch.
 
 One process needs nothing beside PyTorch. Several are started by Lightning Fabric (`lightning-fabric`, 5 MB;
 it takes 1.9 s to import on top of PyTorch, which a training in one process does not pay).
 
-How they share a step, so that contrast is over the whole batch, says `sharing`.
+`distributed` has how they share a step, so that contrast is over the whole batch.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class DeviceSetup:
         return self.rank == 0
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """For people and `run.json`."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         count = f"{self.processes} x " if self.processes > 1 else ""
         return f"{count}{name}, {self.precision}"
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Where losses are computed, in the machine's precision."""
+        """Where losses are computed, in the setup's precision."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -69,30 +69,24 @@ class DeviceSetup:
         """Replace tensors by their mean over all processes."""
         if self.processes == 1 or not tensors:
             return
-        flat = torch.cat([one.reshape(-1) for one in tensors])
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         distributed.all_reduce(flat)
         flat /= self.processes
-        torch._foreach_copy_(
-            tensors,
-            [
-                part.view_as(one)
-                for part, one in zip(
-                    torch.split(flat, [one.numel() for one in tensors]), tensors, strict=True
-                )
-            ],
-        )
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        means = [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+        torch._foreach_copy_(tensors, means)
 
     def agreed(self, value: Any) -> Any:
         """The value that process 0 has."""
         if self.processes == 1:
             return value
-        told = [value]
-        distributed.broadcast_object_list(told, src=0, device=self.device)
-        return told[0]
+        values = [value]
+        distributed.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
 
 def open_device(device: str = "auto", processes: int = 1, precision: Precision = "fp32") -> DeviceSetup:
-    """The machine that was asked for: "auto" is a GPU where there is one, "cpu", "cuda", "cuda:1".
+    """The device setup of that name: "auto" is a GPU where there is one, "cpu", "cuda", "cuda:1".
 
     More than one process starts the program again, once for each. Raises UsageError for a device that is
     not here, and for less than one process.
@@ -107,9 +101,9 @@ def open_device(device: str = "auto", processes: int = 1, precision: Precision =
         place = torch.device(device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as error:
-        told = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise UsageError(
-            f"device {device!r} is not here ({told}); accepted: auto, cpu, cuda, cuda:1"
+            f"device {device!r} is not here ({reason}); accepted: auto, cpu, cuda, cuda:1"
         ) from None
     return DeviceSetup(place, precision)
 

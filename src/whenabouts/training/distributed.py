@@ -66,7 +66,7 @@ def _sharing(
 def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBatch:
     if isinstance(batch, QueryBatch):
         return QueryBatch(batch.tokens[rows], batch.mask[rows])
-    return ClipBatch({name: one[rows] for name, one in batch.streams.items()}, batch.mask[rows])
+    return ClipBatch({name: clips[rows] for name, clips in batch.streams.items()}, batch.mask[rows])
 
 
 def gathered(part: Any, rank: int, mask: Tensor) -> Any:
@@ -80,11 +80,11 @@ def gathered(part: Any, rank: int, mask: Tensor) -> Any:
             mask, everything=_any_process(packing.index is None and not bool(packing.mask.all()))
         )
         rest = {
-            one.name: _mapped(
-                getattr(part, one.name), lambda rows: whole.pack(gather_rows(packing.unpack(rows), rank))
+            option.name: _mapped(
+                getattr(part, option.name), lambda rows: whole.pack(gather_rows(packing.unpack(rows), rank))
             )
-            for one in dataclasses.fields(part)
-            if one.name != "packing"
+            for option in dataclasses.fields(part)
+            if option.name != "packing"
         }
         return dataclasses.replace(part, packing=whole, **rest)
     return _mapped(part, lambda rows: gather_rows(rows, rank))
@@ -95,19 +95,20 @@ def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {name: _mapped(one, change) for name, one in tree.items()}
+        return {name: _mapped(branch, change) for name, branch in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_mapped(one, change) for one in tree))
+        return type(tree)(*(_mapped(branch, change) for branch in tree))
     if isinstance(tree, list | tuple):
-        return type(tree)(_mapped(one, change) for one in tree)
+        return type(tree)(_mapped(branch, change) for branch in tree)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        parts = {one.name: _mapped(getattr(tree, one.name), change) for one in dataclasses.fields(tree)}
+        names = [option.name for option in dataclasses.fields(tree)]
+        parts = {name: _mapped(getattr(tree, name), change) for name in names}
         return dataclasses.replace(tree, **parts)
     return tree
 
 
-def _any_process(told: bool) -> bool:
-    flag = torch.tensor(int(told), device=_device())
+def _any_process(value: bool) -> bool:
+    flag = torch.tensor(int(value), device=_device())
     distributed.all_reduce(flag, distributed.ReduceOp.MAX)
     return bool(flag.item())
 
@@ -151,4 +152,4 @@ def _counts(own: int) -> list[int]:
     mine = torch.tensor([own], device=_device())
     counts = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
     distributed.all_gather(counts, mine)
-    return [int(one) for one in counts]
+    return [int(count) for count in counts]

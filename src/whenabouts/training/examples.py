@@ -1,4 +1,4 @@
-"""The examples of one split: a query, a video and the clips that answer, handed out in batches.
+"""The training examples of one split: a query, a video and the clips that answer, handed out in batches.
 
 Shapes: N examples, Q queries, V videos; see `models.protocol`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -20,40 +20,28 @@ from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.relevance.pairs import RelevantPairs
-from whenabouts.training.batches import (
-    Indices,
-    KnownPairs,
-    Labels,
-    Order,
-    ahead,
-    epoch_batches,
-    joined_by,
-    spans_in_clips,
-)
-from whenabouts.training.checks import SplitSummary
-from whenabouts.training.similar import similar_captions
+from whenabouts.training.batches import Indices, ahead, epoch_batches, spans_in_clips
+from whenabouts.training.positives import Pairs, PositivePairs
+from whenabouts.training.settings import DataSettings
 from whenabouts.types import Query, UsageError, Video
 
 if TYPE_CHECKING:
-    from whenabouts.training.hard_negatives import Drawn
-
-Positives = Literal["judged", "sentence", "similar", "own"]
-BatchOf = Literal["queries", "videos"]
+    from whenabouts.training.hard_negatives import DrawnNegatives
 
 
 class Negatives(Protocol):
-    """What chooses negatives for a batch: `negatives.HardNegatives`, `retrieved.RetrievedNegatives`."""
+    """What draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
 
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> Drawn:
-        """What a batch of queries (Q,) and their videos (V,) is given in an epoch."""
+    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
         ...
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent.
+class ItemRows:
+    """Feature rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent.
 
-    All may be: what is told of an absent one stands behind those that are there, where -1 looks.
+    Index -1 reads the last entry; so each array below gets one more entry at its end, that of absent items.
     """
 
     gathered: CachedRows
@@ -76,14 +64,34 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How judgements become examples; see `material.DataSettings`."""
+class SplitSummary:
+    """What a split holds, and how often each rule for odd data applied (rule in words -> number)."""
 
-    labels: Labels = "inclusive"
-    positives: Positives = "judged"
-    weights: Literal["none", "relevance"] = "none"
-    order: Order = "random"
-    batch_of: BatchOf = "queries"
+    name: str
+    examples: int
+    queries: int
+    videos: int
+    clips: int
+    counts: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs, and for `run.json` (earlier versions wrote "lessons" for "examples")."""
+        return {
+            "split": self.name,
+            "examples": self.examples,
+            "queries": self.queries,
+            "videos": self.videos,
+            "clips": self.clips,
+            "counts": dict(self.counts),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        head = (
+            f"{self.name:12}{_many(self.examples, 'example')} of {_many(self.queries, 'query')} in "
+            f"{_many(self.videos, 'video')}, {_many(self.clips, 'clip')}"
+        )
+        return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items() if times)]
 
 
 class Examples:
@@ -102,37 +110,38 @@ class Examples:
         name: str,
         annotations: Annotations,
         inputs: Inputs,
-        tokens: Placed | None,
-        streams: Mapping[str, Placed],
-        rules: Rules = Rules(),
+        tokens: ItemRows | None,
+        streams: Mapping[str, ItemRows],
+        settings: DataSettings,
         pairs: RelevantPairs | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> None:
         self.name, self.annotations, self.inputs = name, annotations, inputs
-        self._tokens, self._streams, self._rules, self._pairs = tokens, streams, rules, pairs
+        self._tokens, self._streams, self._settings, self._pairs = tokens, streams, settings, pairs
         self._video_ids = tuple(video.id for video in annotations.videos)
-        rows = np.max([one.lengths for one in streams.values()], axis=0)
+        rows = np.max([items.lengths for items in streams.values()], axis=0)
         self.durations = _durations(annotations.videos, rows, inputs.clip_seconds)
-        self._rows = self._counted_rows(rows)
-        told = list(zip(self._rows.tolist(), self.durations.tolist(), strict=True))
-        self.clips: Indices = np.array([inputs.cells_of(count) for count, _ in told], np.int64)
-        self.clip_seconds = np.array([inputs.clip_seconds_of(*one) for one in told])
+        self.row_counts = self._rows_that_count(rows)
+        lengths = list(zip(self.row_counts.tolist(), self.durations.tolist(), strict=True))
+        self.clips: Indices = np.array([inputs.cells_of(count) for count, _ in lengths], np.int64)
+        self.clip_seconds = np.array([inputs.clip_seconds_of(*length) for length in lengths])
         self._counts = {**annotations.counts, **(counts or {})}
-        chosen = self._usable()
-        self.query, self.video = annotations.query[chosen], annotations.video[chosen]
+        usable = self._usable()
+        self.query, self.video = annotations.query[usable], annotations.video[usable]
         self.spans = spans_in_clips(
-            annotations.start[chosen],
-            np.minimum(annotations.end, self._ends())[chosen],
+            annotations.start[usable],
+            np.minimum(annotations.end, self._ends())[usable],
             self.clip_seconds[self.video],
             self.clips[self.video],
-            rules.labels,
+            settings.labels,
         )
-        self.shares = self._shares(chosen)
-        relevance = annotations.relevance[chosen].astype(np.float32)
-        self.weight: NDArray[np.float32] | None = relevance if rules.weights == "relevance" else None
-        self._pair_rows = None if pairs is None else self._rows_of_pairs(pairs)
-        self._groups = self._groups_of_queries()
-        self._known = self._known_pairs()
+        self.shares = self._shares(usable)
+        relevance = annotations.relevance[usable].astype(np.float32)
+        self.weight: NDArray[np.float32] | None = relevance if settings.weights == "relevance" else None
+        self._captions = None if pairs is None else self._captions_of_queries(pairs)
+        self._positives: PositivePairs | None = None
+        if settings.positives != "own":
+            self._positives = PositivePairs(annotations, settings.positives, pairs, self._captions)
         self._negatives: Negatives | None = None
 
     def choose_negatives(self, negatives: Negatives) -> None:
@@ -152,18 +161,12 @@ class Examples:
         self.note({why: int(examples.sum())})
 
     @property
-    def known(self) -> tuple[Indices, Indices]:
-        """Rows of queries and of videos (K,) of all pairs that are no negatives, one's own among them."""
-        own = self.query, self.video
-        if self._known is None:
-            return own
-        found = joined_by((np.arange(len(self.queries)), self._groups), self._known.rows)
-        return np.concatenate([own[0], found[0]]), np.concatenate([own[1], found[1]])
-
-    @property
-    def row_counts(self) -> Indices:
-        """(V,) rows of each video that count, before any are pooled or cut off."""
-        return self._rows
+    def positive_pairs(self) -> Pairs:
+        """Rows of queries and of videos (K,) of all pairs that are no negatives, the examples' own first."""
+        if self._positives is None:
+            return self.query, self.video
+        others = self._positives.all
+        return np.concatenate([self.query, others[0]]), np.concatenate([self.video, others[1]])
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -184,7 +187,7 @@ class Examples:
             len(self.queries),
             len(self.videos),
             int(self.clips.sum()),
-            {what: times for what, times in self._counts.items() if times},
+            {rule: times for rule, times in self._counts.items() if times},
         )
 
     def __len__(self) -> int:
@@ -218,22 +221,22 @@ class Examples:
         if drawn is not None:
             videos = drawn.videos
         own = video_of[:, None] == np.arange(len(videos))
-        known = own if self._known is None else own | self._known.block(self._groups[query], videos)
+        positives = own if self._positives is None else own | self._positives.block(query, videos)
         return Batch(
             queries=self.query_batch(query),
             videos=self.video_batch(videos),
             video_of=torch.from_numpy(video_of),
             spans=torch.from_numpy(self.spans[examples]),
-            positives=torch.from_numpy(known),
+            positives=torch.from_numpy(positives),
             confidence=self._confidence(query),
             weight=None if self.weight is None else torch.from_numpy(self.weight[examples]),
             epoch=epoch,
             progress=progress,
             labels={"moments": torch.from_numpy(self.shares[examples])},
-            **({} if drawn is None else self._chosen(drawn)),
+            **({} if drawn is None else self._negative_fields(drawn)),
         )
 
-    def _chosen(self, drawn: Drawn) -> dict[str, Any]:
+    def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
         """Fields of a batch that has hard negatives."""
         others = self.query_batch(drawn.queries) if len(drawn.queries) else None
         return {
@@ -249,7 +252,7 @@ class Examples:
             return self.inputs.sentences([self.queries[row].text for row in numbers])
         tokens = [self._tokens.rows(row) for row in numbers]
         return self.inputs.queries(
-            [found for found in tokens if found is not None], [self.queries[row].id for row in numbers]
+            [rows for rows in tokens if rows is not None], [self.queries[row].id for row in numbers]
         )
 
     def video_batch(self, rows: Indices | Sequence[int]) -> ClipBatch:
@@ -260,29 +263,29 @@ class Examples:
 
     def rows_of_video(self, row: int) -> dict[str, Rows]:
         """Stream -> (T, D) the rows of one of `videos` that count, as they lie in the files."""
-        count = int(self._rows[row])
-        found = {name: one.rows(row) for name, one in self._streams.items()}
-        return {name: rows[:count] for name, rows in found.items() if rows is not None}
+        count = int(self.row_counts[row])
+        streams = {name: items.rows(row) for name, items in self._streams.items()}
+        return {name: rows[:count] for name, rows in streams.items() if rows is not None}
 
     def plan(self, size: int, seed: int, epoch: int) -> list[Indices]:
         """The numbers of the examples in each batch of an epoch."""
         if not len(self):
             raise UsageError(f"{self.name}: has no example; expected judgements with a moment in their video")
-        groups = self.video if self._rules.batch_of == "videos" else None
-        return epoch_batches(self.clips[self.video], size, seed, epoch, self._rules.order, groups)
+        groups = self.video if self._settings.batch_of == "videos" else None
+        return epoch_batches(self.clips[self.video], size, seed, epoch, self._settings.order, groups)
 
-    def _counted_rows(self, rows: Indices) -> Indices:
+    def _rows_that_count(self, rows: Indices) -> Indices:
         """(V,) rows that count: none behind the video's end, unless the labels are the released ones."""
-        if self._rules.labels == "as-released":
+        if self._settings.labels == "as-released":
             return rows
-        told = zip(rows.tolist(), self.durations.tolist(), self._video_ids, strict=True)
-        return np.array([self.inputs.rows_in(*one) for one in told], np.int64)
+        videos = zip(rows.tolist(), self.durations.tolist(), self._video_ids, strict=True)
+        return np.array([self.inputs.rows_in(*video) for video in videos], np.int64)
 
-    def _shares(self, chosen: Indices) -> NDArray[np.float32]:
+    def _shares(self, usable: Indices) -> NDArray[np.float32]:
         """(N, 2) start and end of the examples' moments as shares of their videos, in [0, 1]."""
         judged = self.annotations
-        seconds = np.stack([judged.start[chosen], judged.end[chosen]], 1)
-        return (seconds / self._ends()[chosen][:, None]).clip(0, 1).astype(np.float32)
+        seconds = np.stack([judged.start[usable], judged.end[usable]], 1)
+        return (seconds / self._ends()[usable][:, None]).clip(0, 1).astype(np.float32)
 
     def _ends(self) -> NDArray[np.float64]:
         """(M,) the ends of the videos of all judgements."""
@@ -290,7 +293,7 @@ class Examples:
 
     def _usable(self) -> Indices:
         """The judgements that are examples; what is left out is counted."""
-        judged, inclusive = self.annotations, self._rules.labels == "inclusive"
+        judged, inclusive = self.annotations, self._settings.labels == "inclusive"
         relevant, has_span = judged.relevance > 0, judged.start < judged.end
         inside = judged.start < self._ends()
         kept = judged.start < (self.clips * self.clip_seconds)[judged.video] if inclusive else inside
@@ -313,62 +316,28 @@ class Examples:
         }
         return np.flatnonzero(usable)
 
-    def _known_pairs(self) -> KnownPairs | None:
-        if self._rules.positives == "own":
-            return None
-        judged = self.annotations
-        relevant = judged.relevance > 0
-        rows, video = self._groups[judged.query[relevant]], judged.video[relevant]
-        if self._rules.positives == "similar" and self._pairs is not None:
-            near = joined_by(similar_captions(self._pairs), (rows, video))
-            rows, video = np.concatenate([rows, near[0]]), np.concatenate([video, near[1]])
-        return KnownPairs(rows, video, len(self.videos))
-
-    def _groups_of_queries(self) -> Indices:
-        """(Q,) a number that queries share where they mean the same: of their words, or their own."""
-        by_caption = self._rules.positives == "similar" and self._pairs is not None
-        if not by_caption:
-            return _groups(self.queries, by_text=self._rules.positives == "sentence")
-        assert self._pairs is not None
-        assert self._pair_rows is not None
-        alone = np.arange(len(self.queries)) + len(self._pairs.captions)
-        captions = self._pairs.caption_of[np.maximum(self._pair_rows, 0)].astype(np.int64)
-        return np.where(self._pair_rows < 0, alone, captions)
-
-    def _rows_of_pairs(self, pairs: RelevantPairs) -> Indices:
+    def _captions_of_queries(self, pairs: RelevantPairs) -> Indices:
         """(Q,) rows of the relevant pairs; -1 for queries without an example that are not among them."""
-        found = np.full(len(self.queries), -1, np.int64)
-        asked = np.unique(self.query)
-        pairs.check(self.queries[row] for row in asked.tolist())
-        found[asked] = pairs.rows(self.queries[row].id for row in asked.tolist())
-        return found
+        captions = np.full(len(self.queries), -1, np.int64)
+        rows = np.unique(self.query)
+        pairs.check(self.queries[row] for row in rows.tolist())
+        captions[rows] = pairs.rows(self.queries[row].id for row in rows.tolist())
+        return captions
 
     def _confidence(self, query: Indices) -> torch.Tensor | None:
-        if self._pairs is None or self._pair_rows is None:
+        if self._pairs is None or self._captions is None:
             return None
-        return torch.from_numpy(self._pairs.block(self._pair_rows[query]))
+        return torch.from_numpy(self._pairs.block(self._captions[query]))
 
 
 def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> NDArray[np.float64]:
     """(V,) seconds; what its rows cover where a video's duration is not known."""
-    covered = (rows * clip_seconds).tolist()
-    told = [video.duration for video in videos]
-    return np.array([covered[at] if one is None else one for at, one in enumerate(told)], np.float64)
-
-
-def _groups(queries: Sequence[Query], by_text: bool) -> Indices:
-    """(Q,) a number that queries share where they mean the same: their own, or that of their words."""
-    if not by_text:
-        return np.arange(len(queries), dtype=np.int64)
-    codes: dict[str, int] = {}
-    words = [" ".join(query.text.lower().split()).rstrip(" .") for query in queries]
-    # A query without words is like no other.
     return np.array(
         [
-            codes.setdefault(text or f"\0{query.id}", len(codes))
-            for text, query in zip(words, queries, strict=True)
+            count * clip_seconds if video.duration is None else video.duration
+            for video, count in zip(videos, rows.tolist(), strict=True)
         ],
-        np.int64,
+        np.float64,
     )
 
 
@@ -379,3 +348,9 @@ def _in_order(video: Indices) -> tuple[Indices, Indices]:
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     return values[order], places[inverse]
+
+
+def _many(number: int, noun: str) -> str:
+    """A number with its noun: "1 query", "2 queries"."""
+    several = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else several}"

@@ -10,30 +10,28 @@ Shapes: Q queries and V videos of a split; see `models._parts.cross_directional`
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.models._parts.cross_directional import MeanOf, draw, draw_logits, golden_means
+from whenabouts.models._parts.cross_directional import draw, draw_logits, golden_means
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.corpus import evaluating
-from whenabouts.training.batches import Indices
+from whenabouts.training.batches import Indices, seed_of
+from whenabouts.training.positives import Pairs, is_in
+from whenabouts.training.settings import NegativeSettings
 from whenabouts.types import UsageError
 
 Scores = NDArray[np.float16]
-Share = Literal["query", "batch"]
 Progress = Callable[[int, int], None]
-Pairs = tuple[Indices, Indices]
-"""Rows of queries and rows of videos, (K,) each."""
 
 _BLOCK = 1 << 22
 """As many scores are worked on at once: 16 MiB of float32."""
@@ -42,39 +40,9 @@ _IN_MEMORY = 1 << 28
 _BATCH_QUERIES, _BATCH_VIDEOS = 512, 32
 
 
-@dataclass(frozen=True, slots=True)
-class NegativeSettings:
-    """How hard negatives are drawn.
-
-    `videos` of each query (p'(v|q)) and `queries` of each video (p'(q|v)) an epoch; 0: none. `share`
-    "query": a query has the videos that were drawn for it, as published, so that a batch holds up to
-    `videos` videos more for each of its queries. "batch": a batch holds `videos` in all, drawn for its
-    queries in turn, and each of its queries is compared with all of them that are candidates for it (and
-    `queries` in all, likewise); cheaper, for machines without a GPU, but what was drawn for one query is
-    chance for the others: the more queries share them, the less is left of p'. `mean`,
-    `temperature`, `highest` are as in `cross_directional`.
-    """
-
-    videos: int = 50
-    queries: int = 100
-    share: Share = "query"
-    mean: MeanOf = "own"
-    temperature: float = 1.0
-    highest: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("videos", "queries"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"negative {name} are {getattr(self, name)}; accepted: a number, 0 or more")
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(f"negative temperature is {self.temperature!r}; accepted: a number above 0")
-        if self.highest is not None and self.highest < 1:
-            raise UsageError(f"negative candidates are {self.highest}; accepted: 1 or more, or none for all")
-
-
 @dataclass(frozen=True)
-class Drawn:
-    """What a batch is given.
+class DrawnNegatives:
+    """The negatives of a batch.
 
     `videos` (V,): rows of all its videos, its own ones first. `negatives` (Q, N): places in `videos`, -1
     where there are fewer. `queries` (E,): rows of queries that are negatives only; `negative_queries` (W, M):
@@ -87,11 +55,11 @@ class Drawn:
     negative_queries: Indices
 
     @classmethod
-    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> Drawn:
-        """What rows of videos for each query (Q, N), and of queries for each own video (W, M), come to."""
-        everything = np.concatenate([own, _new(for_queries, own)])
+    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
+        """Of rows of videos for each query (Q, N), and of queries for each own video (W, M)."""
+        videos = np.concatenate([own, _new(for_queries, own)])
         queries = np.unique(for_videos[for_videos >= 0])
-        return cls(everything, _places(for_queries, everything), queries, _places(for_videos, queries))
+        return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
 
 
 @dataclass(frozen=True)
@@ -106,28 +74,28 @@ class _Epoch:
 class HardNegatives:
     """Draws of hard negatives for a split, from the scores of a first system.
 
-    `scores` (Q, V) r(q, v). `known`: rows of queries (K,) and rows of videos (K,) of all pairs that are no
-    negatives, sorted, each once; `true`: likewise, the pairs whose scores r(q, v+) is the mean of, which are
-    known too. Of the queries those in `true` are drawn, and no other.
+    `scores` (Q, V) r(q, v). `positives`: rows of queries (K,) and of videos (K,) of all pairs that are
+    no negatives; `true`: likewise, sorted, each once, the pairs whose scores r(q, v+) is the mean of, which
+    are positives too. Of the queries those in `true` are drawn, and no other.
     """
 
     def __init__(
-        self, scores: Scores, known: Pairs, true: Pairs, settings: NegativeSettings, seed: int
+        self, scores: Scores, positives: Pairs, true: Pairs, settings: NegativeSettings, seed: int
     ) -> None:
         self.settings, self.seed = settings, seed
-        self._scores = scores
+        self.scores = scores
         queries, videos = scores.shape
-        self._keys = np.unique(_keys(known, videos))
-        self._known = self._keys // videos, self._keys % videos
-        self._asked = np.unique(true[0])
+        self._keys = np.unique(_keys(positives, videos))
+        of_queries, of_videos = self._keys // videos, self._keys % videos
+        self._queries = np.unique(true[0])
         place = np.full(queries, -1, np.int64)
-        place[self._asked] = np.arange(len(self._asked))
-        order = np.lexsort(self._known)
-        # Of each row of the table that is drawn from: which columns are known, by query and by video.
-        self._columns = self._known[1], place[self._known[0][order]]
+        place[self._queries] = np.arange(len(self._queries))
+        by_video = np.lexsort((of_queries, of_videos))
+        # Which columns of each row are positives, as in a sparse matrix: by query, and by video.
+        self._columns = of_videos, place[of_queries[by_video]]
         self._starts = (
-            np.searchsorted(self._known[0], np.arange(queries + 1)),
-            np.searchsorted(self._known[1][order], np.arange(videos + 1)),
+            np.searchsorted(of_queries, np.arange(queries + 1)),
+            np.searchsorted(of_videos[by_video], np.arange(videos + 1)),
         )
         values = torch.from_numpy(scores[true].astype(np.float32))
         self._means = tuple(
@@ -153,58 +121,51 @@ class HardNegatives:
         _refuse_other_inputs(first_stage.inputs, examples.inputs)
         scores = matching_scores(first_stage, examples, device, progress)
         true = np.unique(_keys((examples.query, examples.video), scores.shape[1]))
-        return cls(scores, examples.known, (true // scores.shape[1], true % scores.shape[1]), settings, seed)
+        return cls(
+            scores, examples.positive_pairs, (true // scores.shape[1], true % scores.shape[1]), settings, seed
+        )
 
-    @property
-    def scores(self) -> Scores:
-        """(Q, V) r(q, v)."""
-        return self._scores
-
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> Drawn:
-        """What a batch of queries (Q,) and their videos (V,) is given in an epoch."""
+    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
         table = self.of_epoch(epoch)
         for_queries, for_videos = table.videos[query], table.queries[videos]
         if self.settings.share == "batch":
             for_queries = self._shared_videos(query, for_queries)
             for_videos = self._shared_queries(videos, for_videos)
-        return Drawn.of(videos, for_queries, for_videos)
+        return DrawnNegatives.of(videos, for_queries, for_videos)
 
     def of_epoch(self, epoch: int) -> _Epoch:
-        """What is drawn in an epoch; that of the last one asked for is kept."""
+        """What is drawn in an epoch; it is kept until another epoch begins."""
         if self._epoch.number != epoch:
-            told = self.settings
-            self._epoch = _Epoch(
-                epoch,
-                self._draws(epoch, told.videos, by_video=False),
-                self._draws(epoch, told.queries, by_video=True),
-            )
+            videos = self._draws(epoch, self.settings.videos, by_video=False)
+            self._epoch = _Epoch(epoch, videos, self._draws(epoch, self.settings.queries, by_video=True))
         return self._epoch
 
     def _draws(self, epoch: int, count: int, *, by_video: bool) -> Indices:
         """(Q, count) rows of videos, or (V, count) rows of queries."""
-        rows, columns = self._scores.shape[::-1] if by_video else self._scores.shape
-        found = np.full((rows, count), -1, np.int64)
+        rows, columns = self.scores.shape[::-1] if by_video else self.scores.shape
+        drawn = np.full((rows, count), -1, np.int64)
         if not count:
-            return found
-        told, columns = self.settings, len(self._asked) if by_video else columns
-        size = max(1, _BLOCK // max(1, columns))
+            return drawn
+        size = max(1, _BLOCK // max(1, len(self._queries) if by_video else columns))
         for low in range(0, rows, size):
             high = min(low + size, rows)
-            generator = torch.Generator().manual_seed(_mixed(self.seed, epoch, int(by_video), low))
+            # A seed of its own for each block, so that draws do not depend on the blocks before.
+            generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, int(by_video), low))
             scores, candidates = self._block(low, high, by_video)
             means = self._means[by_video][low:high]
-            logits = draw_logits(scores, means, candidates, told.temperature, told.highest)
-            found[low:high] = draw(logits, count, generator).numpy()
+            logits = draw_logits(scores, means, candidates, self.settings.temperature, self.settings.highest)
+            drawn[low:high] = draw(logits, count, generator).numpy()
         if by_video:
-            return np.where(found < 0, -1, self._asked[found])
-        return found
+            return np.where(drawn < 0, -1, self._queries[drawn])
+        return drawn
 
     def _block(self, low: int, high: int, by_video: bool) -> tuple[Tensor, Tensor]:
-        """Scores of some queries with all videos, or of some videos with all queries that ask; candidates."""
+        """Scores and candidates: some queries with all videos, or some videos with all queries drawn from."""
         if by_video:
-            scores = self._scores[:, low:high][self._asked].T
+            scores = self.scores[:, low:high][self._queries].T
         else:
-            scores = self._scores[low:high]
+            scores = self.scores[low:high]
         starts = self._starts[by_video][low : high + 1]
         columns = self._columns[by_video][starts[0] : starts[-1]]
         rows = np.repeat(np.arange(high - low), np.diff(starts))
@@ -214,20 +175,17 @@ class HardNegatives:
 
     def _shared_videos(self, query: Indices, drawn: Indices) -> Indices:
         """(Q, N) the same videos for all queries of a batch, -1 where one is no candidate for a query."""
-        some = _in_turn(drawn, self.settings.videos)
-        wanted = np.broadcast_to(some, (len(query), len(some)))
-        return np.where(self._is_known(query[:, None], wanted), -1, wanted)
+        videos = _in_turn(drawn, self.settings.videos)[None, :].repeat(len(query), 0)
+        return np.where(self._is_positive(query[:, None], videos), -1, videos)
 
     def _shared_queries(self, videos: Indices, drawn: Indices) -> Indices:
-        some = _in_turn(drawn, self.settings.queries)
-        wanted = np.broadcast_to(some, (len(videos), len(some)))
-        return np.where(self._is_known(wanted, videos[:, None]), -1, wanted)
+        """(V, M) the same queries for all videos of a batch, -1 where one is no candidate for a video."""
+        queries = _in_turn(drawn, self.settings.queries)[None, :].repeat(len(videos), 0)
+        return np.where(self._is_positive(queries, videos[:, None]), -1, queries)
 
-    def _is_known(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
+    def _is_positive(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
         """Whether pairs are no negatives."""
-        wanted = _keys((query, video), self._scores.shape[1])
-        places = np.searchsorted(self._keys, wanted).clip(max=len(self._keys) - 1)
-        return np.asarray(self._keys[places] == wanted)
+        return is_in(self._keys, _keys((query, video), self.scores.shape[1]))
 
 
 def matching_scores(
@@ -245,33 +203,29 @@ def matching_scores(
             f"the first stage, {first_stage.system}, finds no moments; hard negatives need one that does"
         )
     model.to(device)
-    asked = np.unique(examples.query)
+    rows = np.unique(examples.query)
     videos = len(examples.videos)
-    found = _room(len(examples.queries), videos)
+    scores = _zeros(len(examples.queries), videos)
     with evaluating(model):
-        queries = joined(
-            [
-                model.encode_queries(examples.query_batch(some).to(device))
-                for some in _cut(asked, _BATCH_QUERIES)
-            ]
-        )
+        batches = (examples.query_batch(some).to(device) for some in _cut(rows, _BATCH_QUERIES))
+        queries = joined([model.encode_queries(batch) for batch in batches])
         for some in _cut(np.arange(videos), _BATCH_VIDEOS):
             encoding = model.encode_videos(examples.video_batch(some).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(some))]
-            found[np.ix_(asked, some)] = np.stack(columns, 1)
+            scores[np.ix_(rows, some)] = np.stack(columns, 1)
             if progress is not None:
                 progress(int(some[-1]) + 1, videos)
-    return found
+    return scores
 
 
 def _scores_in(model: Any, queries: QueryEncoding, videos: VideoEncoding, at: int) -> Scores:
     """(Q,) the score of the best moment of one video for every query."""
-    one = videos.take(torch.tensor([at], device=videos.mask.device))
+    video = videos.take(torch.tensor([at], device=videos.mask.device))
     size = max(1, _BLOCK // videos.mask.shape[1] ** 2)
     parts = []
     for low in range(0, len(queries), size):
         some = torch.arange(low, min(low + size, len(queries)), device=videos.mask.device)
-        parts.append(_best(model.score_spans(queries.take(some), _repeated(one, len(some)))))
+        parts.append(_best(model.score_spans(queries.take(some), _repeated(video, len(some)))))
     scores = torch.cat(parts).float().exp()
     if scores.max() > 1.001:
         raise UsageError(
@@ -290,16 +244,16 @@ def _best(scores: SpanScores) -> Tensor:
     return table.masked_fill(~real.triu(), -torch.inf).flatten(1).amax(1)
 
 
-def _repeated(one: VideoEncoding, count: int) -> VideoEncoding:
+def _repeated(video: VideoEncoding, count: int) -> VideoEncoding:
     """One video as `count` rows, without a copy."""
     keys, masks, parts = (
         {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in group.items()}
-        for group in (one.keys, one.key_masks, one.parts)
+        for group in (video.keys, video.key_masks, video.parts)
     )
-    return VideoEncoding(one.mask.expand(count, -1), keys, masks, parts)
+    return VideoEncoding(video.mask.expand(count, -1), keys, masks, parts)
 
 
-def _room(queries: int, videos: int) -> Scores:
+def _zeros(queries: int, videos: int) -> Scores:
     """(Q, V) zeros: in memory, or in a temporary file that goes with the process."""
     if 2 * queries * videos <= _IN_MEMORY:
         return np.zeros((queries, videos), np.float16)
@@ -317,11 +271,11 @@ def open_first_stage(place: str, seed: int) -> Trained:
 
 def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
     """Raise where a first stage was trained on other features, or on other ways to make them ready."""
-    for one in dataclasses.fields(ours):
-        before, now = getattr(theirs, one.name), getattr(ours, one.name)
+    for option in dataclasses.fields(ours):
+        before, now = getattr(theirs, option.name), getattr(ours, option.name)
         if before != now:
             raise UsageError(
-                f"the first stage has {one.name} = {before!r}, this training {now!r}; take the same "
+                f"the first stage has {option.name} = {before!r}, this training {now!r}; take the same "
                 "[features], or a first stage that was trained on these"
             )
 
@@ -331,17 +285,17 @@ def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) ->
 
     Raises UsageError for the first weight that is missing or of another shape.
     """
-    weights, wanted = first_stage.model.state_dict(), model.state_dict()
-    for key in sorted({*weights, *wanted}):
-        if key not in weights or key not in wanted:
+    weights, expected = first_stage.model.state_dict(), model.state_dict()
+    for key in sorted({*weights, *expected}):
+        if key not in weights or key not in expected:
             place = "the first stage" if key not in weights else "the second stage"
             raise UsageError(
                 f"{name}: weight {key!r} is missing in {place}; are their [model] settings the same?"
             )
-        if weights[key].shape != wanted[key].shape:
+        if weights[key].shape != expected[key].shape:
             raise UsageError(
                 f"{name}: weight {key!r} is of shape {tuple(weights[key].shape)}, the second stage expects "
-                f"{tuple(wanted[key].shape)}; take the first stage's [model] settings"
+                f"{tuple(expected[key].shape)}; take the first stage's [model] settings"
             )
     model.load_state_dict(weights)
 
@@ -353,16 +307,16 @@ def _keys(pairs: Pairs, videos: int) -> Indices:
 
 def _new(drawn: Indices, videos: Indices) -> Indices:
     """What was drawn and is not among `videos`, each once, sorted."""
-    found = np.unique(drawn[drawn >= 0])
-    return found[~np.isin(found, videos)]
+    rows = np.unique(drawn[drawn >= 0])
+    return rows[~np.isin(rows, videos)]
 
 
-def _places(rows: Indices, everything: Indices) -> Indices:
-    """Where rows stand in `everything` (each once there); -1 stays."""
-    if not len(everything):
+def _places(rows: Indices, places: Indices) -> Indices:
+    """Where rows stand in `places` (each once there); -1 stays."""
+    if not len(places):
         return np.full(rows.shape, -1, np.int64)
-    order = np.argsort(everything)
-    at = np.searchsorted(everything[order], rows).clip(max=len(order) - 1)
+    order = np.argsort(places)
+    at = np.searchsorted(places[order], rows).clip(max=len(order) - 1)
     return np.where(rows < 0, -1, order[at])
 
 
@@ -377,9 +331,3 @@ def _in_turn(drawn: Indices, most: int) -> Indices:
 def _cut(rows: Indices, size: int) -> Iterator[Indices]:
     for low in range(0, len(rows), size):
         yield rows[low : low + size]
-
-
-def _mixed(*numbers: int) -> int:
-    text = " ".join(map(str, numbers)).encode()
-    # PyTorch takes seeds below 2**63 everywhere.
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1

@@ -1,26 +1,27 @@
-"""A training from its settings to its folder: claim it, open the material, train, write down what it was."""
+"""A training from its experiment to its folder: claim it, open the data, train, write the result down."""
 
 from __future__ import annotations
 
 import math
 import platform
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import whenabouts
-from whenabouts.formats.files import write_atomically
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import DeviceSetup
 from whenabouts.training.experiment import Experiment
 from whenabouts.training.loop import train
-from whenabouts.training.progress import Show
-from whenabouts.training.retrieval_lists import choose_retrieved
-from whenabouts.training.run_folder import EXPERIMENT, RunFolder
-from whenabouts.training.state import State, read_state
+from whenabouts.training.retrieval_lists import choose_negatives
+from whenabouts.training.run_folder import EXPERIMENT, RunFolder, write_json
+from whenabouts.training.state import Show, State, read_state
 from whenabouts.types import UsageError
 
 _PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "lightning-fabric")
@@ -31,40 +32,41 @@ def launch(
     experiment: Experiment,
     features: str | Path,
     out: str | Path,
-    machine: DeviceSetup,
+    setup: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """One training, or what is left of it; `tell` hears sentences of what was found before it begins.
+    """One training, or what is left of it; `log` is called with lines on the data before it begins.
 
     With `resume`, a training that was broken off before anything was written begins.
     Raises UsageError where the folder `out` is used and `resume` is not asked for, and whatever
     `ExperimentData.open` finds wrong, before the first step.
     """
     folder = RunFolder(Path(out))
-    resume = resume and not machine.agreed(folder.is_untouched)
-    with folder.claimed(resume=resume) if machine.writes else folder.shared():
+    resume = resume and not setup.agreed(folder.is_untouched)
+    with folder.claimed(resume=resume) if setup.writes else nullcontext():
         if resume:
             folder.check_same(experiment)
             if folder.state_path.exists() and (state := read_state(folder.state_path)).finished:
                 return TrainingResult.of(experiment, state, folder.path)
         with ExperimentData.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
-        ) as material:
-            say = tell if tell and machine.writes else _silent
-            choose_retrieved(experiment, material, folder.path, machine.device, say)
-            for line in material.summary():
+        ) as data:
+            say = log if log and setup.writes else _discard
+            if experiment.data.retrieved.needs_lists:
+                choose_negatives(experiment, data, folder.path, setup.device, say)
+            for line in data.summary():
                 say(line)
-            about = _about(experiment, material, Path(features), machine)
-            if machine.writes:
+            about = _about(experiment, data, Path(features), setup)
+            if setup.writes:
                 folder.write_about(about)
-            state = train(experiment, material, folder, machine, resume=resume, show=show)
-            outcome = TrainingResult.of(experiment, state, folder.path)
-        if machine.writes:
-            folder.write_about({**about, **outcome.to_json()})
-        return outcome
+            state = train(experiment, data, folder, setup, resume=resume, show=show)
+        result = TrainingResult.of(experiment, state, folder.path)
+        if setup.writes:
+            folder.write_about({**about, **result.to_json()})
+        return result
 
 
 def launch_seeds(
@@ -72,11 +74,11 @@ def launch_seeds(
     seeds: Sequence[int],
     features: str | Path,
     out: str | Path,
-    machine: DeviceSetup,
+    setup: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> list[TrainingResult]:
     """A training for each seed, in a folder of its own below `out`, and `seeds.json` beside them.
 
@@ -84,17 +86,18 @@ def launch_seeds(
     """
     # A wrong one is refused before any begins.
     experiments = [experiment.with_seed(seed) for seed in different_seeds(seeds)]
-    outcomes, summary = [], tell
+    results: list[TrainingResult] = []
     for seed, seeded in zip(seeds, experiments, strict=True):
         place = Path(out) / f"seed-{seed}"
         begun = resume and (place / EXPERIMENT).exists()
-        if tell and machine.writes:
-            tell(f"seed {seed}")
-        outcomes.append(launch(seeded, features, place, machine, resume=begun, show=show, tell=summary))
-        summary = None
-    if machine.writes:
-        write_json(Path(out) / SEEDS, seeds_to_json(outcomes))
-    return outcomes
+        if log and setup.writes:
+            log(f"seed {seed}")
+        # The data are the same for every seed: they are described once.
+        described = None if results else log
+        results.append(launch(seeded, features, place, setup, resume=begun, show=show, log=described))
+    if setup.writes:
+        write_json(Path(out) / SEEDS, seeds_to_json(results))
+    return results
 
 
 def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
@@ -104,24 +107,14 @@ def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
     return seeds
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as a file of JSON."""
-    import json
-
-    with write_atomically(path) as stream:
-        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _silent(_: str) -> None:
-    """Nobody listens."""
+def _discard(_: str) -> None:
+    """Log nothing."""
 
 
 def _about(
-    experiment: Experiment, material: ExperimentData, features: Path, machine: DeviceSetup
+    experiment: Experiment, data: ExperimentData, features: Path, setup: DeviceSetup
 ) -> dict[str, Any]:
     """What `run.json` says before the training ends."""
-    import torch
-
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -129,17 +122,17 @@ def _about(
         "seed": experiment.training.seed,
         "features": str(features.expanduser().resolve()),
         "machine": {
-            "device": machine.described,
-            "processes": machine.processes,
+            "device": setup.description,
+            "processes": setup.processes,
             "threads": torch.get_num_threads(),
             "system": platform.platform(),
         },
         "versions": {
             "whenabouts": whenabouts.__version__,
             "python": platform.python_version(),
-            **{name: told for name in _PACKAGES if (told := _version(name))},
+            **{name: installed for name in _PACKAGES if (installed := _version(name))},
         },
-        "material": material.to_json(),
+        "material": data.to_json(),
     }
 
 
@@ -225,29 +218,26 @@ class MetricSpread:
         return f"{100 * self.mean:.2f}{deviation}"
 
 
-def spreads(outcomes: Sequence[TrainingResult]) -> dict[str, MetricSpread]:
+def spreads(results: Sequence[TrainingResult]) -> dict[str, MetricSpread]:
     """Metric -> its spread over trainings with different seeds; metrics that all of them have."""
-    return dict(_spreads(outcomes))
+    values = {
+        name: [value for result in results if (value := result.metrics.get(name)) is not None]
+        for name in (results[0].metrics if results else ())
+    }
+    return {name: MetricSpread.of(some) for name, some in values.items() if len(some) == len(results)}
 
 
-def _spreads(outcomes: Sequence[TrainingResult]) -> Iterator[tuple[str, MetricSpread]]:
-    for name in outcomes[0].metrics if outcomes else ():
-        values = [value for one in outcomes if (value := one.metrics.get(name)) is not None]
-        if len(values) == len(outcomes):
-            yield name, MetricSpread.of(values)
-
-
-def seeds_to_json(outcomes: Sequence[TrainingResult]) -> dict[str, Any]:
+def seeds_to_json(results: Sequence[TrainingResult]) -> dict[str, Any]:
     """As `train --seeds --json` prints it."""
     return {
-        "seeds": [one.seed for one in outcomes],
-        "trainings": [one.to_json() for one in outcomes],
+        "seeds": [result.seed for result in results],
+        "trainings": [result.to_json() for result in results],
         "metrics": {
             name: {
-                "mean": one.mean,
-                "deviation": None if math.isnan(one.deviation) else one.deviation,
-                "values": list(one.values),
+                "mean": spread.mean,
+                "deviation": None if math.isnan(spread.deviation) else spread.deviation,
+                "values": list(spread.values),
             }
-            for name, one in spreads(outcomes).items()
+            for name, spread in spreads(results).items()
         },
     }

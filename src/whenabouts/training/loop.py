@@ -1,4 +1,4 @@
-"""The way of an example: material -> `Batch` -> `model.loss` -> optimizer -> validation -> the best, kept.
+"""The way of a training step: examples -> `Batch` -> `model.loss` -> optimizer -> validation -> the best.
 
 What a step draws depends on (seed, step) alone, and the state is kept whole at every epoch's end, so that a
 training that was killed goes on to the very numbers of an unbroken one.
@@ -10,27 +10,31 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.models import new_model
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
-from whenabouts.training.data import Examples, ExperimentData
+from whenabouts.ranking import rank_split
+from whenabouts.training.batches import seed_of
+from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import DeviceSetup
-from whenabouts.training.experiment import Experiment, TrainingSettings
-from whenabouts.training.hard_negatives import HardNegatives, load_first_stage, open_first_stage
-from whenabouts.training.optimizer import freeze, new_optimizer
-from whenabouts.training.progress import Clock, Progress, Show
-from whenabouts.training.retrieval_lists import folder_of
+from whenabouts.training.examples import Examples
+from whenabouts.training.experiment import Experiment
+from whenabouts.training.optimizer import freeze, learning_rate_share, new_optimizer
 from whenabouts.training.run_folder import RunFolder
-from whenabouts.training.schedule import SCHEDULES, after_milestones
-from whenabouts.training.seeds import seed_step, seed_weights
-from whenabouts.training.state import State, read_state, restore
-from whenabouts.training.validation import Validation, validate
-from whenabouts.types import WhenaboutsError
+from whenabouts.training.settings import TrainingSettings
+from whenabouts.training.state import Clock, Progress, Show, State, read_state, restore
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from whenabouts.evaluation.evaluate import Evaluation
+    from whenabouts.formats.runs import MemoryRun
 
 _SHOWN_QUERIES = 8
 
@@ -41,50 +45,37 @@ class TrainingFault(WhenaboutsError):
 
 def train(
     experiment: Experiment,
-    material: ExperimentData,
+    data: ExperimentData,
     folder: RunFolder,
-    machine: DeviceSetup,
+    setup: DeviceSetup,
     *,
     resume: bool = False,
     show: Show | None = None,
 ) -> State:
     """Train as an experiment says, into a folder that is claimed; the state at the end.
 
-    With `resume`, a training that the folder holds goes on; one that is finished is only told. Raises
-    TrainingFault for a loss that is no number; the state before that step is kept then.
+    With `resume`, a training that the folder holds goes on; for one that is finished, only its state is
+    read. Raises TrainingFault for a loss that is no number; the state before that step is kept then.
     """
-    return _Training(experiment, material, folder, machine, show or (lambda _: None)).run(resume)
+    return _Training(experiment, data, folder, setup, show or (lambda _: None)).run(resume)
 
 
 class _Training:
     """One training: what stays the same, and where it stands."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        material: ExperimentData,
-        folder: RunFolder,
-        machine: DeviceSetup,
-        show: Show,
+        self, experiment: Experiment, data: ExperimentData, folder: RunFolder, setup: DeviceSetup, show: Show
     ) -> None:
-        self.experiment, self.material = experiment, material
-        self.folder, self.machine, self.show = folder, machine, show
+        self.experiment, self.data = experiment, data
+        self.folder, self.setup, self.show = folder, setup, show
         self.settings: TrainingSettings = experiment.training
-        self.examples: Examples = material.split("train")
+        self.examples: Examples = data.split("train")
         self.batches = self.examples.batch_count(self.settings.batch_size)
         self.steps = self.settings.epochs * self.batches
         self.evaluation_steps = max(1, round(self.settings.evaluate_every * self.batches))
-        seed_weights(self.settings.seed)
-        self.model: Any = new_model(experiment.system, experiment.config(material.inputs)).to(machine.device)
-        self.optimizer = new_optimizer(
-            self.settings.optimizer,
-            self.model,
-            learning_rate=self.settings.learning_rate,
-            weight_decay=self.settings.weight_decay,
-            max_norm=self.settings.max_norm,
-            rates=self.settings.rates,
-            betas=(self.settings.betas[0], self.settings.betas[1]),
-        )
+        torch.manual_seed(self.settings.seed)  # of the fresh weights
+        self.model: Any = new_model(experiment.system, experiment.config(data.inputs)).to(setup.device)
+        self.optimizer = new_optimizer(self.settings, self.model)
         freeze(self.model, self.settings.frozen, 0)
         self.state = State()
 
@@ -93,42 +84,48 @@ class _Training:
         self._begin(resume)
         while not self.state.finished:
             self._epoch()
-        if self.machine.writes:
+        if self.setup.writes:
             self.folder.draw_curves(self.state)
         return self.state
 
     def _begin(self, resume: bool) -> None:
+        """Give the model its first weights: those that were kept, those of a first stage, or fresh ones."""
         first_stage = self._first_stage()
         if resume:
             self.folder.check_same(self.experiment)
-        elif self.machine.writes:
+        elif self.setup.writes:
             self.folder.begin(self.experiment)
         if resume and self.folder.state_path.exists():
             self.state = read_state(self.folder.state_path)
             restore(self.folder.state_path, self.model, self.optimizer)
         elif first_stage is None and hasattr(self.model, "begin"):
             self.model.begin()
-        self._choose_negatives(first_stage)
+        if first_stage is not None:
+            self._choose_negatives(first_stage)
         self.clock = Clock(self.state.seconds, self.state.step)
 
     def _first_stage(self) -> Trained | None:
-        """The training that this one goes on from, where there is one; its weights are then taken."""
-        data = self.experiment.data
+        """The training that this one goes on from, where there is one; the model then has its weights."""
         self.experiment.check_negatives(self.model.config)
-        if not data.first_stage:
+        if not self.experiment.data.first_stage:
             return None
-        place = folder_of(data.first_stage, self.folder.path, self.settings.seed)
+        from whenabouts.training.hard_negatives import load_first_stage, open_first_stage
+        from whenabouts.training.retrieval_lists import folder_of
+
+        place = folder_of(self.experiment.data.first_stage, self.folder.path, self.settings.seed)
         first_stage = open_first_stage(place, self.settings.seed)
         load_first_stage(self.model, first_stage, place)
         return first_stage
 
-    def _choose_negatives(self, first_stage: Trained | None) -> None:
-        """Have the first stage choose hard negatives, where there is one and some are asked for."""
-        wanted = self.experiment.data.negatives
-        if first_stage is not None and (wanted.videos or wanted.queries):
-            device, seed = self.machine.device, self.settings.seed
-            chosen = HardNegatives.open(first_stage, self.examples, wanted, seed, device)
-            self.examples.choose_negatives(chosen)
+    def _choose_negatives(self, first_stage: Trained) -> None:
+        """Have the first stage choose hard negatives, if the experiment has any drawn."""
+        settings = self.experiment.data.negatives
+        if settings.videos or settings.queries:
+            from whenabouts.training.hard_negatives import HardNegatives
+
+            device, seed = self.setup.device, self.settings.seed
+            negatives = HardNegatives.open(first_stage, self.examples, settings, seed, device)
+            self.examples.choose_negatives(negatives)
 
     def _epoch(self) -> None:
         """What is left of the state's epoch."""
@@ -146,9 +143,9 @@ class _Training:
             for batch in batches:
                 losses = self._step(batch)
                 state.count(losses)
-                self._tell(losses)
+                self._show(losses)
                 if state.step % self.evaluation_steps == 0 or state.step == self.steps:
-                    self._end_line(losses)
+                    self._evaluate(losses)
                 elif self.clock.since_kept > 60 * settings.save_minutes and state.batch < self.batches:
                     self._keep()
                 if state.finished:
@@ -161,44 +158,44 @@ class _Training:
     def _step(self, batch: Batch) -> dict[str, float]:
         """The losses of one step, which is made unless they are no numbers."""
         state, settings = self.state, self.settings
-        seed_step(settings.seed, state.step)
-        share = SCHEDULES[settings.schedule](state.step, self.steps, settings.warmup)
-        share *= after_milestones(state.epoch, settings.milestones, settings.milestone_factor)
+        torch.manual_seed(seed_of(settings.seed, state.step, 0))
+        share = learning_rate_share(settings, state.step, self.steps, state.epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * share * group["rate"]
         self.optimizer.zero_grad(set_to_none=True)
-        with self.machine.autocast(), self.machine.shared_encoding(self.model):
-            losses = self.model.loss(batch.to(self.machine.device))
-        total = torch.stack([one.float() for one in losses.values()]).sum()
+        with self.setup.autocast(), self.setup.shared_encoding(self.model):
+            losses = self.model.loss(batch.to(self.setup.device))
+        total = torch.stack([loss.float() for loss in losses.values()]).sum()
         total.backward()  # type: ignore[no-untyped-call]
-        gradients = [one.grad for one in self.model.parameters() if one.grad is not None]
-        self.machine.average(gradients)
+        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+        self.setup.average(gradients)
         norm = nn.utils.get_total_norm(gradients)
-        told = _floats({**losses, "total": total, "gradient": norm})
-        if not math.isfinite(told["total"]) or not math.isfinite(told["gradient"]):
-            raise self._fault(told)
+        numbers = _floats({**losses, "total": total, "gradient": norm})
+        if not math.isfinite(numbers["total"]) or not math.isfinite(numbers["gradient"]):
+            raise self._fault(numbers)
         if settings.optimizer == "adamw" and settings.max_norm:
+            # BertAdam cuts each tensor's gradient itself; for AdamW all are cut together.
             nn.utils.clip_grads_with_norm_(self.model.parameters(), settings.max_norm, norm)
         self.optimizer.step()
-        return told
+        return numbers
 
-    def _end_line(self, losses: Mapping[str, float]) -> None:
-        """A line of the curves, with the numbers of the validation where there is one; stop if it is time."""
+    def _evaluate(self, losses: Mapping[str, float]) -> None:
+        """A line of the curves, with the metrics of the validation where there is one; stop if it is time."""
         state = self.state
-        found = self._validate() if self.experiment.data.validation else None
+        validation = self._validate() if self.experiment.data.validation else None
         line = {
             "epoch": _epochs(state.step, self.batches),
             "step": state.step,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "losses": state.means(),
         }
-        if found is None:
+        if validation is None:
             self._save_best({})
         else:
-            line |= {"metric": found.score, "metrics": found.means}
+            line |= {"metric": validation.score, "metrics": validation.means}
             state.stale = 0 if state.best_step == state.step else state.stale + 1
         state.end_line(line)
-        self._tell(losses, found)
+        self._show(losses, validation)
         if self.settings.patience is not None and state.stale > self.settings.patience:
             state.finished = f"no gain in {state.stale} evaluations"
         if state.batch < self.batches or state.finished:
@@ -206,30 +203,30 @@ class _Training:
 
     def _validate(self) -> Validation:
         """The validation of the weights as they are; the best are kept with what they answered."""
-        found: Validation | None = None
-        if self.machine.writes:
-            found = validate(self._trained({}), self.material.split("validation"), self.settings)
-        if self.machine.processes > 1:
-            numbers = self.machine.agreed(None if found is None else found.without_answers())
-            found = found or numbers
-        assert found is not None
-        if self.state.best is None or found.score > self.state.best:
-            self.state.best, self.state.best_step = found.score, self.state.step
-            self.state.best_metrics = dict(found.means)
-            self._save_best(found.means, found)
+        validation: Validation | None = None
+        if self.setup.writes:
+            validation = validate(self._trained({}), self.data.split("validation"), self.settings)
+        if self.setup.processes > 1:
+            # Only process 0 ranks; all must agree on the score, or they would stop at different steps.
+            numbers = self.setup.agreed(None if validation is None else validation.without_answers())
+            validation = validation or numbers
+        assert validation is not None
+        if self.state.best is None or validation.score > self.state.best:
+            self.state.best, self.state.best_step = validation.score, self.state.step
+            self.state.best_metrics = dict(validation.means)
+            self._save_best(validation.means, validation)
         self.model.train()
-        return found
+        return validation
 
-    def _save_best(self, means: Mapping[str, float | None], found: Validation | None = None) -> None:
-        if self.machine.writes:
-            trained = self._trained(self._about(means))
-            self.folder.write_best(trained, found)
+    def _save_best(self, means: Mapping[str, float | None], validation: Validation | None = None) -> None:
+        if self.setup.writes:
+            self.folder.write_best(self._trained(self._about(means)), validation)
 
     def _trained(self, about: Mapping[str, Any]) -> Trained:
         return Trained(
             self.experiment.system,
             self.model,
-            self.material.inputs,
+            self.data.inputs,
             self.experiment.decoding,
             self.experiment.data.labels,
             about,
@@ -253,15 +250,15 @@ class _Training:
         """Keep the state, so that nothing before it is lost."""
         self.state.seconds = self.clock.seconds
         self.clock.kept()
-        if self.machine.writes:
+        if self.setup.writes:
             self.folder.keep(self.state, self.model, self.optimizer)
 
-    def _tell(self, losses: Mapping[str, float], found: Validation | None = None) -> None:
-        if not self.machine.writes:
+    def _show(self, losses: Mapping[str, float], validation: Validation | None = None) -> None:
+        if not self.setup.writes:
             return
         rate = self.clock.steps_per_second(self.state.step)
         left = (self.steps - self.state.step) / rate if rate else None
-        self.show(Progress(self.state, self.settings.epochs, self.steps, rate, left, losses, found))
+        self.show(Progress(self.state, self.settings.epochs, self.steps, rate, left, losses, validation))
 
     def _fault(self, losses: Mapping[str, float]) -> TrainingFault:
         """The error for a step that cannot be made; keeps the state before it."""
@@ -270,15 +267,59 @@ class _Training:
         wrong = [name for name, value in losses.items() if not math.isfinite(value)]
         names = [f"{name} = {losses[name]}" for name in wrong if name != "total" or len(wrong) == 1]
         rows = self.examples.plan(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
-        queries = list(
-            dict.fromkeys(self.examples.queries[row].id for row in self.examples.query[rows].tolist())
-        )
-        some = ", ".join(queries[:_SHOWN_QUERIES]) + (", …" if len(queries) > _SHOWN_QUERIES else "")
+        ids = (self.examples.queries[row].id for row in self.examples.query[rows].tolist())
+        queries = list(dict.fromkeys(ids))
+        shown = ", ".join(queries[:_SHOWN_QUERIES]) + (", …" if len(queries) > _SHOWN_QUERIES else "")
         return TrainingFault(
             f"step {state.step + 1} (epoch {state.epoch + 1}, batch {state.batch + 1}): {', '.join(names)} "
-            f"is no number; its {len(queries)} queries: {some}. The state before it is kept in "
+            f"is no number; its {len(queries)} queries: {shown}. The state before it is kept in "
             f"{self.folder.path}. A smaller training.learning_rate may help, or precision fp32"
         )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How the weights rank the validation split.
+
+    `score` is the sum of the metrics of `measure`; `means` are those and the protocol's others.
+    """
+
+    score: float
+    means: Mapping[str, float | None]
+    measure: tuple[str, ...]
+    answers: MemoryRun | None = None
+    evaluation: Evaluation | None = None
+
+    def without_answers(self) -> Validation:
+        """The numbers alone."""
+        return dataclasses.replace(self, answers=None, evaluation=None)
+
+
+def validate(trained: Trained, examples: Examples, settings: TrainingSettings) -> Validation:
+    """Rank the videos of a split for its queries and hold the answers against its judgements."""
+    answers = rank_split(trained, examples)
+    protocol = settings.protocol or None
+    evaluation = evaluate(examples.annotations, answers, protocol=protocol)
+    others = [name for name in settings.metrics if name not in evaluation.metrics]
+    if others:
+        names = [*evaluation.metrics, *others]
+        evaluation = evaluate(examples.annotations, answers, names, protocol=protocol)
+    means = {name: None if math.isnan(value) else value for name, value in evaluation.means().items()}
+    score = _sum(means, settings.metrics, examples)
+    return Validation(score, means, settings.metrics, answers, evaluation)
+
+
+def _sum(means: Mapping[str, float | None], metrics: tuple[str, ...], examples: Examples) -> float:
+    total = 0.0
+    for name in metrics:
+        value = means[name]
+        if value is None:
+            raise UsageError(
+                f"{examples.name}: {name} applies to none of its queries, so that no training is the best; "
+                "name another with --set training.metric=…"
+            )
+        total += value
+    return total
 
 
 def _epochs(step: int, batches: int) -> float:
@@ -288,5 +329,5 @@ def _epochs(step: int, batches: int) -> float:
 
 def _floats(values: Mapping[str, Tensor]) -> dict[str, float]:
     """Scalars as numbers, fetched from the device at once."""
-    told = torch.stack([one.detach().float() for one in values.values()]).tolist()
-    return dict(zip(values, told, strict=True))
+    numbers = torch.stack([value.detach().float() for value in values.values()]).tolist()
+    return dict(zip(values, numbers, strict=True))

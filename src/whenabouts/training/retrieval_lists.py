@@ -24,9 +24,11 @@ from whenabouts.ranking.corpus import CorpusEncoding
 from whenabouts.ranking.rank import Ranker
 from whenabouts.ranking.retrieve import can_retrieve
 from whenabouts.ranking.split import SplitRun, encode_split
-from whenabouts.training.data import DataSettings, Examples, ExperimentData
-from whenabouts.training.retrieval_negatives import STAGE, RetrievedNegatives
+from whenabouts.training.data import ExperimentData
+from whenabouts.training.examples import Examples
+from whenabouts.training.retrieval_negatives import RetrievalNegatives
 from whenabouts.training.run_folder import EXPERIMENT
+from whenabouts.training.settings import STAGE, DataSettings
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -36,31 +38,29 @@ _CLIPS_IN_MEMORY = 1 << 18
 """Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
 
 
-def choose_retrieved(
+def choose_negatives(
     experiment: Experiment,
-    material: ExperimentData,
+    opened: ExperimentData,
     run: str | Path,
     device: torch.device | str,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
-    """Have the examples of a training take negatives from the lists that its experiment names, if it asks.
+    """Have the examples of a training take negatives from the lists that its experiment names.
 
-    `run` is the folder of the training; `tell` hears a sentence before the lists are read or made, which may
-    take a while. Examples whose own video is not listed far enough up are left out. Raises UsageError where
-    lists are asked for and none are named, and as `opened_lists` and `RetrievedNegatives` do.
+    `run` is the folder of the training; `log` is called with a sentence before the lists are read or made,
+    which may take a while. Examples whose own video is not listed far enough up are left out. Raises
+    UsageError where no lists are named, and as `opened_lists` and `RetrievalNegatives` do.
     """
-    settings, examples = experiment.data.retrieved, material.split("train")
-    check_lists(experiment, material.folder)
-    if not settings.asks:
-        return
+    settings, examples = experiment.data.retrieved, opened.split("train")
+    check_lists(experiment, opened.folder)
     place = folder_of(settings.lists, run, experiment.training.seed)
-    tell(f"{'negatives':12}{settings.described} that {place} lists")
-    with opened_lists(place, experiment.data, material, settings.reach, device) as source:
-        chosen = RetrievedNegatives(source, examples, settings, experiment.training.seed)
-    examples.note(chosen.counts)
+    log(f"{'negatives':12}{settings.description} that {place} lists")
+    with opened_lists(place, experiment.data, opened, settings.reach, device) as source:
+        negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed)
+    examples.note(negatives.counts)
     if settings.own_within is not None:
         why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
-        examples.leave_out(~chosen.within, why)
+        examples.leave_out(~negatives.within, why)
         if not len(examples):
             raise UsageError(
                 f"{place}: has the own video of no query of {examples.name} among its first "
@@ -68,20 +68,20 @@ def choose_retrieved(
                 "data.retrieved.own_within"
             )
     if settings.videos:
-        examples.choose_negatives(chosen)
+        examples.choose_negatives(negatives)
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:
     """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
     data, settings = experiment.data, experiment.data.retrieved
-    if settings.asks and not settings.lists:
+    if settings.needs_lists and not settings.lists:
         raise UsageError(
             f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
             "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
             "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
         )
-    if settings.asks and not settings.lists.startswith(STAGE):
-        _found(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+    if settings.needs_lists and not settings.lists.startswith(STAGE):
+        _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
 
 
 def folder_of(named: str, run: str | Path, seed: int) -> str:
@@ -106,7 +106,7 @@ def folder_of(named: str, run: str | Path, seed: int) -> str:
 def opened_lists(
     place: str,
     data: DataSettings,
-    material: ExperimentData,
+    opened: ExperimentData,
     depth: int | None,
     device: torch.device | str = "cpu",
 ) -> Iterator[RunSource]:
@@ -117,25 +117,25 @@ def opened_lists(
     does not choose videos, and one without the experiment that names its feature files; and what
     `ExperimentData.open` finds wrong with these.
     """
-    found = _found(place, data, material.folder)
-    if not (found / CONFIG).is_file() and not (found / SYSTEM).is_file():
-        yield formats.open_run(found)
+    path = _path_of(place, data, opened.folder)
+    if not (path / CONFIG).is_file() and not (path / SYSTEM).is_file():
+        yield formats.open_run(path)
         return
-    retriever, localizer = stages_of(found)
-    with _ranked(Path(retriever or localizer), data, material.folder, depth, device) as source:
+    retriever, localizer = stages_of(path)
+    with _ranked(Path(retriever or localizer), data, opened.folder, depth, device) as source:
         yield source
 
 
-def _found(place: str, data: DataSettings, features: Path) -> Path:
+def _path_of(place: str, data: DataSettings, features: Path) -> Path:
     """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
     sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
-    found = next((one for one in sought if one.exists()), None)
-    if found is None:
+    existing = next((path for path in sought if path.exists()), None)
+    if existing is None:
         raise UsageError(
             f"[data.retrieved] lists is {place!r}: there is no {' and no '.join(map(str, sought))}; "
             "accepted: a run file, or the folder of a trained retriever"
         )
-    return found
+    return existing
 
 
 @contextmanager
@@ -161,10 +161,10 @@ def _ranked(
     with (
         ExperimentData.open(
             split, theirs.features, features, inputs=trained.inputs, splits=("train",)
-        ) as material,
-        _encoded(trained, material.split("train")) as corpus,
+        ) as opened,
+        _encoded(trained, opened.split("train")) as corpus,
     ):
-        examples = material.split("train")
+        examples = opened.split("train")
         most = len(corpus) if depth is None else min(depth, len(corpus))
         decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
         run = SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))

@@ -1,6 +1,6 @@
 """Negatives from retrieval lists: what a retriever ranked for a query and does not answer it (PREM, CONQUER).
 
-A list is cut to its first videos, those that are known to answer are taken out, and each epoch draws some of
+A list is cut to its first videos, those that are judged to answer are taken out, and each epoch draws some of
 what is left, uniformly and without replacement. What is drawn depends on (seed, epoch, query) alone: not on
 the batches, nor on where a training was broken off.
 
@@ -8,10 +8,10 @@ the batches, nor on where a training was broken off.
 - CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
   whose own video is not among the first 100 are no examples.
 
-Rules for odd lists, each counted in what `train` tells: a video that comes twice counts once, where it is
+Rules for odd lists, each counted in what `train` prints: a video that comes twice counts once, where it is
 best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
-and HERO's files are sorted as they are read, which their readers tell in the log); a query with fewer videos
-than are asked for gets those that there are. A list with a video that is not of the training split, and a
+and HERO's files are sorted as they are read, which their readers log); a query with fewer videos
+than are to be drawn gets those that there are. A list with a video that is not of the training split, and a
 query without a list, are errors.
 
 Shapes: Q queries, V videos and N examples of a split; K candidates of all queries.
@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,14 +30,13 @@ from numpy.typing import NDArray
 from whenabouts.formats.annotations import Floats
 from whenabouts.formats.runs import RunBlock, RunSource, Task
 from whenabouts.training.batches import Indices
-from whenabouts.training.hard_negatives import Drawn
+from whenabouts.training.hard_negatives import DrawnNegatives
+from whenabouts.training.positives import is_in
+from whenabouts.training.settings import RetrievedSettings
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.training.examples import Examples
-
-STAGE = "stage:"
-"""Before the name of an earlier stage, where its folder is meant (see `stages`)."""
 
 _NOT_LISTED = 1 << 40
 """The rank of a video that a list does not have."""
@@ -46,56 +44,8 @@ _TWICE = "videos come twice in a list and count once, where they are best"
 _UNSORTED = "lists were not in the order of their scores; the scores count"
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievedSettings:
-    """The table `[data.retrieved]`: negatives that are drawn from the list of a retriever.
-
-    `lists` is a run file in any format that we read; or the folder of a trained retriever, which then ranks
-    the training split; or "stage:NAME", the folder NAME beside that of this training, as the stages of one
-    command have it. "{seed}" in it stands for the seed. `videos` are drawn for each query and epoch (PREM: 4
-    on TVR, 2 on DiDeMo; CONQUER: 3); 0: none. They are drawn from the first `depth` of the list (PREM: 100);
-    or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
-    all of it where that video is not listed. A query of several own videos has the rank of the best.
-    `own_within` (CONQUER: 100): examples whose own video is not among the first so many are left out.
-    """
-
-    lists: str = ""
-    videos: int = 0
-    depth: int = 100
-    beyond_own: int | None = None
-    own_within: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.videos < 0:
-            raise UsageError(f"retrieved videos are {self.videos}; accepted: a number, 0 or more")
-        for name in ("depth", "beyond_own", "own_within"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"retrieved {name} is {value}; accepted: 1 or more")
-
-    @property
-    def asks(self) -> bool:
-        """Whether lists are needed for what is asked."""
-        return self.videos > 0 or self.own_within is not None
-
-    @property
-    def described(self) -> str:
-        """How many videos are drawn and of which, for people."""
-        depth = f"{self.depth:,}"
-        if self.beyond_own is not None:
-            depth = f"(rank of its own video + {self.beyond_own:,})"
-        return f"{self.videos} for each query and epoch, of the first {depth} videos"
-
-    @property
-    def reach(self) -> int | None:
-        """How many videos of a list are ever looked at; None: as many as it has."""
-        if self.beyond_own is None:
-            return max(self.depth, self.own_within or 0)
-        return None if self.own_within is None else self.own_within + self.beyond_own
-
-
-class RetrievedNegatives:
-    """Draws of negatives for a split, from the lists of a retriever; chooses as `examples.Negatives`.
+class RetrievalNegatives:
+    """Draws of negatives for a split, from the lists of a retriever; draws as `examples.Negatives`.
 
     `ranks` (N,) is the rank of each example's own video in its query's list, from 0, and some 10**12 where it
     is not listed. `counts` says how often each rule for odd lists applied. Four bytes are kept a candidate.
@@ -113,8 +63,7 @@ class RetrievedNegatives:
             reader.read(block)
         self._videos, self._starts, self._counts = reader.candidates()
         self.ranks = reader.ranks_of(examples.query, examples.video)
-        asked = np.unique(examples.query)
-        short = int((self._counts[asked] < settings.videos).sum())
+        short = int((self._counts[np.unique(examples.query)] < settings.videos).sum())
         fewer = f"queries have fewer than {settings.videos} videos to draw from"
         self.counts: Mapping[str, int] = {**reader.counts, fewer: short}
 
@@ -129,28 +78,29 @@ class RetrievedNegatives:
         start = int(self._starts[query])
         return self._videos[start : start + int(self._counts[query])].astype(np.int64)
 
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> Drawn:
-        """What a batch of queries (Q,) and their videos (V,) is given in an epoch; no other queries."""
+    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch; no other queries."""
         nothing = np.full((len(videos), 0), -1, np.int64)
-        return Drawn.of(videos, self.of_epoch(query, epoch), nothing)
+        return DrawnNegatives.of(videos, self.of_epoch(query, epoch), nothing)
 
     def of_epoch(self, query: Indices, epoch: int) -> Indices:
         """(Q, `videos`) rows of videos that are drawn for queries in an epoch, -1 where there are fewer."""
-        found = np.full((len(query), self.settings.videos), -1, np.int64)
+        drawn = np.full((len(query), self.settings.videos), -1, np.int64)
         counts = self._counts[query]
         width = int(counts.max(initial=0))
         count = min(self.settings.videos, width)
         if not count:
-            return found
+            return drawn
+        # The candidates with the smallest of as many hashes are a uniform draw without replacement.
         keys = _keys(_base(self.seed, epoch), query, width)
         keys[np.arange(width) >= counts[:, None]] = np.iinfo(np.uint64).max
-        some = np.argpartition(keys, count - 1, axis=1)[:, :count]
-        order = np.argsort(np.take_along_axis(keys, some, 1), axis=1, kind="stable")
-        some = np.take_along_axis(some, order, 1)
-        exists = some < counts[:, None]
-        places = np.where(exists, self._starts[query][:, None] + some, 0)
-        found[:, :count] = np.where(exists, self._videos[places], -1)
-        return found
+        smallest = np.argpartition(keys, count - 1, axis=1)[:, :count]
+        order = np.argsort(np.take_along_axis(keys, smallest, 1), axis=1, kind="stable")
+        smallest = np.take_along_axis(smallest, order, 1)
+        exists = smallest < counts[:, None]
+        places = np.where(exists, self._starts[query][:, None] + smallest, 0)
+        drawn[:, :count] = np.where(exists, self._videos[places], -1)
+        return drawn
 
 
 class _Reader:
@@ -160,14 +110,15 @@ class _Reader:
         self.name, self.settings = name, settings
         self.counts: Counter[str] = Counter()
         self._split, self._videos = examples.name, len(examples.videos)
-        self._asked = np.unique(examples.query)
+        self._queries = np.unique(examples.query)
         self._ids = [query.id for query in examples.queries]
-        self._query_of = {self._ids[row]: row for row in self._asked.tolist()}
+        self._query_of = {self._ids[row]: row for row in self._queries.tolist()}
         self._video_of = {video.id: row for row, video in enumerate(examples.videos)}
-        self._known = np.unique(examples.known[0] * self._videos + examples.known[1])
+        positives = examples.positive_pairs
+        self._positives = np.unique(positives[0] * self._videos + positives[1])
         self._own = np.unique(examples.query * self._videos + examples.video)
         self._ranks = np.full(len(self._own), _NOT_LISTED, np.int64)
-        self._found = bytearray()
+        self._kept = bytearray()
         self._starts = np.full(len(self._ids), -1, np.int64)
         self._sizes = np.zeros(len(self._ids), np.int64)
         self._is_moments = False
@@ -189,29 +140,29 @@ class _Reader:
         """Take over the lists of a block that belong to queries of the split."""
         query_of = np.array([self._query_of.get(name, -1) for name in block.query_ids], np.int64)
         number = np.repeat(np.arange(len(block)), np.diff(block.offsets))
-        asked = query_of[number] >= 0
-        number, score = number[asked], block.score[asked]
-        video = self._rows(block, number, block.video[asked])
+        of_split = query_of[number] >= 0
+        number, score = number[of_split], block.score[of_split]
+        video = self._rows(block, number, block.video[of_split])
         number, video = self._each_once(*self._in_order(number, video, score))
         rank = np.arange(len(number)) - np.searchsorted(number, number)
         keys = query_of[number] * self._videos + video
         first = self._note_own(number, keys, rank, len(block))
-        wanted = (rank < self._reach(first)[number]) & ~_is_in(self._known, keys)
-        self._keep(query_of, number[wanted], video[wanted])
+        candidate = (rank < self._reach(first)[number]) & ~is_in(self._positives, keys)
+        self._keep(query_of, number[candidate], video[candidate])
 
     def candidates(self) -> tuple[NDArray[np.int32], Indices, Indices]:
         """Videos (K,) of all queries, and of each query (Q,) where its own begin and how many they are.
 
         Raises UsageError for a query of the split whose list was not read.
         """
-        missing = self._asked[self._starts[self._asked] < 0]
+        missing = self._queries[self._starts[self._queries] < 0]
         if len(missing):
             raise UsageError(
                 f"{self.name}: has no list for query {self._ids[missing[0]]!r} of {self._split} (and "
-                f"{len(missing) - 1:,} others of its {len(self._asked):,}); rank videos for every query of "
+                f"{len(missing) - 1:,} others of its {len(self._queries):,}); rank videos for every query of "
                 "that split, such as with `whenabouts run --split train --task vr`"
             )
-        videos = np.frombuffer(self._found, np.int32) if self._found else np.zeros(0, np.int32)
+        videos = np.frombuffer(self._kept, np.int32) if self._kept else np.zeros(0, np.int32)
         return videos, self._starts, self._sizes
 
     def ranks_of(self, query: Indices, video: Indices) -> Indices:
@@ -221,18 +172,19 @@ class _Reader:
     def _rows(self, block: RunBlock, number: Indices, video: NDArray[np.int32]) -> Indices:
         """(R,) rows of the videos of a block's rows. Raises UsageError for one that the split lacks."""
         if self._rows_of[0] is not block.video_ids:
-            rows = [self._video_of.get(name, -1) for name in block.video_ids]
-            self._rows_of = block.video_ids, np.array(rows, np.int64)
-        found = self._rows_of[1][video]
-        if (found < 0).any():
-            at = int(np.argmax(found < 0))
+            # All blocks of a run share their list of ids: it is looked up once.
+            rows_of = [self._video_of.get(name, -1) for name in block.video_ids]
+            self._rows_of = block.video_ids, np.array(rows_of, np.int64)
+        rows = self._rows_of[1][video]
+        if (rows < 0).any():
+            at = int(np.argmax(rows < 0))
             query_id, video_id = block.query_ids[number[at]], block.video_ids[video[at]]
             raise UsageError(
                 f"{self.name}: query {query_id!r} has video {video_id!r}, which is none of the "
                 f"{self._videos:,} videos of {self._split}; rank the videos of that split alone, such as "
                 "with `whenabouts run --split train --task vr`, or take the others out of the lists"
             )
-        return found
+        return rows
 
     def _in_order(self, number: Indices, video: Indices, score: Floats) -> tuple[Indices, Indices]:
         """Queries and videos of rows, best first within each query."""
@@ -255,7 +207,7 @@ class _Reader:
 
     def _note_own(self, number: Indices, keys: Indices, rank: Indices, count: int) -> Indices:
         """(B,) the rank of the best own video of each query of a block; the ranks of all are noted."""
-        own = _is_in(self._own, keys)
+        own = is_in(self._own, keys)
         self._ranks[np.searchsorted(self._own, keys[own])] = rank[own]
         first = np.full(count, _NOT_LISTED, np.int64)
         np.minimum.at(first, number[own], rank[own])
@@ -268,19 +220,12 @@ class _Reader:
 
     def _keep(self, query_of: Indices, number: Indices, video: Indices) -> None:
         """Put the candidates of a block behind those that are there."""
-        there = len(self._found) // 4
+        there = len(self._kept) // 4
         ends = np.searchsorted(number, np.arange(len(query_of) + 1))
-        asked = query_of >= 0
-        self._starts[query_of[asked]] = there + ends[:-1][asked]
-        self._sizes[query_of[asked]] = np.diff(ends)[asked]
-        self._found += video.astype(np.int32).tobytes()
-
-
-def _is_in(keys: Indices, wanted: Indices) -> NDArray[np.bool_]:
-    """Which of `wanted` are among `keys`, which are sorted."""
-    if not len(keys):
-        return np.zeros(wanted.shape, bool)
-    return np.asarray(keys[np.searchsorted(keys, wanted).clip(max=len(keys) - 1)] == wanted)
+        of_split = query_of >= 0
+        self._starts[query_of[of_split]] = there + ends[:-1][of_split]
+        self._sizes[query_of[of_split]] = np.diff(ends)[of_split]
+        self._kept += video.astype(np.int32).tobytes()
 
 
 def _base(seed: int, epoch: int) -> np.uint64:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from whenabouts.models.trained import Trained
     from whenabouts.training.experiment import Experiment
+    from whenabouts.training.loop import Validation
     from whenabouts.training.state import State
-    from whenabouts.training.validation import Validation
 
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"
 CURVES, PICTURE = "curves.jsonl", "curves.png"
@@ -114,14 +114,9 @@ class RunFolder:
         """Take away what a refused training wrote down of itself, and the folder if it made it."""
         for name in (EXPERIMENT, ABOUT):
             (self.path / name).unlink(missing_ok=True)
-        if is_new and [one.name for one in self.path.iterdir()] == [LOCK]:
+        if is_new and [file.name for file in self.path.iterdir()] == [LOCK]:
             (self.path / LOCK).unlink()
             self.path.rmdir()
-
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Use a folder that another process of the same training has claimed."""
-        yield
 
     def begin(self, experiment: Experiment) -> None:
         """Write down what is about to be trained."""
@@ -154,12 +149,12 @@ class RunFolder:
         save_state(self.state_path, state, model, optimizer)
         self._write_lines(CURVES, state.curves)
 
-    def write_best(self, trained: Trained, found: Validation | None) -> None:
+    def write_best(self, trained: Trained, validation: Validation | None) -> None:
         """The best system so far, what it answered in the validation, and the values of each query."""
         trained.save_pretrained(self.path)
-        if found is not None and found.answers is not None and found.evaluation is not None:
-            formats.write_run(_one_list(found.answers), self.path / RUN, "jsonl")
-            self._write_lines(QUERIES, found.evaluation.per_query())
+        if validation is not None and validation.answers and validation.evaluation:
+            formats.write_run(_one_list(validation.answers), self.path / RUN, "jsonl")
+            self._write_lines(QUERIES, validation.evaluation.per_query())
 
     def draw_curves(self, state: State) -> None:
         """A picture of the curves, where matplotlib is installed."""
@@ -169,7 +164,7 @@ class RunFolder:
 
     def write_about(self, about: Mapping[str, Any]) -> None:
         """What a reader of the numbers must know of the run."""
-        self._write(ABOUT, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
+        write_json(self.path / ABOUT, about)
 
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         self._write(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
@@ -177,6 +172,12 @@ class RunFolder:
     def _write(self, name: str, text: str) -> None:
         with write_atomically(self.path / name) as stream:
             stream.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as a file of JSON."""
+    with write_atomically(path) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _one_list(answers: MemoryRun) -> MemoryRun:
@@ -200,4 +201,4 @@ def _comparable(value: Any) -> Any:
     """A value as it comes back from a TOML file."""
     if value is None:
         return "none"
-    return [_comparable(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,234 +1,243 @@
-"""Tables of a settings file as frozen dataclasses; what is wrong is named by file, key and value."""
+"""The tables of an experiment but for `[model]` and `[decoding]`, as frozen dataclasses.
+
+`tables.converted` makes them of TOML: msgspec holds values against the types here, and `Meta.description` is
+what a message then says is accepted. What several keys must have in common is checked by `__post_init__`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import tomllib
-import types
-import typing
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal
 
-from whenabouts.formats.files import FormatError, open_unpacked
+from msgspec import Meta
+
+from whenabouts.evaluation.metrics import parse_metric
+from whenabouts.evaluation.protocols import find_protocol
+from whenabouts.models._parts.cross_directional import MeanOf
+from whenabouts.models.inputs import LongVideos
 from whenabouts.types import UsageError
 
-Made = TypeVar("Made")
+_LARGEST = sys.float_info.max
+Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+CountOrZero = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
+PositiveOrZero = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number, 0 or more")]
+Fraction = Annotated[float, Meta(ge=0, lt=1, description="a share from 0 to below 1")]
+Seed = Annotated[int, Meta(ge=0, lt=2**32, description="a whole number from 0 to 4294967295")]
+
+Labels = Literal["inclusive", "as-released"]
+Positives = Literal["judged", "sentence", "similar", "own"]
+Order = Literal["random", "by-length"]
+
+STAGE = "stage:"
+"""Before the name of an earlier stage, where its folder is meant (see `stages`)."""
+TOKENIZER = "tokenizer:"
+"""Before the name of a tokenizer, in place of a file of token features."""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a file. Raises FormatError for one that is missing or is no TOML, with the line."""
-    with open_unpacked(path) as stream:
-        data = stream.read()
-    try:
-        return tomllib.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(
-            path, f"is not TOML: {error}", accepted="an experiment, see docs/training.md"
-        ) from None
+@dataclass(frozen=True, slots=True)
+class NegativeSettings:
+    """The table `[data.negatives]`: how hard negatives are drawn by the scores of a first stage (CroCs).
 
-
-def made_of(kind: type[Made], table: Mapping[str, Any], where: str) -> Made:
-    """A dataclass with the values of a table; `where` is how errors call it ("a.toml [training]").
-
-    A list becomes a tuple, a whole number a float where one is asked for. Raises UsageError for a key that
-    the class does not have (with the nearest that it has) and a value of another type, and for what the
-    class itself refuses.
+    `videos` of each query (p'(v|q)) and `queries` of each video (p'(q|v)) an epoch; 0: none. `share`
+    "query": a query has the videos that were drawn for it, as published, so that a batch holds up to
+    `videos` videos more for each of its queries. "batch": a batch holds `videos` in all, drawn for its
+    queries in turn, and each of its queries is compared with all of them that are candidates for it (and
+    `queries` in all, likewise); cheaper, for machines without a GPU, but what was drawn for one query is
+    chance for the others: the more queries share them, the less is left of p'. `mean`, `temperature`,
+    `highest` (candidates a row; none: all) are as in `models._parts.cross_directional`.
     """
-    hints = get_type_hints(kind)
-    names = [one.name for one in dataclasses.fields(kind) if one.init]  # type: ignore[arg-type]
-    for key in table:
-        if key not in names:
-            raise unknown(where, key, names)
-    values = {key: fitted(value, hints[key], f"{where} {key}") for key, value in table.items()}
-    missing = [one.name for one in dataclasses.fields(kind) if _is_needed(one) and one.name not in values]  # type: ignore[arg-type]
-    if missing:
-        raise UsageError(f"{where}: {missing[0]} is missing")
-    try:
-        return kind(**values)
-    except (UsageError, ValueError) as error:
-        raise UsageError(f"{where}: {error}") from error
+
+    videos: CountOrZero = 50
+    queries: CountOrZero = 100
+    share: Literal["query", "batch"] = "query"
+    mean: MeanOf = "own"
+    temperature: Positive = 1.0
+    highest: Count | None = None
 
 
-def unknown(where: str, key: str, names: Iterable[str]) -> UsageError:
-    """The error for a key that is not there, with the nearest that is."""
-    known = list(names)
-    near = difflib.get_close_matches(key, known, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
-    return UsageError(f"{where}: there is no {key!r}{meant} There are: {', '.join(known)}")
+@dataclass(frozen=True, slots=True)
+class RetrievedSettings:
+    """The table `[data.retrieved]`: negatives that are drawn from the list of a retriever (PREM, CONQUER).
 
-
-def fitted(value: Any, kind: Any, where: str) -> Any:
-    """A value as a type asks for it; UsageError says what was found and what is accepted."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _one_of(value, inner, where)
-    if origin is Literal:
-        if value not in inner or type(value) not in {type(one) for one in inner}:
-            raise UsageError(f"{where} is {value!r}; accepted: {', '.join(map(repr, inner))}")
-        return value
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(fitted(one, inner[0], f"{where}[{at}]") for at, one in enumerate(value))
-    if (
-        origin is not None
-        and isinstance(origin, type)
-        and issubclass(origin, Mapping)
-        and isinstance(value, Mapping)
-    ):
-        return {key: fitted(one, inner[1], f"{where}.{key}") for key, one in value.items()}
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
-        return made_of(kind, value, where)
-    return _plain(value, kind, where)
-
-
-def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
-    """The value as the first of some types that takes it; "none" is None, which TOML lacks."""
-    if types.NoneType in kinds and (value is None or value == "none"):
-        return None
-    rest = [one for one in kinds if one is not types.NoneType]
-    for kind in rest[:-1]:
-        try:
-            return fitted(value, kind, where)
-        except UsageError:
-            continue
-    if types.NoneType in kinds and rest[-1] in _NAMES:
-        return _plain(value, rest[-1], where, ', or "none"')
-    try:
-        return fitted(value, rest[-1], where)
-    except UsageError:
-        if len(rest) == 1 or isinstance(value, list | tuple | Mapping):
-            raise
-    accepted = ", or ".join(_NAMES.get(kind, _described(kind)) for kind in rest)
-    raise UsageError(f"{where} is {value!r}; accepted: {accepted}")
-
-
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _plain(value: Any, kind: Any, where: str, or_else: str = "") -> Any:
-    if kind is Any:
-        return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(kind, type) and type(value) is kind:
-        return value
-    accepted = _NAMES.get(kind, _described(kind))
-    raise UsageError(f"{where} is {value!r}; accepted: {accepted}{or_else}")
-
-
-def _described(kind: Any) -> str:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return f"a list, each {_NAMES.get(inner[0], _described(inner[0]))}"
-    return "a table" if origin is not None or dataclasses.is_dataclass(kind) else str(kind)
-
-
-def _is_needed(one: dataclasses.Field[Any]) -> bool:
-    return one.init and one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-
-
-def set_values(table: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A copy of nested tables with "a.b=VALUE" applied; VALUE is TOML, or text where it is no TOML.
-
-    >>> set_values({"training": {"epochs": 100}}, ["training.epochs=3", "model.system=xml"])
-    {'training': {'epochs': 3}, 'model': {'system': 'xml'}}
-
-    Raises UsageError for what is no KEY=VALUE and for a key inside something that is no table.
+    `lists` is a run file in any format that we read; or the folder of a trained retriever, which then ranks
+    the training split; or "stage:NAME", the folder NAME beside that of this training, as the stages of one
+    command have it. "{seed}" in it stands for the seed. `videos` are drawn for each query and epoch (PREM: 4
+    on TVR, 2 on DiDeMo; CONQUER: 3); 0: none. They are drawn from the first `depth` of the list (PREM: 100);
+    or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
+    all of it where that video is not listed. A query of several own videos has the rank of the best.
+    `own_within` (CONQUER: 100): examples whose own video is not among the first so many are left out.
     """
-    changed = _copied(table)
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--set {setting!r}: accepted: KEY=VALUE, such as training.epochs=3")
-        *path, key = (part.strip() for part in name.split("."))
-        place = changed
-        for part in path:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise UsageError(f"--set {setting!r}: {part!r} is a value, and has no {key!r}")
-        place[key] = toml_value(text.strip())
-    return changed
+
+    lists: str = ""
+    videos: CountOrZero = 0
+    depth: Count = 100
+    beyond_own: Count | None = None
+    own_within: Count | None = None
+
+    @property
+    def needs_lists(self) -> bool:
+        """Whether these settings draw from lists, or leave out examples by them."""
+        return self.videos > 0 or self.own_within is not None
+
+    @property
+    def description(self) -> str:
+        """How many videos are drawn and of which, for people."""
+        depth = f"{self.depth:,}"
+        if self.beyond_own is not None:
+            depth = f"(rank of its own video + {self.beyond_own:,})"
+        return f"{self.videos} for each query and epoch, of the first {depth} videos"
+
+    @property
+    def reach(self) -> int | None:
+        """How many videos of a list are ever looked at; None: as many as it has."""
+        if self.beyond_own is None:
+            return max(self.depth, self.own_within or 0)
+        return None if self.own_within is None else self.own_within + self.beyond_own
 
 
-def toml_value(text: str) -> Any:
-    """A value as TOML writes it; else the text itself.
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """The table `[data]` of an experiment: annotations, and how they become training examples.
 
-    >>> toml_value("3"), toml_value("true"), toml_value("bertadam")
-    (3, True, 'bertadam')
+    `train`, `validation`, `test` are files of judgements in any format that we read, or split names of
+    `dataset` where that is given. A relative path lies in `folder`, else beside the features.
+    `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each example by its
+    judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
+    `batches.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
+    are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
+    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
+    its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
+    `training.batch_size` counts videos, and each comes with all its queries.
+
+    `first_stage` is the folder of a training (CroCs' second stage), or "stage:NAME": this one begins with its
+    weights, and has it choose the hard negatives that `negatives` asks for. `retrieved` draws negatives from
+    the lists of a retriever instead (PREM, CONQUER).
     """
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+
+    train: str = ""
+    validation: str = ""
+    test: str = ""
+    dataset: str = ""
+    folder: str = ""
+    pairs: str = ""
+    weights: Literal["none", "relevance"] = "none"
+    labels: Labels = "inclusive"
+    positives: Positives = "judged"
+    order: Order = "random"
+    batch_of: Literal["queries", "videos"] = "queries"
+    first_stage: str = ""
+    negatives: NegativeSettings = field(default_factory=NegativeSettings)
+    retrieved: RetrievedSettings = field(default_factory=RetrievedSettings)
+
+    def __post_init__(self) -> None:
+        if self.positives == "similar" and not self.pairs:
+            raise UsageError(
+                "positives is 'similar' and pairs is missing; make them with `whenabouts relevance pairs "
+                "--detector sent --threshold 0.9`"
+            )
+        if self.first_stage and self.retrieved.videos and (self.negatives.videos or self.negatives.queries):
+            raise UsageError(
+                "first_stage and retrieved both choose negatives; keep one, with retrieved.videos = 0 "
+                "or with negatives.videos = 0 and negatives.queries = 0"
+            )
+
+    def beside(self, features: Path, name: str) -> Path:
+        """A file that is named here: in `folder`, else beside the features."""
+        return (Path(self.folder).expanduser() if self.folder else features) / Path(name).expanduser()
 
 
-def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested tables in which the values of `over` replace those of `table`."""
-    both = _copied(table)
-    for key, value in over.items():
-        mine = both.get(key)
-        both[key] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, Mapping) else value
-    return both
+@dataclass(frozen=True, slots=True)
+class FeatureSettings:
+    """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
 
-
-def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in table.items()}
-
-
-def toml_of(table: Mapping[str, Any]) -> str:
-    """Nested tables as a TOML file; None is written as "none".
-
-    >>> print(toml_of({"title": "a", "model": {"heads": 4, "scale": None}}), end="")
-    title = "a"
-    <BLANKLINE>
-    [model]
-    heads = 4
-    scale = "none"
+    `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
+    folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
+    train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
+    `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
+    memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all
+    streams, of none, or of the ones it names. `cache` is a folder for copies that open at once, none
+    where it is empty. The rest is as in `models.inputs.Inputs`.
     """
-    return "\n".join(_table_lines(table, ())).rstrip() + "\n"
+
+    query: str = ""
+    streams: Mapping[str, str] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    clip_seconds: Annotated[float, Meta(gt=0, le=_LARGEST, description="seconds above 0")] | None = None
+    max_clips: Count = 100
+    max_tokens: Count = 30
+    long_videos: LongVideos = "pool"
+    tef: bool = False
+    clips_per_cell: Count = 1
+    normalise: bool | tuple[str, ...] = True
+    normalise_query: bool = True
+    memory_mb: Annotated[int, Meta(ge=0, description="megabytes, 0 or more")] = 4096
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        normalised = () if isinstance(self.normalise, bool) else self.normalise
+        for setting, names in (("optional", self.optional), ("normalise", normalised)):
+            strange = sorted(set(names) - set(self.streams))
+            if strange:
+                there = ", ".join(self.streams) or "none"
+                raise UsageError(f"{setting} names the stream {strange[0]!r}; there are {there}")
+
+    def normalises(self, stream: str) -> bool:
+        """Whether rows of a stream are brought to unit length."""
+        return self.normalise if isinstance(self.normalise, bool) else stream in self.normalise
+
+    @property
+    def tokenizer(self) -> str:
+        """The name of the tokenizer of queries; "" where they are features."""
+        return self.query.removeprefix(TOKENIZER) if self.query.startswith(TOKENIZER) else ""
 
 
-def _table_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> typing.Iterator[str]:
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    own = {key: value for key, value in table.items() if key not in inner}
-    if path and (own or not inner):
-        yield f"[{'.'.join(map(_key, path))}]"
-    for key, value in own.items():
-        yield f"{_key(key)} = {_written(value)}"
-    if own or (path and not inner):
-        yield ""
-    for key, value in inner.items():
-        yield from _table_lines(value, (*path, key))
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """The table `[training]`.
 
+    `warmup` is the share of all steps in which the learning rate rises; `schedule` what it does then.
+    `max_norm` cuts gradients: each tensor's by itself with "bertadam", of all together with "adamw"; 0: not.
+    `evaluate_every` counts epochs and may be a fraction. `metric` is the sum of the metrics between `+`, the
+    higher the better; `patience` is how many evaluations without a gain are borne (none: all).
+    `protocol` is how `whenabouts evaluate` calls it ("": the judgements choose). `save_minutes` is how often
+    the state is kept inside an epoch. `rates` are multiples of the learning rate for the parameters whose
+    names begin so; `frozen` are epochs for which such parameters do not learn yet. At each of the epochs
+    `milestones` (0 is the first) the learning rate is multiplied by `milestone_factor`. `betas` are those of
+    either optimizer.
+    """
 
-def _key(text: str) -> str:
-    return (
-        text
-        if text and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in text)
-        else _quoted(text)
-    )
+    epochs: Count = 100
+    batch_size: Count = 128
+    learning_rate: Positive = 1e-4
+    weight_decay: PositiveOrZero = 0.01
+    warmup: Fraction = 0.01
+    schedule: Literal["linear", "constant"] = "linear"
+    optimizer: Literal["bertadam", "adamw"] = "bertadam"
+    max_norm: PositiveOrZero = 1.0
+    seed: Seed = 2018
+    evaluate_every: Positive = 1.0
+    metric: str = "VCMR R@1,IoU=0.5 + VCMR R@1,IoU=0.7"
+    protocol: str = ""
+    patience: Count | None = 10
+    precision: Literal["fp32", "bf16"] = "fp32"
+    save_minutes: Positive = 10.0
+    rates: Mapping[str, Positive] = field(default_factory=dict)
+    frozen: Mapping[str, CountOrZero] = field(default_factory=dict)
+    milestones: tuple[CountOrZero, ...] = ()
+    milestone_factor: Positive = 0.1
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
 
+    def __post_init__(self) -> None:
+        # A metric or protocol that does not exist is refused here, before anything is read.
+        self.metrics  # noqa: B018
+        if self.protocol:
+            find_protocol(self.protocol)
 
-def _quoted(text: str) -> str:
-    return '"' + "".join(_escaped(letter) for letter in text) + '"'
-
-
-def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return "\\" + letter
-    return letter if letter.isprintable() else f"\\U{ord(letter):08X}"
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return _quoted(str(value))
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics whose sum is the measure of the best."""
+        return tuple(parse_metric(part).name for part in self.metric.split("+"))

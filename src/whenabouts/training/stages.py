@@ -27,20 +27,13 @@ from whenabouts.training.launch import (
     different_seeds,
     launch,
     seeds_to_json,
-    write_json,
 )
-from whenabouts.training.progress import Show
 from whenabouts.training.retrieval_lists import check_lists
-from whenabouts.training.retrieval_negatives import STAGE
-from whenabouts.training.run_folder import EXPERIMENT, RunFolder
-from whenabouts.training.settings import fitted, read_toml, set_values, unknown
+from whenabouts.training.run_folder import EXPERIMENT, RunFolder, write_json
+from whenabouts.training.settings import STAGE
+from whenabouts.training.state import Show
+from whenabouts.training.tables import read_toml, refuse_unknown, set_values, value_of
 from whenabouts.types import UsageError
-
-_REFERENCES: Mapping[str, Callable[[Experiment], str]] = {
-    "first_stage": lambda experiment: experiment.data.first_stage,
-    "retrieved.lists": lambda experiment: experiment.data.retrieved.lists,
-}
-"""What in [data] may name an earlier stage."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +57,16 @@ class StagedExperiment:
 
     def with_seed(self, seed: int) -> StagedExperiment:
         """The same with another seed in every stage."""
-        return replace(self, stages={name: one.with_seed(seed) for name, one in self.stages.items()})
+        return replace(self, stages={name: stage.with_seed(seed) for name, stage in self.stages.items()})
 
     def with_data(self, folder: str | Path) -> StagedExperiment:
         """The same with all annotations in that folder."""
-        return replace(self, stages={name: one.with_data(folder) for name, one in self.stages.items()})
+        return replace(self, stages={name: stage.with_data(folder) for name, stage in self.stages.items()})
 
 
 @dataclass(frozen=True)
 class StagedResult:
-    """What came of the stages: an outcome for each seed of each stage, below one folder."""
+    """The results of the stages, for each seed of each stage, below one folder."""
 
     title: str
     folder: Path
@@ -86,8 +79,8 @@ class StagedResult:
             "title": self.title,
             "folder": str(self.folder),
             "stages": {
-                name: seeds_to_json(outcomes) if self.of_seeds else outcomes[0].to_json()
-                for name, outcomes in self.stages.items()
+                name: seeds_to_json(results) if self.of_seeds else results[0].to_json()
+                for name, results in self.stages.items()
             },
         }
 
@@ -115,27 +108,27 @@ def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperim
             )
     files = _files(place, tables["stages"])
     _check_names(place, files, settings)
-    found: dict[str, Experiment] = {}
+    stages: dict[str, Experiment] = {}
     for name, file in files.items():
         if has_stages(file):
             raise FormatError(place, "names a file of stages as a stage:", field="stages", value=file.name)
-        found[name] = load_experiment(file, list(_settings_of(name, files, settings)))
-        _check_references(name, found, place)
+        stages[name] = load_experiment(file, list(_settings_of(name, files, settings)))
+        _check_references(name, stages, place)
     named = set_values(tables, [setting for setting in settings if _is_title(setting)])
-    title = fitted(named.get("title", ""), str, f"{place} title")
-    return StagedExperiment(str(place), title, found)
+    title = value_of(named.get("title", ""), str, f"{place} title")
+    return StagedExperiment(str(place), title, stages)
 
 
 def launch_stages(
     staged: StagedExperiment,
     features: str | Path,
     out: str | Path,
-    machine: DeviceSetup,
+    setup: DeviceSetup,
     *,
     seeds: Sequence[int] | None = None,
     resume: bool = False,
     show: Show | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> StagedResult:
     """All stages in turn, or what is left of them; for each of the `seeds` in a folder of its own.
 
@@ -145,30 +138,30 @@ def launch_stages(
     runs = [(staged, Path(out), "")]
     if seeds is not None:
         seeded = [(seed, staged.with_seed(seed)) for seed in different_seeds(seeds)]
-        runs = [(one, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, one in seeded]
+        runs = [(run, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, run in seeded]
     check_stages(staged, features)
-    if machine.writes:
+    if setup.writes:
         _check_folders(runs, resume=resume, of_seeds=seeds is not None)
-    outcomes: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
+    results: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
         for number, (name, experiment) in enumerate(run.stages.items(), 1):
-            if tell and machine.writes:
-                tell(f"{before}stage {name} ({number} of {len(run.stages)})")
-            begun = machine.agreed(resume and (folder / name / EXPERIMENT).exists())
-            own = replace(machine, precision=experiment.training.precision)
-            outcome = launch(experiment, features, folder / name, own, resume=begun, show=show, tell=tell)
-            outcomes[name].append(outcome)
-            machine.agreed(None)  # what this stage wrote is there for every process
-        if machine.writes:
+            if log and setup.writes:
+                log(f"{before}stage {name} ({number} of {len(run.stages)})")
+            begun = setup.agreed(resume and (folder / name / EXPERIMENT).exists())
+            own = replace(setup, precision=experiment.training.precision)
+            result = launch(experiment, features, folder / name, own, resume=begun, show=show, log=log)
+            results[name].append(result)
+            setup.agreed(None)  # what this stage wrote is there for every process
+        if setup.writes:
             write_stages(folder, localizer=run.localizer, retriever=run.retriever)
-    found = StagedResult(staged.title or staged.name, Path(out), outcomes, seeds is not None)
-    if seeds is not None and machine.writes:
-        write_json(Path(out) / SEEDS, found.to_json())
-    return found
+    staged_result = StagedResult(staged.title or staged.name, Path(out), results, seeds is not None)
+    if seeds is not None and setup.writes:
+        write_json(Path(out) / SEEDS, staged_result.to_json())
+    return staged_result
 
 
 def check_stages(staged: StagedExperiment, features: str | Path) -> None:
-    """Raise what can be told of every stage before the first one begins, hours before it is its turn."""
+    """Raise what is wrong with any stage before the first one begins, hours before it is its turn."""
     for experiment in staged.stages.values():
         inputs = ExperimentData.check(
             experiment.data, experiment.features, features, splits=("train", "validation")
@@ -185,12 +178,12 @@ def _files(place: Path, stages: Any) -> dict[str, Path]:
             place, "is no list of experiments:", field="stages", value=stages, accepted=accepted
         )
     files: dict[str, Path] = {}
-    for one in stages:
-        if not isinstance(one, str) or not one.endswith(".toml"):
+    for name in stages:
+        if not isinstance(name, str) or not name.endswith(".toml"):
             raise FormatError(
-                place, "is no file of an experiment:", field="stages", value=one, accepted=accepted
+                place, "is no file of an experiment:", field="stages", value=name, accepted=accepted
             )
-        file = place.parent / one
+        file = place.parent / name
         if file.stem in files:
             raise FormatError(place, "two stages have the name", field="stages", value=file.stem)
         files[file.stem] = file
@@ -213,8 +206,8 @@ def _check_names(place: Path, files: Mapping[str, Path], settings: Sequence[str]
         first, _, rest = name.strip().partition(".")
         if equals and first in files and not rest:
             raise UsageError(f"--set {setting!r}: names a stage; accepted: such as {first}.training.epochs=3")
-        if equals and first not in files and first not in KEYS:
-            raise unknown(f"--set {setting!r}: {place}", first, [*files, *KEYS])
+        if equals:
+            refuse_unknown([first], [*files, *KEYS], f"--set {setting!r}: {place}")
 
 
 def _settings_of(stage: str, files: Mapping[str, Path], settings: Sequence[str]) -> Iterator[str]:
@@ -232,14 +225,14 @@ def _is_title(setting: str) -> bool:
     return setting.partition("=")[0].strip() == "title"
 
 
-def _check_references(name: str, found: Mapping[str, Experiment], place: Path) -> None:
-    """Raise where a stage, the last of those found, names one that is not before it."""
-    before = [one for one in found if one != name]
-    for key, told in _REFERENCES.items():
-        value = told(found[name])
+def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) -> None:
+    """Raise where a stage, the last of those read, names one that is not before it."""
+    before = [stage for stage in stages if stage != name]
+    data = stages[name].data
+    for key, value in (("first_stage", data.first_stage), ("retrieved.lists", data.retrieved.lists)):
         if value.startswith(STAGE) and value.removeprefix(STAGE) not in before:
             raise UsageError(
-                f"{found[name].name} [data] {key} is {value!r}; before it {place} has the stages "
+                f"{stages[name].name} [data] {key} is {value!r}; before it {place} has the stages "
                 f"{', '.join(before) or '(none)'}"
             )
 

@@ -1,12 +1,13 @@
-"""Where a training stands: kept whole at every epoch's end, so that it goes on as if nothing had happened."""
+"""Where a training stands and how far it is; kept whole, so that it goes on as if nothing had happened."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
 import torch
@@ -14,6 +15,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from whenabouts.formats.files import FormatError, write_atomically
+
+if TYPE_CHECKING:
+    from whenabouts.training.loop import Validation
 
 VERSION = 1
 
@@ -58,15 +62,58 @@ class State:
         self.sums, self.counted = {}, 0
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is. `losses` are those of the last step; `validation` is set after one."""
+
+    state: State
+    epochs: int
+    steps: int
+    steps_per_second: float
+    seconds_left: float | None
+    losses: Mapping[str, float]
+    validation: Validation | None = None
+
+
+Show = Callable[[Progress], None]
+
+
+class Clock:
+    """How long a training has taken, breaks left out."""
+
+    def __init__(self, seconds: float, step: int) -> None:
+        self._before, self._first = seconds, step
+        self._started = self._kept = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent, those before a break included."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def since_kept(self) -> float:
+        """Seconds since the state was kept."""
+        return time.monotonic() - self._kept
+
+    def kept(self) -> None:
+        """Note that it was."""
+        self._kept = time.monotonic()
+
+    def steps_per_second(self, step: int) -> float:
+        """Over this process's steps, evaluations included; 0 before there are any."""
+        spent = time.monotonic() - self._started
+        return (step - self._first) / spent if spent > 0 else 0.0
+
+
 def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Write everything that a training needs to go on; the file is whole or the one before."""
-    tensors = {f"model.{name}": one for name, one in model.state_dict().items()}
-    for number, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(one) for name, one in values.items()}
-    ready = {name: one.detach().to("cpu").contiguous() for name, one in tensors.items()}
-    told = {"version": VERSION, "state": asdict(state)}
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for number, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in moments.items()}
+    on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    position = json.dumps({"version": VERSION, "state": asdict(state)})
     with write_atomically(path) as stream:
-        stream.write(save(ready, metadata={"training": json.dumps(told)}))
+        stream.write(save(on_cpu, metadata={"training": position}))
 
 
 def read_state(path: Path) -> State:
@@ -74,10 +121,10 @@ def read_state(path: Path) -> State:
     try:
         with safetensors.safe_open(path, "pt") as opened:
             metadata = opened.metadata() or {}
-        told = json.loads(metadata["training"])
-        if told["version"] != VERSION:
-            raise FormatError(path, "kept by another version", value=told["version"], accepted=str(VERSION))
-        return State(**told["state"])
+        kept = json.loads(metadata["training"])
+        if kept["version"] != VERSION:
+            raise FormatError(path, "kept by another version", value=kept["version"], accepted=str(VERSION))
+        return State(**kept["state"])
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
             path,
@@ -92,13 +139,13 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> N
     try:
         model.load_state_dict(_below("model.", tensors))
         kept: dict[int, dict[str, Tensor]] = {}
-        for name, one in _below("optimizer.", tensors).items():
+        for name, tensor in _below("optimizer.", tensors).items():
             number, key = name.split(".", 1)
-            kept.setdefault(int(number), {})[key] = one
+            kept.setdefault(int(number), {})[key] = tensor
         optimizer.load_state_dict({"state": kept, "param_groups": optimizer.state_dict()["param_groups"]})
     except (RuntimeError, ValueError, KeyError) as error:
         raise FormatError(path, f"does not fit the experiment ({str(error).splitlines()[0]})") from error
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
