@@ -150,8 +150,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from whenabouts.cli import train as command
-from whenabouts.formats import opened
-from whenabouts.training import loop, run_folder, state
+from whenabouts.training import loop
 import argparse
 moment, arguments = sys.argv[1], sys.argv[2:]
 count = 0
