@@ -22,6 +22,7 @@ from torch import Tensor
 
 from whenabouts.formats.files import FormatError
 from whenabouts.models.released.pickled import (
+    MOST_PICKLE_BYTES,
     Call,
     ForeignObject,
     Name,
@@ -29,9 +30,6 @@ from whenabouts.models.released.pickled import (
     PickleRefused,
     read_pickle,
 )
-
-MOST_PICKLE_BYTES = 64 << 20
-"""Tensors lie outside the pickle: what it holds itself is names."""
 
 ACCEPTED = "a checkpoint of torch.save with the parameters under the key 'model'"
 _ZIP_BEGINS = b"PK\x03\x04"

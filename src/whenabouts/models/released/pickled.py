@@ -1,32 +1,28 @@
 """The value of a pickle, read as data: no class is imported, no function is called.
 
-A pickle is a program for a small machine that can call any function of the interpreter it runs in. This
-machine has plain values only: a class or function is kept by its name, an object of a class by what it was
-given, a call by its arguments. The opcodes are those of Python's `pickletools`, which reads a pickle without
-running it.
+A pickle is a program for a small machine that can call any function of the interpreter it runs in. Here
+Python's own machine does only the steps that plain values need. A class or function is kept by its name, an
+object of a class by what it is given, a call by its arguments.
 
 `torch.load(weights_only=True)` (2.13) refuses calls as well, but was not taken in place of this reader. Tried
 with crafted files, it crashed the interpreter (1 MB: nested tuples as a key of a dict), never returned (200
 bytes: a key whose tuple is doubled 40 times) and made 1 GB out of a zip file of 1 MB. It needs each class of
-settings by name and reads no protocol but 2. Here keys are texts and numbers, and steps, values and sizes are
-bounded.
+settings by name and reads no protocol but 2. Here keys are texts and numbers, and the size is bounded.
 """
 
 from __future__ import annotations
 
+import pickle
 import pickletools
 import warnings
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from typing import IO, Any, ClassVar, cast
 
 from whenabouts.types import WhenaboutsError
 
-MOST_OPCODES = 1_000_000
-"""A checkpoint of a few hundred tensors has some ten thousand."""
-
-MOST_VALUE_BYTES = 1 << 24
-"""A text or number in it: names of tensors, some notes. The values of tensors lie elsewhere."""
+MOST_PICKLE_BYTES = 4 << 20
+"""A checkpoint of a few hundred tensors has some ten thousand: the values of tensors lie elsewhere."""
 
 
 class PickleRefused(WhenaboutsError):
@@ -56,6 +52,11 @@ class ForeignObject:
     items: dict[Any, Any] = field(default_factory=dict)
     """What it holds as a mapping, or its attributes."""
 
+    def extend(self, values: Sequence[Any]) -> None:
+        """Let go what it is given as a list."""
+
+    append = extend
+
 
 @dataclass(frozen=True)
 class Persistent:
@@ -69,201 +70,144 @@ def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
 
     Made of None, bool, int, float, str, bytes, list, tuple, dict (an OrderedDict too), and of `Name`, `Call`,
     `ForeignObject`, `Persistent`. Raises PickleRefused for a call of what is not among `calls`, for an opcode
-    that data has no need of, and for a pickle that is damaged.
+    that data has no need of, and for a pickle that is damaged or too long.
     """
-    machine = _Machine(calls)
-    steps = pickletools.genops(cast("IO[bytes]", _Bounded(stream)))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # odd escapes in texts of old pickles
-            for count, (opcode, argument, _) in enumerate(steps):
-                if count >= MOST_OPCODES:
-                    raise PickleRefused(f"has more than {MOST_OPCODES} steps")
-                machine.step(opcode.name, argument)
-        (value,) = machine.stack
+            machine = _Unpickler(stream, calls)
+            value = machine.load()
+        if machine.stack:
+            raise ValueError("values are left over")
         return value
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except (
+        *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError),
+        *(EOFError, pickle.UnpicklingError),
+    ) as error:
         reason = (str(error).splitlines() or [""])[0][:120]
-        if isinstance(error, KeyError):
-            reason = f"it asks for entry {reason}, which is not there"
         raise PickleRefused(f"is damaged or no pickle ({reason or type(error).__name__})") from None
 
 
 class _Bounded:
-    """A stream that is never asked for more at once than a pickle of names and numbers can hold."""
+    """A stream of which no more is read than a pickle of names and numbers can hold."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+        self._stream, self._left = stream, MOST_PICKLE_BYTES
 
     def read(self, count: int) -> bytes:
         """So many bytes, fewer at the end."""
-        if count > MOST_VALUE_BYTES:
-            raise PickleRefused(f"has a value of {count} bytes; at most {MOST_VALUE_BYTES} are read")
+        self._left -= count
+        if self._left < 0:
+            raise PickleRefused(f"is a pickle of more than {MOST_PICKLE_BYTES} bytes, which are not read")
         return self._stream.read(count)
 
     def readline(self) -> bytes:
         """A line."""
-        return self._stream.readline(MOST_VALUE_BYTES)
+        line = self._stream.readline(self._left + 1)
+        self._left -= len(line)
+        return line if self._left >= 0 else self.read(0)
 
 
-class _Machine:
-    """The stack, the stacks below its marks, and the memo."""
+class _Steps(dict[int, Callable[[Any], None]]):
+    """What the machine does for each opcode; others are refused."""
 
-    def __init__(self, calls: Container[str]) -> None:
+    def __missing__(self, code: int) -> Callable[[Any], None]:
+        names = [opcode.name for opcode in pickletools.opcodes if ord(opcode.code) == code]
+        if not names:
+            raise ValueError(f"{code:#x} is no opcode")
+        raise PickleRefused(f"has a step {names[0]}, which data has no need of")
+
+
+# These take a value from the pickle, put it together with others, or keep it; they call nothing.
+_PLAIN = (
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LIST", "EMPTY_LIST", "APPEND", "APPENDS"),
+    *("EMPTY_DICT", "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
+    *("GLOBAL", "STACK_GLOBAL", "PERSID", "BINPERSID"),  # through the two methods below
+)
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's machine, of which all that makes objects or calls is replaced."""
+
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar = _Steps(
+        {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in _PLAIN}
+    )
+
+    def __init__(self, stream: IO[bytes], calls: Container[str]) -> None:
+        super().__init__(cast("IO[bytes]", _Bounded(stream)), encoding="latin-1")
         self._calls = calls
-        self.stack: list[Any] = []
-        self._below: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
 
-    def step(self, opcode: str, argument: Any) -> None:
-        """Do one opcode. Raises PickleRefused for those that data has no need of."""
-        if opcode in _PUSHED:
-            self.stack.append(argument)
-        elif opcode in _MADE:
-            value = _MADE[opcode](self, argument)  # before the push: it may replace the stack
-            self.stack.append(value)
-        elif opcode in _DONE:
-            _DONE[opcode](self, argument)
-        elif opcode not in _IDLE:
-            raise PickleRefused(f"has a step {opcode}, which data has no need of")
+    def find_class(self, module: str, name: str) -> Name:
+        """The name alone: nothing is looked up."""
+        return Name(f"{module}.{name}")
 
-    def pop(self) -> None:
-        """Take the top away: a value, else a mark."""
-        if self.stack:
-            self.stack.pop()
-        else:
-            self.stack = self._below.pop()
+    def persistent_load(self, pid: Any) -> Persistent:
+        """The id alone: its value is looked up by who reads the file."""
+        return Persistent(pid)
 
-    def popped(self, count: int) -> tuple[Any, ...]:
-        """The `count` values at the top, which are taken away."""
-        if len(self.stack) < count:
-            raise IndexError("the stack is empty")
-        taken = self.stack[-count:]
-        del self.stack[-count:]
-        return tuple(taken)
-
-    def mark(self) -> None:
-        """Begin values that an opcode will take together."""
-        self._below.append(self.stack)
-        self.stack = []
-
-    def marked(self) -> list[Any]:
-        """The values above the last mark, which are taken away with it."""
-        taken, self.stack = self.stack, self._below.pop()
-        return taken
-
-    def remember(self, place: int | None) -> None:
-        """Keep the top in the memo; None: at its next place."""
-        self._memo[len(self._memo) if place is None else place] = self.stack[-1]
-
-    def remembered(self, place: int) -> Any:
-        """What the memo has there."""
-        return self._memo[place]
-
-    def called(self) -> Any:
-        """A call of what lies below its arguments, if it is one that data needs."""
-        function, arguments = self.popped(2)
+    def call(self) -> None:
+        """REDUCE: a call, if it is one that data needs."""
+        arguments, function = self.stack.pop(), self.stack.pop()
         path = function.path if isinstance(function, Name) else type(function).__name__
         if not isinstance(function, Name) or path not in self._calls or not isinstance(arguments, tuple):
             raise PickleRefused(f"asks for a call of {path[:120]!r}, which a checkpoint has no need of")
-        if path != "collections.OrderedDict":
-            return Call(path, arguments)
-        return _mapping([value for pair in (arguments[0] if arguments else ()) for value in pair])
+        if path == "collections.OrderedDict":
+            pairs = [value for pair in (arguments[0] if arguments else ()) for value in pair]
+            self.stack.append(_with_items({}, pairs))
+        else:
+            self.stack.append(Call(path, arguments))
 
-    def extend(self, values: Sequence[Any]) -> None:
-        """Append to the list at the top; what an unknown object is given as a list is let go."""
-        container = self.stack[-1]
-        if isinstance(container, list):
-            container.extend(values)
-        elif not isinstance(container, ForeignObject):
-            raise TypeError("something is appended to what is no list")
-
-    def set_items(self, pairs: Sequence[Any]) -> None:
-        """Set items of the mapping, or unknown object, at the top."""
-        container = self.stack[-1]
-        _set_items(container.items if isinstance(container, ForeignObject) else container, pairs)
+    def new_object(self, count: int = 2) -> None:
+        """NEWOBJ: an object of a class, whatever its constructor is given."""
+        kind, *_ = self.stack[-count:]
+        if not isinstance(kind, Name):
+            raise TypeError("an object of what is no class")
+        self.stack[-count:] = [ForeignObject(kind.path)]
 
     def build(self) -> None:
-        """Give an object its attributes; those of containers and tensors are let go."""
-        (state,) = self.popped(1)
-        built = self.stack[-1]
+        """BUILD: attributes of an object; those of containers and tensors are let go."""
+        state, built = self.stack.pop(), self.stack[-1]
         if isinstance(built, ForeignObject) and isinstance(state, dict):
             built.items.update(state)
 
+    def set_items(self, pairs: Sequence[Any]) -> None:
+        """SETITEM(S): items of a mapping, or of an unknown object."""
+        container = self.stack[-1]
+        _with_items(container.items if isinstance(container, ForeignObject) else container, pairs)
 
-def _named(module: Any, attribute: Any) -> Name:
-    if not (isinstance(module, str) and isinstance(attribute, str)):
-        raise TypeError("a name is no text")
-    return Name(f"{module}.{attribute}")
+    def set_item(self) -> None:
+        """SETITEM: one of them."""
+        value, key = self.stack.pop(), self.stack.pop()
+        self.set_items((key, value))
+
+    def make_dict(self) -> None:
+        """DICT: all values above the mark."""
+        pairs = self.pop_mark()
+        self.stack.append(_with_items({}, pairs))
+
+    dispatch |= {
+        pickle.REDUCE[0]: call,
+        pickle.NEWOBJ[0]: new_object,
+        pickle.NEWOBJ_EX[0]: lambda self: self.new_object(3),
+        pickle.BUILD[0]: build,
+        pickle.DICT[0]: make_dict,
+        pickle.SETITEM[0]: set_item,
+        pickle.SETITEMS[0]: lambda self: self.set_items(self.pop_mark()),
+    }
 
 
-def _object(kind: Any, *_: Any) -> ForeignObject:
-    """An object of a class, whatever its constructor is given."""
-    if not isinstance(kind, Name):
-        raise TypeError("an object of what is no class")
-    return ForeignObject(kind.path)
-
-
-def _mapping(pairs: Sequence[Any]) -> dict[Any, Any]:
-    made: dict[Any, Any] = {}
-    _set_items(made, pairs)
-    return made
-
-
-def _set_items(items: Any, pairs: Sequence[Any]) -> None:
-    """Key, value, key, value ... into a dict. Keys are plain, so that hashing is cheap."""
+def _with_items(items: Any, pairs: Sequence[Any]) -> dict[Any, Any]:
+    """A dict with key, value, key, value ... set in it. Keys are plain, so that hashing is cheap."""
     if not isinstance(items, dict) or len(pairs) % 2:
         raise TypeError("items are set in what is no mapping")
     keys = pairs[::2]
     if not all(isinstance(key, str | bytes | int | float | None) for key in keys):
         raise TypeError("a key is neither text nor number")
     items.update(zip(keys, pairs[1::2], strict=True))
-
-
-_Step = Callable[[_Machine, Any], Any]
-_IDLE = frozenset({"PROTO", "FRAME", "STOP"})
-# Opcodes whose argument is the value.
-_PUSHED = frozenset(
-    {
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    }
-)
-# Opcodes that put a value on the stack. Those that take values from it first do so before the push.
-_MADE: dict[str, _Step] = {
-    "NONE": lambda *_: None,
-    "NEWTRUE": lambda *_: True,
-    "NEWFALSE": lambda *_: False,
-    "EMPTY_TUPLE": lambda *_: (),
-    "EMPTY_LIST": lambda *_: [],
-    "EMPTY_DICT": lambda *_: {},
-    "TUPLE": lambda machine, _: tuple(machine.marked()),
-    "TUPLE1": lambda machine, _: machine.popped(1),
-    "TUPLE2": lambda machine, _: machine.popped(2),
-    "TUPLE3": lambda machine, _: machine.popped(3),
-    "LIST": lambda machine, _: machine.marked(),
-    "DICT": lambda machine, _: _mapping(machine.marked()),
-    "DUP": lambda machine, _: machine.stack[-1],
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda machine, place: machine.remembered(place)),
-    "GLOBAL": lambda _, named: Name(named.replace(" ", ".", 1)),
-    "STACK_GLOBAL": lambda machine, _: _named(*machine.popped(2)),
-    "REDUCE": lambda machine, _: machine.called(),
-    "NEWOBJ": lambda machine, _: _object(*machine.popped(2)),
-    "NEWOBJ_EX": lambda machine, _: _object(*machine.popped(3)),
-    "PERSID": lambda _, id: Persistent(id),
-    "BINPERSID": lambda machine, _: Persistent(*machine.popped(1)),
-}
-# Opcodes that change what is there.
-_DONE: dict[str, _Step] = {
-    "MARK": lambda machine, _: machine.mark(),
-    "POP": lambda machine, _: machine.pop(),
-    "POP_MARK": lambda machine, _: machine.marked(),
-    "MEMOIZE": lambda machine, _: machine.remember(None),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda machine, place: machine.remember(place)),
-    "APPEND": lambda machine, _: machine.extend(machine.popped(1)),
-    "APPENDS": lambda machine, _: machine.extend(machine.marked()),
-    "SETITEM": lambda machine, _: machine.set_items(machine.popped(2)),
-    "SETITEMS": lambda machine, _: machine.set_items(machine.marked()),
-    "BUILD": lambda machine, _: machine.build(),
-}
+    return items
