@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, PairsOfCaptions, RelevantPairs, VectorPairs
-from whenabouts.training import similar
-from whenabouts.training.similar import similar_captions
+from whenabouts.training import positives
+from whenabouts.training.positives import similar_captions
 
 
 def relevant(kept: PairsOfCaptions) -> RelevantPairs:
@@ -40,7 +40,7 @@ def test_a_pair_of_confidence_0_is_none() -> None:
 def test_vectors_give_the_pairs_of_the_list_whatever_the_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(similar, "_BLOCK", block)
+    monkeypatch.setattr(positives, "_BLOCK", block)
     vectors = np.eye(5, dtype=np.float32)
     near = np.sqrt(1 - 0.95**2)
     vectors[1] = [0.95, near, 0, 0, 0]
