@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models.bet import Config, Model
 from whenabouts.models.protocol import Batch
 from whenabouts.types import UsageError
@@ -46,8 +45,9 @@ def _probabilities(model: Model, batch: Batch, scale: float) -> list[tuple[list[
     found = []
     for row, video in enumerate(VIDEO_OF):
         clips = features[video, : CLIPS[video]]
-        alone = Packing.of(torch.ones(1, len(clips), dtype=torch.bool))
-        encoded = model.encoder(model.clip_positions(clips @ model.clip_projection.weight.T, alone), alone)
+        alone = torch.ones(1, len(clips), dtype=torch.bool)
+        placed = model.clip_positions((clips @ model.clip_projection.weight.T)[None], alone)
+        encoded = model.encoder(placed, alone)[0]
         words = batch.queries.tokens[row, : TOKENS[row]] @ model.token_projection.weight.T
         start, end = model.start(words.mean(0)), model.end(words.mean(0))
         found.append(

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from whenabouts.models import cet
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models.cet import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 from whenabouts.types import UsageError
@@ -40,12 +39,14 @@ def _batch(**more: Any) -> Batch:
 
 def _by_hand(model: Model, words: Tensor, clips: Tensor) -> tuple[Tensor, Tensor]:
     """p_start and p_end (T,) of one pair by equations 7 to 9: words (L, D_q), clips (T, D_v)."""
-    one = [Packing.of(torch.ones(1, len(rows), dtype=torch.bool)) for rows in (clips, words)]
-    first = model.clip_positions(clips @ model.clip_projection.weight.T, one[0])
-    second = model.token_positions(words @ model.token_projection.weight.T, one[1])
-    joint = torch.cat([first, second])
-    encoded = model.encoder(joint, Packing.of(torch.ones(1, len(joint), dtype=torch.bool)))
-    of_clips = encoded[: len(clips)]
+    every = torch.ones(1, len(clips) + len(words), dtype=torch.bool)
+    projected = (
+        (clips @ model.clip_projection.weight.T)[None],
+        (words @ model.token_projection.weight.T)[None],
+    )
+    first = model.clip_positions(projected[0], every[:, : len(clips)])
+    second = model.token_positions(projected[1], every[:, : len(words)])
+    of_clips = model.encoder(torch.cat([first, second], 1), every)[0, : len(clips)]
     return model.start(of_clips)[:, 0].sigmoid(), model.end(of_clips)[:, 0].sigmoid()
 
 

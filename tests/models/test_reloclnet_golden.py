@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from whenabouts.models._parts.contrast import clip_labels
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.ranking_loss import draw_negatives
-from whenabouts.models._parts.retrieval import best_clip
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, pair_products
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, best_key, pair_products
 from whenabouts.models.reloclnet import Config, Model, released_names
 
 from ..golden_folder import cases, golden_folder
@@ -130,8 +128,8 @@ def test_clips_become_the_released_vectors(case: Golden) -> None:
     clips = case.model._clips(case.batch.videos)
     encoded = case.model.encode_videos(case.batch.videos)
     for number, name in enumerate(STREAMS):
-        case.near_at_clips(f"out_official/{name}_feat_mid", clips.packing.unpack(clips.middle[number]))
-        case.near_at_clips(f"out_official/{name}_feat_final", clips.packing.unpack(clips.final[number]))
+        case.near_at_clips(f"out_official/{name}_feat_mid", clips.middle[number])
+        case.near_at_clips(f"out_official/{name}_feat_final", clips.final[number])
         kept = encoded.keys[name] * encoded.parts[f"length/{name}"]
         case.near_at_clips(f"out_official/{name}_feat_final", kept)
 
@@ -139,24 +137,24 @@ def test_clips_become_the_released_vectors(case: Golden) -> None:
 @torch.no_grad()
 def test_words_and_clips_are_as_released_after_each_encoder(case: Golden) -> None:
     model, batch = case.model, case.batch
-    packing = Packing.of(batch.queries.mask)
-    rows = model.query_places(model.query_input(packing.pack(batch.queries.tokens)), packing)
+    mask = batch.queries.mask
+    words = model.query_places(model.query_input(batch.queries.tokens, mask), mask)
     for name, encoder in zip(("encoder", "encoder1"), model.query_encoders, strict=True):
-        rows = encoder(rows, packing)
-        stored = case.arrays[f"out_official/query_after_{name}"][batch.queries.mask]
-        torch.testing.assert_close(packing.unpack(rows)[batch.queries.mask], stored, atol=5e-5, rtol=1e-4)
-    packing = Packing.of(batch.videos.mask, everything=True)
+        words = encoder(words, mask)
+        stored = case.arrays[f"out_official/query_after_{name}"][mask]
+        torch.testing.assert_close(words[mask], stored, atol=5e-5, rtol=1e-4)
+    mask = batch.videos.mask
     for name, stream in zip(STREAMS, model._encoders, strict=True):
-        clips = model.clip_places(stream.input(packing.pack(batch.videos.streams[name])), packing)
-        case.near_at_clips(f"out_official/{name}_feat_enc1", packing.unpack(stream.first(clips, packing)))
+        clips = model.clip_places(stream.input(batch.videos.streams[name], mask), mask)
+        case.near_at_clips(f"out_official/{name}_feat_enc1", stream.first(clips, mask))
 
 
 @torch.no_grad()
 def test_similarities_of_queries_and_clips_are_as_released(case: Golden) -> None:
     queries, videos = case.model.encode_queries(case.batch.queries), case.model._clips(case.batch.videos)
     vectors = [queries.parts[f"span/{name}"] for name in STREAMS]
-    clips = [videos.packing.unpack(one) for one in videos.final]
-    pairs = [pair_products(one, rows) for one, rows in zip(vectors, clips, strict=True)]
+    clips = videos.final
+    pairs = [pair_products(vector, final) for vector, final in zip(vectors, clips, strict=True)]
     case.near_at_clips("out_official/similarity_pair", torch.stack(pairs).mean(0))
     crossed = [torch.einsum("qd,vtd->qvt", one, rows) for one, rows in zip(vectors, clips, strict=True)]
     mask = case.batch.videos.mask.expand(len(case.batch), -1, -1)
@@ -198,7 +196,8 @@ def test_borders_score_as_released_in_all_videos(case: Golden) -> None:
 def test_scores_of_the_video_contrast_are_as_released(case: Golden) -> None:
     vectors = case.model._pooled(case.batch.queries).vectors.unbind(1)
     clips = case.model._clips(case.batch.videos)
-    found = [best_clip(one, rows, clips.packing) for one, rows in zip(vectors, clips.middle, strict=True)]
+    mask = case.batch.videos.mask
+    found = [best_key(vector, middle, mask) for vector, middle in zip(vectors, clips.middle, strict=True)]
     for name, scores in zip(STREAMS, found, strict=True):
         case.near(f"out_official/vcl_{name}_scores", scores)
     case.near("out_official/vcl_scores", torch.stack(found).mean(0))

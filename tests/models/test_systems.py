@@ -253,14 +253,14 @@ def test_joined_encodings_score_like_one_batch(case: Case) -> None:
     queries = make_queries([4, 2])
     long, short = make_videos(case.streams, [7]), make_videos(case.streams, [3], seed=5)
     together = joined([model.encode_videos(long), model.encode_videos(short)])
-    asked = model.encode_queries(queries)
+    encoded = model.encode_queries(queries)
     if localizes(model):
-        scores = model.score_spans(asked, together)
-        alone = model.score_spans(asked.take(torch.tensor([1])), model.encode_videos(short))
+        scores = model.score_spans(encoded, together)
+        alone = model.score_spans(encoded.take(torch.tensor([1])), model.encode_videos(short))
         assert close(span_table(scores)[1, :3, :3], span_table(alone)[0])
     if retrieves(model):
-        scores = model.score_videos(asked, together)
-        assert close(scores[:, 1:], model.score_videos(asked, model.encode_videos(short)))
+        scores = model.score_videos(encoded, together)
+        assert close(scores[:, 1:], model.score_videos(encoded, model.encode_videos(short)))
 
 
 def test_encoding_and_scoring_change_nothing_and_are_the_same_again(case: Case) -> None:
@@ -501,20 +501,33 @@ def test_videos_without_a_single_subtitle_are_scored(name: str) -> None:
     assert total(model.loss(silent)).isfinite()
 
 
-def test_one_batch_can_be_memorised(case: Case) -> None:
+@pytest.mark.parametrize("name", model_names())
+def test_a_batch_can_be_memorised(name: str) -> None:
+    """Within 120 steps; the check every tenth step ends most trainings after twenty or thirty."""
+    case = Case(name, STREAMS["two streams"])
     model, batch = case.model(), _distinct_batch(case.streams)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(120):
+    for step in range(1, 121):
         optimizer.zero_grad()
         total(model.loss(batch)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        if step % 10 == 0 and _memorised(model, batch):
+            return
+    pytest.fail(f"{name} does not learn four queries and their moments")
+
+
+@torch.no_grad()
+def _memorised(model: Any, batch: Batch) -> bool:
+    """Whether the best video of each query is its own, and the best span in it the moment."""
+    right = True
     if retrieves(model):
-        assert videos_of(model, batch.queries, batch.videos).argmax(1).tolist() == batch.video_of.tolist()
+        right = videos_of(model, batch.queries, batch.videos).argmax(1).tolist() == batch.video_of.tolist()
     if localizes(model):
         table = span_table(spans_of(model, batch.queries, batch.videos))
         best = table.flatten(1).argmax(1)
         clips = table.shape[1]
-        assert torch.stack([best // clips, best % clips], dim=1).tolist() == batch.spans.tolist()
+        right &= torch.stack([best // clips, best % clips], dim=1).tolist() == batch.spans.tolist()
+    return right
 
 
 def _distinct_batch(widths: Mapping[str, int]) -> Batch:

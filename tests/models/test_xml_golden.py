@@ -17,10 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.ranking_loss import against_negatives, draw_negatives
-from whenabouts.models._parts.retrieval import best_clip
-from whenabouts.models.protocol import Batch, ClipBatch, Losses, QueryBatch, pair_products
+from whenabouts.models.protocol import Batch, ClipBatch, Losses, QueryBatch, best_key, pair_products
 from whenabouts.models.xml import Config, Model, _groups, released_names
 
 from ..golden_folder import cases, golden_folder
@@ -130,11 +128,11 @@ def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
 @torch.no_grad()
 def test_words_become_the_released_vectors(case: Golden) -> None:
     model, queries = case.model, case.batch.queries
-    packing = Packing.of(queries.mask, everything=True)
-    rows = model.query_positions(model.query_projection(packing.pack(queries.tokens)), packing)
-    rows = model.query_encoder(rows, packing)
-    case.near_where(queries.mask, "out/encoded_query", packing.unpack(rows))
-    pooled = model.pooling(rows, packing)
+    mask = queries.mask
+    words = model.query_positions(model.query_projection(queries.tokens, mask), mask)
+    words = model.query_encoder(words, mask)
+    case.near_where(mask, "out/encoded_query", words)
+    pooled = model.pooling(words, mask)
     for number, name in enumerate(case.streams):
         case.near(f"out/{name}_query", pooled.vectors[:, number])
     if "out/modular_att" in case.arrays and model.config.modular:
@@ -170,9 +168,8 @@ def test_videos_get_the_released_cosines(case: Golden) -> None:
     )
     clips = case.model._clips(case.batch.videos)
     for name in case.streams:
-        case.near(
-            f"out/{name}_q2ctx_scores", best_clip(queries.search[name], clips.keys[name], clips.packing)
-        )
+        scores = best_key(queries.search[name], clips.keys[name], case.batch.videos.mask)
+        case.near(f"out/{name}_q2ctx_scores", scores)
 
 
 @torch.no_grad()
@@ -233,8 +230,7 @@ def test_logits_at_the_moments_of_others_are_those_of_the_whole_video(case: Gold
     queries, clips = model.encode_queries(batch.queries), model._clips(batch.videos)
     places = (batch.video_of, batch.spans)
     found = [
-        predictor.at(spans, last, clips.packing, places)
-        for predictor, spans, last in model._predictors(queries, clips)
+        predictor.at(spans, last, places) for predictor, spans, last in model._predictors(queries, clips)
     ]
     start, end = torch.stack(found).mean(0)
     moments = torch.arange(len(batch))
@@ -246,7 +242,7 @@ def test_logits_at_the_moments_of_others_are_those_of_the_whole_video(case: Gold
 def _some(case: Golden, pairs: tuple[Tensor, Tensor]) -> Tensor:
     queries, clips = case.model.encode_queries(case.batch.queries), case.model._clips(case.batch.videos)
     logits = [
-        predictor.some(spans, last, clips.packing, pairs)
+        predictor.some(spans, last, case.batch.videos.mask, pairs)
         for predictor, spans, last in case.model._predictors(queries, clips)
     ]
     return torch.stack(logits).mean(0)

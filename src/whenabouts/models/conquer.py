@@ -52,9 +52,8 @@ from torch.nn.functional import pad
 from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts.models._parts.borders import MASKED, log_probabilities
 from whenabouts.models._parts.context_query import ContextQueryAttention
-from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.projection import InputProjection, initialise
 from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
@@ -155,7 +154,7 @@ class StreamWeights(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.clusters = WordClusters(config.hidden, config.clusters)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.linear = nn.Linear(config.hidden * config.clusters, len(config.streams), bias=False)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -173,9 +172,9 @@ class BorderScore(nn.Module):
         self.wide = nn.Conv1d(config.hidden, config.span_hidden, kernel, padding=kernel // 2, bias=False)
         self.narrow = nn.Conv1d(config.span_hidden, 1, 1, bias=False)
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(P, T) from packed rows (N, H); what is not packed counts as zero."""
-        logits: Tensor = self.narrow(self.wide(packing.unpack(rows).transpose(1, 2)).relu())
+    def forward(self, clips: Tensor) -> Tensor:
+        """(P, T) from clips (P, T, H), zero in the padding unless padding is computed."""
+        logits: Tensor = self.narrow(self.wide(clips.transpose(1, 2)).relu())
         return logits[:, 0]
 
 
@@ -187,10 +186,14 @@ class VideoScore(nn.Module):
         self.features = _projected(5 * config.hidden, config)
         self.wide = nn.Linear(config.hidden, config.span_hidden, bias=False)
         self.narrow = nn.Linear(config.span_hidden, 1, bias=False)
+        self.as_released = config.as_released
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(P,) from packed rows (N, 5 H)."""
-        pooled = packing.unpack(self.features(rows, packing), fill=-torch.inf).amax(1)
+    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
+        """(P,) from clips (P, T, 5 H)."""
+        features = self.features(clips, mask)
+        if not self.as_released:
+            features = features.masked_fill(~mask[..., None], -torch.inf)
+        pooled = features.amax(1)
         logits: Tensor = self.narrow(self.wide(pooled).relu())
         return logits[:, 0]
 
@@ -214,6 +217,8 @@ class Model(nn.Module):
         self.start, self.end = BorderScore(config), BorderScore(config)
         self.video_score = VideoScore(config) if config.measure == "exclusive" else None
         initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
 
     @property
     def video_weight(self) -> float:
@@ -223,10 +228,8 @@ class Model(nn.Module):
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
         tokens, mask = self._padded(queries.tokens, queries.mask, self.config.max_tokens)
-        packing = Packing.of(mask, everything=self.config.as_released)
-        rows = self.query_projection(packing.pack(tokens))
-        rows = self.query_encoder(self.query_positions(rows, packing, _WORDS_TYPE), packing)
-        words = packing.unpack(rows)
+        words = self.query_positions(self.query_projection(tokens, mask), mask, _WORDS_TYPE)
+        words = self.query_encoder(words, mask)
         parts = {"tokens": words, "mask": mask}
         if self.stream_weights is not None:
             counted = torch.ones_like(mask) if self.config.as_released else mask
@@ -236,40 +239,39 @@ class Model(nn.Module):
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Parts `clips/<stream>` (V, T, H)."""
         most = self.config.max_clips
-        streams = {name: self._padded(one, videos.mask, most)[0] for name, one in videos.streams.items()}
+        streams = {name: self._padded(clips, videos.mask, most)[0] for name, clips in videos.streams.items()}
         mask = self._padded(videos.mask[..., None], videos.mask, most)[1]
-        encoded = self.video_encoder(ClipBatch(streams, mask), everything=self.config.as_released).unbind(2)
-        return VideoEncoding(
-            mask, parts={f"clips/{name}": one for name, one in zip(self.config.streams, encoded, strict=True)}
+        encoded = zip(
+            self.config.streams, self.video_encoder(ClipBatch(streams, mask)).unbind(2), strict=True
         )
+        return VideoEncoding(mask, parts={f"clips/{name}": clips for name, clips in encoded})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
         every = torch.arange(len(queries), device=videos.mask.device)
         size = max(1, _CLIPS // videos.mask.shape[1])
-        found = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
-        start, end = torch.cat([one.borders for one in found], dim=1).float()
+        parts = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
+        start, end = torch.cat([part.borders for part in parts], dim=1).float()
         if self.config.measure == "disjoint":
             return SpanScores(start, end, videos.mask)
         start, end = log_probabilities(start), log_probabilities(end)
-        own = [one.video for one in found if one.video is not None]
+        own = [part.video for part in parts if part.video is not None]
         if own:
             start = start + torch.cat(own).float()[:, None]
         return SpanScores(start, end, videos.mask)
 
     def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
         """The logits of P pairs: row p of `queries` with row p of `videos`."""
-        packing = Packing.of(videos.mask, everything=self.config.as_released)
-        clips = self._fused(queries, videos)
-        aware = self.attention(clips, queries.parts["tokens"], videos.mask, queries.parts["mask"])
-        rows = packing.pack(aware)
-        context = self.context(rows, packing)
-        everything = torch.cat([rows, context], dim=1)
-        start = self.start_features(everything, packing)
-        end = self.end_features(torch.cat([context, start], dim=1), packing)
-        logits = torch.stack([self.start(start, packing), self.end(end, packing)])
-        video = None if self.video_score is None else self.video_score(everything, packing)
-        return PairLogits(logits.masked_fill(~videos.mask, MASKED), video)
+        mask, clips = videos.mask, self._fused(queries, videos)
+        aware = self.attention(clips, queries.parts["tokens"], mask, queries.parts["mask"])
+        context = self.context(aware, mask)
+        both = torch.cat([aware, context], dim=2)
+        start = self.start_features(both, mask)
+        # The end is read from the start's features too: a moment does not end before it starts.
+        end = self.end_features(torch.cat([context, start], dim=2), mask)
+        logits = torch.stack([self.start(start), self.end(end)])
+        video = None if self.video_score is None else self.video_score(both, mask)
+        return PairLogits(logits.masked_fill(~mask, MASKED), video)
 
     def loss(self, batch: Batch) -> Losses:
         """Terms `spans` and, with "exclusive", `videos`.
@@ -283,14 +285,16 @@ class Model(nn.Module):
                 "chooses none; take another measure, or have negatives chosen"
             )
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        candidates = candidates_of(batch, known_too=config.as_released)
+        candidates = candidates_of(batch, positives_too=config.as_released)
         query, place = candidates.pairs()
-        found = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
-        spans = shared_entropies(found.borders, candidates, batch.spans).sum(0)
+        logits = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
+        # Shared normalisation: one softmax over the clips of the own video and of the negatives.
+        spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
         terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
-        if found.video is not None:
-            scores = found.video.float().new_full(candidates.rows.shape, MASKED)
-            scores[query, place] = found.video.float()
+        if logits.video is not None:
+            # The own video stands first among the candidates, so its class is 0.
+            scores = logits.video.float().new_full(candidates.rows.shape, MASKED)
+            scores[query, place] = logits.video.float()
             terms["videos"] = config.lambda_video * weighted_mean(-scores.log_softmax(1)[:, 0], batch.weight)
         return terms
 
@@ -333,7 +337,7 @@ def _released(name: str, streams: tuple[str, ...]) -> str:
         (f"video_encoder.projections.{stream}.", f"encoder.videoEncoder.{kind}.")
         for stream, kind in zip(streams, kinds, strict=True)
     )
-    ours, theirs = next(one for one in (*projections, *_PLACES) if name.startswith(one[0]))
+    ours, theirs = next(entry for entry in (*projections, *_PLACES) if name.startswith(entry[0]))
     inside = name.removeprefix(ours)
     for pattern, released in _INSIDE:
         inside = re.sub(pattern, released, inside)

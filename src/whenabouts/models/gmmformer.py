@@ -32,7 +32,7 @@ from torch.nn import functional
 from whenabouts.models._parts.attention import Attention, AttentionBlock
 from whenabouts.models._parts.averaging import clips_of, frames_of
 from whenabouts.models._parts.branch import Branch, released_block, released_entry
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
 from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import initialise, unit
@@ -151,7 +151,7 @@ def windows(lengths: Tensor, steps: int, width: float, *, as_released: bool = Fa
 class GaussianAttention(Attention):
     """Attention whose scores a window of that width multiplies, before the softmax.
 
-    `as_released`: the window's sequence is the padded batch, which is to be packed with `everything`.
+    `as_released`: the window's sequence is the padded batch, whose padding is computed, too.
     """
 
     def __init__(
@@ -160,18 +160,18 @@ class GaussianAttention(Attention):
         super().__init__(width, heads, dropout)
         self.window, self.as_released = window, as_released
 
-    def _mixed(self, piece: Packing, rows: tuple[Tensor, Tensor, Tensor], product_mask: bool) -> Tensor:
-        queries, keys, values = (self._in_heads(piece.unpack(tensor)) for tensor in rows)
-        lengths = piece.mask.sum(1)
-        seen = torch.full_like(lengths, piece.steps) if self.as_released else lengths
-        near = windows(seen, piece.steps, self.window, as_released=self.as_released)
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+        """As `Attention.mix`, for a mask of keys: softmax((queries keys^T / sqrt(d)) * window) values."""
+        lengths, steps = seen.sum((1, 2, 3)), seen.shape[3]
+        reach = torch.full_like(lengths, steps) if self.as_released else lengths
+        near = windows(reach, steps, self.window, as_released=self.as_released)
         scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1]) * near[:, None]
-        weights = scores.masked_fill(~piece.mask[:, None, None], -torch.inf).softmax(-1)
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
         weights = functional.dropout(weights, self.dropout, self.training)
-        return piece.pack((weights.to(values.dtype) @ values).transpose(1, 2).flatten(2))
+        return weights.to(values.dtype) @ values
 
 
-class GaussianBlock(nn.Module):
+class GaussianBlock(PackedModule):
     """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
 
     def __init__(
@@ -183,22 +183,23 @@ class GaussianBlock(nn.Module):
             block.attention = GaussianAttention(width, heads, dropout, window, as_released=as_released)
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D), for a packed batch."""
-        return torch.stack([block(rows, packing) for block in self.blocks]).mean(0)
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
+        blocks = (cast("AttentionBlock", block) for block in self.blocks)
+        return torch.stack([block.on_rows(rows, packing) for block in blocks]).mean(0)
 
 
-class GaussianEncoder(nn.Module):
+class GaussianEncoder(PackedModule):
     """Gaussian blocks one after the other."""
 
     def __init__(self, blocks: Sequence[GaussianBlock]) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D), for a packed batch."""
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
         for block in self.blocks:
-            rows = block(rows, packing)
+            rows = cast("GaussianBlock", block).on_rows(rows, packing)
         return rows
 
 
@@ -218,6 +219,8 @@ class Model(nn.Module):
         self.pooling = ModularPooling(hidden, 1)
         self.frame_pooling = ModularPooling(hidden, 1)
         initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
@@ -262,8 +265,7 @@ class Model(nn.Module):
 
     def _sentences(self, queries: QueryBatch) -> Pooled:
         """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
-        packing = Packing.of(queries.mask)
-        return cast("Pooled", self.pooling(self.query(queries.tokens, packing), packing))
+        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
 
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
@@ -275,10 +277,9 @@ class Model(nn.Module):
 
     def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
         """Both branches, of clips (V, C, W) and frames (V, F, W) of which there are `mask` (V, F)."""
-        every = Packing.of(torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device))
-        packing = Packing.of(mask, everything=self.config.as_released)
-        whole: Pooled = self.frame_pooling(self.frame(frames, packing), packing)
-        return Videos(every.unpack(self.clip(clips, every)), whole.vectors[:, 0])
+        every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
+        whole: Pooled = self.frame_pooling(self.frame(frames, mask), mask)
+        return Videos(self.clip(clips, every), whole.vectors[:, 0])
 
 
 def _branch(config: Config, width: int, places: int, noun: str) -> Branch:

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, log_probabilities
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.settings import faults
@@ -129,9 +128,9 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector to search with; parts `span` (Q, D) and `words` (Q, L), what each word counts."""
-        packing = Packing.of(queries.mask)
-        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
-        vectors, weights = self.pooling(self.query_encoder(rows, packing), packing)
+        mask = queries.mask
+        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
+        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
         pooled = vectors[:, 0]
         parts = {"span": self.span_query(pooled), "words": weights[:, :, 0]}
         return QueryEncoding({_KEYS: unit(pooled)}, parts)
@@ -182,16 +181,16 @@ class Model(nn.Module):
         """
         config, own = self.config, batch.video_of
         positive = scores.gather(1, own[:, None])[:, 0]
-        known = batch.positives
+        answers = batch.positives
         if config.as_released:
-            known = own[:, None] == torch.arange(scores.shape[1], device=own.device)
+            answers = own[:, None] == torch.arange(scores.shape[1], device=own.device)
         weights = None
         if config.pool is not None and batch.epoch >= config.pool_from_epoch:
             weights = HardWeights(config.pool, config.hard_weight, config.rest_weight)
         return {
-            "negative_videos": against_all(positive, scores, ~known, config.margin, weights),
+            "negative_videos": against_all(positive, scores, ~answers, config.margin, weights),
             "negative_queries": against_all(
-                positive, scores[:, own].T, ~known[:, own].T, config.margin, weights
+                positive, scores[:, own].T, ~answers[:, own].T, config.margin, weights
             ),
         }
 
@@ -201,9 +200,11 @@ class Model(nn.Module):
             (name,) = self.config.streams
             given = videos.streams[name]
             return given if self.config.as_released else given.masked_fill(~videos.mask[..., None], 0.0)
-        packing = Packing.of(videos.mask)
-        projected = [one(packing.pack(videos.streams[name])) for name, one in self.frame_projections.items()]
-        return packing.unpack(torch.stack(projected).sum(0))
+        projected = [
+            projection(videos.streams[name], videos.mask)
+            for name, projection in self.frame_projections.items()
+        ]
+        return torch.stack(projected).sum(0)
 
 
 def released_names(config: Config) -> Mapping[str, str]:

@@ -38,7 +38,6 @@ from torch import Tensor, nn
 from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.averaging import clips_of, frames_of
 from whenabouts.models._parts.branch import Branch, released_block, released_entry
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.partial_relevance import (
     Hardness,
     contrast,
@@ -226,8 +225,7 @@ class Model(nn.Module):
 
     def _sentences(self, queries: QueryBatch) -> Pooled:
         """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
-        packing = Packing.of(queries.mask)
-        return cast("Pooled", self.pooling(self.query(queries.tokens, packing), packing))
+        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
 
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
@@ -235,15 +233,9 @@ class Model(nn.Module):
         config = self.config
         frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
         clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
-        packing = Packing.of(mask)
-        rows = self.frame(frames, packing)
-        every = Packing.of(torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device))
-        return Videos(
-            every.unpack(self.clip(clips, every)),
-            packing.unpack(self.asked(rows)),
-            packing.unpack(self.taken(rows)),
-            mask,
-        )
+        encoded = self.frame(frames, mask)
+        every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
+        return Videos(self.clip(clips, every), self.asked(encoded), self.taken(encoded), mask)
 
 
 def _branch(config: Config, width: int, places: int, noun: str) -> Branch:

@@ -45,12 +45,12 @@ What the paper leaves open, and how it is read here:
   layer.
 - *Architecture*: "vanilla transformer", LayerNorm after each part, ReLU inside. Before it features go through
   LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer.
-  Dropout is not told; it is theirs.
+  The paper names no dropout; it is theirs.
 - *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
 
 There is no released program, and so no `as_released`.
 
-Shapes as in `protocol`; S streams, G gates (one a stream), H the width inside, N packed clips.
+Shapes as in `protocol`; S streams, G gates (one a stream), H the width inside, N real clips of all pairs.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ from torch.nn import functional
 
 from whenabouts.models._parts.border_networks import BorderNetworks
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import PackedModule
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
 from whenabouts.models._parts.settings import faults
-from whenabouts.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
+from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts.models._parts.transformer import TransformerEncoder, perceptron
 from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models._parts.words_and_clips import WordsAndClips
@@ -132,7 +132,7 @@ class Config:
     temperature: float = 0.01
     """t of equation 13: the retriever's score is divided by it."""
     shared_norm: bool = True
-    """Start and end are told from the clips of the negatives too; else from the own video's alone."""
+    """Start and end are softmaxes over the clips of the negatives too; else over the own video's alone."""
     gamma: float = 0.8
     """Weight of the adversarial loss; 0: there is none, and no classifier."""
     adversary: Adversary = "together"
@@ -191,14 +191,14 @@ class Config:
 
 
 class PairLogits(NamedTuple):
-    """What P pairs get: `borders` (2, P, T), -1e10 in the padding; from the `clips` (N, H) packed so."""
+    """What P pairs get: `borders` (2, P, T), -1e10 in the padding, from `clips` (P, T, H) and `mask` (P, T)."""
 
     borders: Tensor
     clips: Tensor
-    packing: Packing
+    mask: Tensor
 
 
-class Focus(nn.Module):
+class Focus(PackedModule):
     """What of the clips matters to a query: modality-specific gates, and the streams made one.
 
     In the order of equations 9 and 10, or the other way round.
@@ -211,32 +211,50 @@ class Focus(nn.Module):
         self.linear = nn.Linear(count * hidden, hidden) if config.fusion == "linear" else None
         self.first = config.order == "focus-then-fuse"
 
-    def forward(self, streams: list[Tensor], pooled: Tensor | None, owner: Tensor) -> Tensor:
-        """(N, H) fused clips from the S streams' (N, H) each.
+    def forward(  # type: ignore[override]
+        self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor
+    ) -> Tensor:
+        """(P, T, H) fused clips from the S streams' (P, T, H) each, with their mask (P, T).
 
-        `pooled` (P, G, H) are the queries' vectors, None without gates; `owner` (N,) is each clip's pair.
+        `pooled` (P, G, H) are the queries' vectors, None without gates.
         """
+        packing = self.packing(mask)
+        rows, owner = [packing.pack(clips) for clips in streams], packing.sequences()
         if self.first:
-            streams = self.gated(streams, pooled, owner)
-        fused = self._fused(streams)
-        return fused if self.first else self.gated([fused], pooled, owner)[0]
+            rows = self.gated(rows, pooled, owner)
+        fused = self._fused(rows)
+        return packing.unpack(fused if self.first else self.gated([fused], pooled, owner)[0])
+
+    def shares(self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor) -> list[Tensor]:
+        """(P, T) by stream: its share of what is fused, of streams as in `forward`."""
+        packing = self.packing(mask)
+        rows = [packing.pack(clips) for clips in streams]
+        if self.first:
+            rows = self.gated(rows, pooled, packing.sequences())
+        lengths = torch.stack([part.norm(dim=1) for part in self._parts_of(rows)])
+        shares = lengths / lengths.sum(0).clamp(min=torch.finfo(lengths.dtype).tiny)
+        return [packing.unpack(share) for share in shares]
 
     def gated(self, clips: list[Tensor], pooled: Tensor | None, owner: Tensor) -> list[Tensor]:
-        """What the gates let through (equation 9), (N, H) each: norm((W d) * q) * d."""
+        """What the gates let through (equation 9), (N, H) each: norm((W d) * q) * d.
+
+        `clips` (N, H) each; `owner` (N,) is each clip's pair.
+        """
         if pooled is None:
             return clips
         queries = pooled.unbind(1)
         return [
-            unit(gate(one) * query.index_select(0, owner)) * one
-            for gate, query, one in zip(self.gates, queries, clips, strict=True)
+            unit(gate(rows) * query.index_select(0, owner)) * rows
+            for gate, query, rows in zip(self.gates, queries, clips, strict=True)
         ]
 
-    def parts(self, streams: list[Tensor]) -> list[Tensor]:
+    def _parts_of(self, streams: list[Tensor]) -> list[Tensor]:
         """What each stream adds to the fused clips, (N, H) each."""
         if self.linear is None:
-            return [one / len(streams) for one in streams]
+            return [rows / len(streams) for rows in streams]
+        # The linear map of streams side by side is the sum of a map of each.
         weights = self.linear.weight.chunk(len(streams), dim=1)
-        return [one @ weight.T for one, weight in zip(streams, weights, strict=True)]
+        return [rows @ weight.T for rows, weight in zip(streams, weights, strict=True)]
 
     def _fused(self, streams: list[Tensor]) -> Tensor:
         if self.linear is None:
@@ -253,10 +271,10 @@ class Classifier(nn.Module):
         self.encoder = _transformer(config, config.classifier_layers)
         self.layers = perceptron(config.hidden, 1)
 
-    def forward(self, rows: Tensor, packing: Packing, pairs: Tensor, segments: Tensor) -> Tensor:
-        """(M,) logits of the segments (M, 2) of the pairs (M,), from all pairs' packed clips (N, H)."""
-        clips = packing.unpack(self.encoder(rows, packing), fill=-torch.inf)
-        logits: Tensor = self.layers(segment_maxima(clips, pairs, segments))
+    def forward(self, clips: Tensor, mask: Tensor, pairs: Tensor, segments: Tensor) -> Tensor:
+        """(M,) logits of the segments (M, 2) of the pairs (M,), from all pairs' clips (P, T, H)."""
+        encoded = self.encoder(clips, mask)
+        logits: Tensor = self.layers(segment_maxima(encoded, pairs, segments))
         return logits[:, 0].float()
 
 
@@ -289,12 +307,12 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `words` (Q, L, H), `mask` (Q, L); with gates `pooled` (Q, G, H), `word_weights` (Q, L, G)."""
-        packing = Packing.of(queries.mask)
-        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
-        rows = self.query_encoder(rows, packing)
-        parts = {"words": packing.unpack(rows), "mask": queries.mask}
+        mask = queries.mask
+        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
+        words = self.query_encoder(words, mask)
+        parts = {"words": words, "mask": mask}
         if self.pooling is not None:
-            pooled, weights = self.pooling(rows, packing)
+            pooled, weights = self.pooling(words, mask)
             parts |= {"pooled": pooled, "word_weights": weights}
         return QueryEncoding({}, parts)
 
@@ -315,46 +333,43 @@ class Model(nn.Module):
         encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
         if self.config.pauses == "nothing":
             encoded = {
-                name: one * (videos.streams[name] != 0).any(2, keepdim=True) for name, one in encoded.items()
+                name: clips * (videos.streams[name] != 0).any(2, keepdim=True)
+                for name, clips in encoded.items()
             }
-        return VideoEncoding(videos.mask, parts={f"clips/{name}": one for name, one in encoded.items()})
+        return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Logits of start and end of P pairs, a few pairs at a time."""
         every = torch.arange(len(queries), device=videos.mask.device)
         size = max(1, _CLIPS // videos.mask.shape[1])
-        found = [
+        logits = [
             self.pair_logits(queries.take(some), videos.take(some)).borders
             for some in torch.split(every, size)
         ]
-        start, end = torch.cat(found, dim=1).float()
+        start, end = torch.cat(logits, dim=1).float()
         return SpanScores(start, end, videos.mask)
 
     def pair_logits(
-        self, queries: QueryEncoding, videos: VideoEncoding, heard: Tensor | None = None
+        self, queries: QueryEncoding, videos: VideoEncoding, keys_and_values: Tensor | None = None
     ) -> PairLogits:
         """The logits of P pairs: row p of `queries` with row p of `videos`.
 
-        `heard` (P, L, F, 2 H) is what the fusion hears of the words, where it is known already.
+        `keys_and_values` (P, L, F, 2 H) are those of the words in each layer of the fusion, where they are
+        computed already.
         """
-        packing = Packing.of(videos.mask)
-        told = self.fusion.heard(queries.parts["words"]) if heard is None else heard
-        fused = self.focus(self._streams(videos, packing), queries.parts.get("pooled"), _owners(packing))
-        clips = self.fusion(fused, packing, told, queries.parts["mask"])
-        return PairLogits(self.borders(clips, packing), clips, packing)
+        if keys_and_values is None:
+            keys_and_values = self.fusion.keys_and_values(queries.parts["words"])
+        fused = self.focus(self._streams(videos), queries.parts.get("pooled"), videos.mask)
+        clips = self.fusion(fused, videos.mask, keys_and_values, queries.parts["mask"])
+        return PairLogits(self.borders(clips, videos.mask), clips, videos.mask)
 
     def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
         """(P, T) by stream: its share of what is fused in each clip; they add up to 1, 0 in the padding.
 
         Shares of the lengths of what each stream adds to the fused clip, gates included if they come first.
         """
-        packing = Packing.of(videos.mask)
-        streams = self._streams(videos, packing)
-        if self.focus.first:
-            streams = self.focus.gated(streams, queries.parts.get("pooled"), _owners(packing))
-        lengths = torch.stack([one.norm(dim=1) for one in self.focus.parts(streams)])
-        shares = lengths / lengths.sum(0).clamp(min=torch.finfo(lengths.dtype).tiny)
-        return {name: packing.unpack(one) for name, one in zip(self.config.streams, shares, strict=True)}
+        shares = self.focus.shares(self._streams(videos), queries.parts.get("pooled"), videos.mask)
+        return dict(zip(self.config.streams, shares, strict=True))
 
     def loss(self, batch: Batch) -> Losses:
         """Terms `start` and `end` (11) and, where a classifier has negatives, `adversarial` (12).
@@ -364,62 +379,71 @@ class Model(nn.Module):
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         candidates = self._candidates(batch)
         query, place = candidates.pairs()
-        found = self.pair_logits(
+        # A query is paired with several videos, but its words' keys and values are computed once.
+        keys_and_values = self.fusion.keys_and_values(queries.parts["words"])
+        scored = self.pair_logits(
             queries.take(query),
             videos.take(candidates.rows[query, place]),
-            self.fusion.heard(queries.parts["words"]).index_select(0, query),
+            keys_and_values.index_select(0, query),
         )
+        # Equation 11: softmaxes over the clips of the own video and of the negatives together.
         entropies = shared_entropies(
-            found.borders, candidates, batch.spans, own_only=not self.config.shared_norm
+            scored.borders, candidates, batch.spans, own_only=not self.config.shared_norm
         )
         terms = dict(zip(("start", "end"), weighted_mean(entropies, batch.weight), strict=True))
         if self.classifier is not None and batch.negatives is not None:
-            terms |= self._adversarial(self.classifier, found, candidates, batch)
+            terms |= self._adversarial(self.classifier, scored, candidates, batch)
         return terms
 
-    def _streams(self, videos: VideoEncoding, packing: Packing) -> list[Tensor]:
-        """The clips of each stream, packed (N, H)."""
-        return [packing.pack(videos.parts[f"clips/{name}"]) for name in self.config.streams]
+    def _streams(self, videos: VideoEncoding) -> list[Tensor]:
+        """The clips of each stream, (P, T, H)."""
+        return [videos.parts[f"clips/{name}"] for name in self.config.streams]
 
-    def _candidates(self, batch: Batch) -> Candidates:
+    def _candidates(self, batch: Batch) -> CandidateVideos:
         """All candidates; the own videos alone where nothing asks for more."""
-        found = candidates_of(batch)
+        candidates = candidates_of(batch)
         if self.config.shared_norm or self.classifier is not None:
-            return found
-        return Candidates(found.rows[:, :1], found.exists[:, :1])
+            return candidates
+        return CandidateVideos(candidates.rows[:, :1], candidates.exists[:, :1])
 
     def _adversarial(
-        self, classifier: Classifier, found: PairLogits, candidates: Candidates, batch: Batch
+        self, classifier: Classifier, scored: PairLogits, candidates: CandidateVideos, batch: Batch
     ) -> dict[str, Tensor]:
-        """The terms that a classifier of segments brings."""
+        """The terms that a classifier of segments brings: L^c of equation 12."""
         config = self.config
         query, place = candidates.pairs()
-        pairs, segments = _segments(found, place, batch.spans, config)
+        pairs, segments = _segments(scored, place, batch.spans, config)
+        # The own video stands first among a query's candidates: its segments answer, all others do not.
         answers, of_query = (place == 0)[pairs], query[pairs]
+        # With positives alone the classifier would learn to say yes.
         usable = _counted(of_query[~answers], len(batch)) > 0
         players = config.adversary == "players"
-        seen = found.clips.detach() if players else found.clips
-        logits = classifier(seen, found.packing, pairs, segments)
+        # Of two players the classifier learns alone; together, clips, gates and encoders learn with it.
+        clips = scored.clips.detach() if players else scored.clips
+        logits = classifier(clips, scored.mask, pairs, segments)
         entropy = functional.binary_cross_entropy_with_logits(
             logits, answers.to(logits.dtype), reduction="none"
         )
+        # The mean over a query's segments first: a long moment has more positives than a short one.
         each = torch.zeros_like(usable, dtype=logits.dtype).index_add(0, of_query, entropy)
         means = torch.where(usable, each / _counted(of_query, len(batch)), 0.0)
         terms = {"adversarial": config.gamma * weighted_mean(means, batch.weight)}
         if players:
-            approved = _approval(found.borders, pairs, segments, of_query, logits.detach(), len(batch))
+            # The localizer's move: the classifier is fixed in this term, or it would learn to approve.
+            approved = _approval(scored.borders, pairs, segments, of_query, logits.detach(), len(batch))
             terms["proposals"] = config.gamma * weighted_mean(
                 torch.where(usable, approved, 0.0), batch.weight
             )
         return terms
 
 
-def _segments(found: PairLogits, place: Tensor, spans: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+def _segments(scored: PairLogits, place: Tensor, spans: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     """Pairs (M,) and first and last clips (M, 2) of the classifier's positives, then of its negatives."""
-    mask = found.packing.mask
+    mask = scored.mask
     own, others = (place == 0).nonzero()[:, 0], (place > 0).nonzero()[:, 0]
     query, positives = overlapping_segments(spans, mask[own], config.positive_iou)
-    start, end = found.borders.detach().float()[:, others]
+    # The choice of negatives has no gradient: the localizer proposes what it scores highest at this step.
+    start, end = scored.borders.detach().float()[:, others]
     best = best_spans(SpanScores(start, end, mask[others]), config.proposed, config.negative_moments)
     video, rank = (best.score > -torch.inf).nonzero().unbind(1)
     negatives = torch.stack([best.first[video, rank], best.last[video, rank]], 1)
@@ -437,6 +461,7 @@ def _approval(
     start, end = borders.float()
     scores = start[pairs, segments[:, 0]] + end[pairs, segments[:, 1]]
     none = scores.new_full((queries,), -torch.inf)
+    # A softmax over each query's segments, by hand since their number differs; the highest keeps exp finite.
     highest = none.scatter_reduce(0, of_query, scores.detach(), "amax")
     weights = (scores - highest[of_query]).exp()
     zeros = torch.zeros_like(none)
@@ -447,14 +472,6 @@ def _approval(
 def _counted(rows: Tensor, count: int) -> Tensor:
     """(count,) how often each number is among `rows` (M,)."""
     return torch.bincount(rows, minlength=count)
-
-
-def _owners(packing: Packing) -> Tensor:
-    """(N,) int64: the sequence that each packed row belongs to."""
-    if packing.index is not None:
-        return torch.div(packing.index, packing.steps, rounding_mode="floor")
-    every = torch.arange(len(packing.mask), device=packing.mask.device)
-    return every.repeat_interleave(packing.steps)
 
 
 def _transformer(config: Config, layers: int) -> TransformerEncoder:

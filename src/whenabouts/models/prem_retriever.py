@@ -33,7 +33,7 @@ What the paper leaves open, and how it is read here:
   "Mean" and "max" of table 3 make one vector, which is compared with every stream.
 - *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go
   through LayerNorm, linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected
-  layer. Dropout is not told; it is theirs.
+  layer. The paper names no dropout; it is theirs.
 
 There is no released program, and so no `as_released`.
 
@@ -51,7 +51,6 @@ from torch import Tensor, nn
 
 from whenabouts.models._parts.contrast import clip_labels
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.settings import faults
@@ -151,9 +150,9 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector for each stream (5); parts `words/<stream>` (Q, L): what each word counts."""
-        packing = Packing.of(queries.mask)
-        rows = self.query_positions(self.query_projection(packing.pack(queries.tokens)), packing)
-        vectors, weights = self.pooling(self.query_encoder(rows, packing), packing)
+        mask = queries.mask
+        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
+        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
         names = list(self.config.streams)
         return QueryEncoding(
             {name: unit(vectors[:, at]) for at, name in enumerate(names)},
@@ -170,7 +169,7 @@ class Model(nn.Module):
         there = videos.mask & torch.stack([videos.streams[name].any(2) for name in encoded]).any(0)
         return VideoEncoding(
             videos.mask,
-            keys={name: unit(one) for name, one in encoded.items()},
+            keys={name: unit(clips) for name, clips in encoded.items()},
             key_masks=dict.fromkeys(encoded, there),
         )
 

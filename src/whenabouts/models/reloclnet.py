@@ -14,12 +14,12 @@ the video's others (frame contrast), a video against the batch (video contrast).
   released: the diagonal alone, its own pair counted twice, a video again for each of its queries;
 - `Batch.weight` weights every term of a query, as paper 004 says; released: all but the two ranking terms.
 
-Shapes as in `protocol`; M streams, N real clips of all videos of a batch.
+Shapes as in `protocol`; M streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
@@ -29,11 +29,10 @@ from torch import Tensor, nn
 from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, begin_at_edges, log_probabilities
 from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
-from whenabouts.models._parts.retrieval import best_clip
 from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
@@ -45,6 +44,7 @@ from whenabouts.models.protocol import (
     QueryEncoding,
     SpanScores,
     VideoEncoding,
+    best_key,
     max_over_keys,
     scaled_clips,
 )
@@ -107,9 +107,8 @@ class Config:
 
 @dataclass(frozen=True)
 class _Clips:
-    """Encoded clips of a batch of videos, one (N, D) a stream: before the last encoder, and after it."""
+    """Encoded clips of a batch of videos, one (V, T, D) a stream: before the last encoder, and after it."""
 
-    packing: Packing
     middle: Sequence[Tensor]
     final: Sequence[Tensor]
 
@@ -129,7 +128,9 @@ class Model(nn.Module):
         self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
         self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
         initialise(self, config.initializer_range)
-        if config.span_start == "edges" and not config.as_released:
+        if config.as_released:
+            compute_padding(self)
+        elif config.span_start == "edges":
             begin_at_edges(self)
 
     @property
@@ -148,7 +149,7 @@ class Model(nn.Module):
         spans = dict(zip(names, self._for_spans(pooled), strict=True))
         weights = dict(zip(names, pooled.weights.unbind(2), strict=True))
         return QueryEncoding(
-            {name: unit(one) for name, one in vectors.items()},
+            {name: unit(vector) for name, vector in vectors.items()},
             {f"span/{name}": spans[name] for name in names}
             | {f"words/{name}": weights[name] for name in names},
         )
@@ -162,19 +163,15 @@ class Model(nn.Module):
 
         Together they are the vectors that moments are found with, kept once; part `length/<stream>`.
         """
-        clips = self._clips(videos)
-        final = {
-            name: clips.packing.unpack(one)
-            for name, one in zip(self.config.streams, clips.final, strict=True)
+        final = dict(zip(self.config.streams, self._clips(videos).final, strict=True))
+        lengths = {
+            name: torch.linalg.vector_norm(clips, dim=-1, keepdim=True) for name, clips in final.items()
         }
         return VideoEncoding(
             videos.mask,
-            {name: unit(one) for name, one in final.items()},
+            {name: unit(clips) for name, clips in final.items()},
             dict.fromkeys(final, videos.mask),
-            {
-                f"length/{name}": torch.linalg.vector_norm(one, dim=-1, keepdim=True)
-                for name, one in final.items()
-            },
+            {f"length/{name}": length for name, length in lengths.items()},
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -204,13 +201,9 @@ class Model(nn.Module):
         config = self.config
         pooled, clips = self._pooled(batch.queries), self._clips(batch.videos)
         vectors = pooled.vectors.unbind(1)
-        cosines = _mean(
-            [
-                best_clip(unit(one), unit(rows), clips.packing)
-                for one, rows in zip(vectors, clips.final, strict=True)
-            ]
-        )
-        negative_videos, negative_queries = self.ranking_terms(cosines.float(), batch)
+        # Videos are ranked by cosines of the final clips; the contrasts take products of those before.
+        cosines = _best(map(unit, vectors), map(unit, clips.final), batch.videos.mask)
+        negative_videos, negative_queries = self.ranking_terms(cosines, batch)
         terms = {
             "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
             "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
@@ -233,6 +226,7 @@ class Model(nn.Module):
         columns, related = scores[:, video_of].T, positives[:, video_of].T
         own = scores.gather(1, video_of[:, None])[:, 0]
         config = self.config
+        # Random negatives first, hard ones once scores mean something.
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
         video_ranks, query_ranks = ranks if ranks is not None else (None, None)
         other_video = draw_negatives(scores, ~positives, pool, video_ranks)
@@ -256,45 +250,42 @@ class Model(nn.Module):
 
     def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,), averaged over the streams."""
-        mask = batch.videos.mask[batch.video_of]
+        own = batch.video_of
+        mask = batch.videos.mask[own]
         labels = clip_labels(batch.spans, mask.shape[1])
-        return _mean(
-            [
-                frame_contrast(
-                    torch.einsum("qd,qtd->qt", one, clips.packing.unpack(rows)[batch.video_of]), labels, mask
-                )
-                for one, rows in zip(vectors, clips.middle, strict=True)
-            ]
-        )
+        products = [
+            torch.einsum("qd,qtd->qt", vector, middle[own])
+            for vector, middle in zip(vectors, clips.middle, strict=True)
+        ]
+        return _mean([frame_contrast(scores, labels, mask) for scores in products])
 
     def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,), of scores averaged over the streams."""
-        scores = _mean(
-            [best_clip(one, rows, clips.packing) for one, rows in zip(vectors, clips.middle, strict=True)]
-        )
-        compared, video_of, positives = self._compared(scores.float(), batch)
+        scores = _best(vectors, clips.middle, batch.videos.mask)
+        compared, video_of, positives = self._compared(scores, batch)
         return video_contrast(compared, video_of, None if self.config.as_released else positives)
 
     def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the negative log-probability of the true start and end."""
-        own = [clips.packing.unpack(rows)[batch.video_of] for rows in clips.final]
+        own = [final[batch.video_of] for final in clips.final]
         logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
         return -at_truth(log_probabilities(logits), batch.spans)
 
     @by_rows
     def _pooled(self, queries: QueryBatch) -> Pooled:
         """A vector for each stream, and how much each word counts in it."""
-        packing = Packing.of(queries.mask)
-        rows = self.query_places(self.query_input(packing.pack(queries.tokens)), packing)
+        mask = queries.mask
+        words = self.query_places(self.query_input(queries.tokens, mask), mask)
         for encoder in self.query_encoders:
-            rows = encoder(rows, packing)
-        pooled: Pooled = self.pooling(rows, packing)
+            words = encoder(words, mask)
+        pooled: Pooled = self.pooling(words, mask)
         return pooled
 
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:
         """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
         return [
-            stream.query(one) for stream, one in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
+            stream.query(vector)
+            for stream, vector in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
         ]
 
     @property
@@ -304,17 +295,18 @@ class Model(nn.Module):
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """Each video once, however many queries it has."""
-        packing = Packing.of(videos.mask, everything=self.config.as_released)
+        mask, streams = videos.mask, self._encoders
         first = [
-            stream.first(self.clip_places(stream.input(packing.pack(videos.streams[name])), packing), packing)
-            for name, stream in zip(self.config.streams, self._encoders, strict=True)
+            stream.first(self.clip_places(stream.input(videos.streams[name], mask), mask), mask)
+            for name, stream in zip(self.config.streams, streams, strict=True)
         ]
         middle = [
-            stream.middle(rows, others, packing)
-            for stream, rows, others in zip(self._encoders, first, first[::-1], strict=True)
+            stream.middle(clips, others, mask)
+            for stream, clips, others in zip(streams, first, first[::-1], strict=True)
         ]
-        final = [stream.last(rows, packing) for stream, rows in zip(self._encoders, middle, strict=True)]
-        return _Clips(packing, middle, final)
+        return _Clips(
+            middle, [stream.last(clips, mask) for stream, clips in zip(streams, middle, strict=True)]
+        )
 
 
 class _Stream(nn.Module):
@@ -334,10 +326,10 @@ class _Stream(nn.Module):
         self.last = AttentionBlock(width, heads, dropout)
         self.query = nn.Linear(width, width)
 
-    def middle(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
-        """(N, D): what the contrasts work on."""
-        seen = rows if self.cross is None else self.cross(rows, others, packing)
-        encoded: Tensor = self.second(seen, packing)
+    def middle(self, clips: Tensor, others: Tensor, mask: Tensor) -> Tensor:
+        """(V, T, D): what the contrasts work on."""
+        seen = clips if self.cross is None else self.cross(clips, others, mask)
+        encoded: Tensor = self.second(seen, mask)
         return encoded
 
 
@@ -389,6 +381,11 @@ def _renamed_block(theirs: str) -> dict[str, str]:
         **_both("output.", f"{theirs}.output.dense"),
         **_both("norm.", f"{theirs}.output.LayerNorm"),
     }
+
+
+def _best(vectors: Iterable[Tensor], clips: Iterable[Tensor], mask: Tensor) -> Tensor:
+    """(Q, V): the best clip's product of each query and video, averaged over the streams."""
+    return _mean([best_key(vector, stream, mask) for vector, stream in zip(vectors, clips, strict=True)])
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:

@@ -31,7 +31,7 @@ from whenabouts.models._parts.borders import (
     log_probabilities,
 )
 from whenabouts.models._parts.convolution import ConvolutionBlock
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
@@ -47,7 +47,6 @@ from whenabouts.models._parts.relevant_pairs import (
     relevant_likelihood,
     video_ranking_loss,
 )
-from whenabouts.models._parts.retrieval import best_clip
 from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
@@ -59,6 +58,7 @@ from whenabouts.models.protocol import (
     QueryEncoding,
     SpanScores,
     VideoEncoding,
+    best_key,
     max_over_keys,
 )
 from whenabouts.types import UsageError
@@ -161,11 +161,10 @@ Borders = BorderConvolution | BorderLinear
 
 @dataclass(frozen=True)
 class _Clips:
-    """Packed clips (N, D) of V videos by stream: `keys` are unit vectors, borders come from `last`."""
+    """Clips (V, T, D) of V videos by stream: `keys` are unit vectors, borders come from `last`."""
 
-    packing: Packing
-    keys: Mapping[str, Tensor]
-    last: Mapping[str, Tensor]
+    keys: Named
+    last: Named
 
 
 class Stream(nn.Module):
@@ -203,7 +202,9 @@ class Model(nn.Module):
         self.pooling = pooling or MaxPooling(len(config.streams))
         self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
         initialise(self, config.initializer_range)
-        if config.span_start == "edges" and not config.as_released:
+        if config.as_released:
+            compute_padding(self)
+        elif config.span_start == "edges":
             begin_at_edges(self)
 
     @property
@@ -216,10 +217,9 @@ class Model(nn.Module):
 
         The words' weights say what a stream's vector was made of.
         """
-        packing = Packing.of(queries.mask, everything=self.config.as_released)
-        rows = self.query_projection(packing.pack(queries.tokens))
-        rows = self.query_encoder(self.query_positions(rows, packing), packing)
-        vectors, weights = self.pooling(rows, packing)
+        mask = queries.mask
+        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
+        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
         search, parts = {}, {}
         for number, (name, stream) in enumerate(self._streams().items()):
             search[name] = unit(vectors[:, number])
@@ -236,9 +236,9 @@ class Model(nn.Module):
         clips = self._clips(videos)
         return VideoEncoding(
             mask=videos.mask,
-            keys={name: clips.packing.unpack(rows) for name, rows in clips.keys.items()},
+            keys=clips.keys,
             key_masks=dict.fromkeys(clips.keys, videos.mask),
-            parts={f"clips/{name}": clips.packing.unpack(rows) for name, rows in clips.last.items()},
+            parts={f"clips/{name}": last for name, last in clips.last.items()},
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -262,9 +262,13 @@ class Model(nn.Module):
         """The terms of equation 9 (paper 000); those whose weight is 0 are left out."""
         queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
         pairs = self._pairs(batch)
-        scores = [best_clip(queries.search[name], rows, clips.packing) for name, rows in clips.keys.items()]
-        video_scores = torch.stack(scores).mean(0).float()
+        # Equation 1, for every query with every video of the batch.
+        scores = [
+            best_key(queries.search[name], keys, batch.videos.mask) for name, keys in clips.keys.items()
+        ]
+        video_scores = torch.stack(scores).mean(0)
         terms = dict(self._video_terms(batch, video_scores, pairs))
+        # Borders may be learned later than videos: of clips that mean something already.
         if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
             terms |= self._span_terms(batch, queries, clips, pairs)
         if self.config.lambda_vcmr:
@@ -278,25 +282,22 @@ class Model(nn.Module):
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """All streams of V videos, encoded."""
-        packing = Packing.of(videos.mask, everything=self.config.as_released)
-        first = {name: self._first(name, videos, packing) for name in self.streams}
+        streams, mask = self._streams(), videos.mask
+        first = {}
+        for name, stream in streams.items():
+            clips = self.clip_positions(stream.projection(videos.streams[name], mask), mask)
+            first[name] = stream.encoders[0](clips, mask)
         last = {}
-        for name, stream in self._streams().items():
-            rows = first[name]
+        for name, stream in streams.items():
+            clips = first[name]
             if stream.cross is not None:
-                (other,) = (one for one in first if one != name)
-                rows = stream.cross(rows, first[other], packing)
+                # Clips of this stream ask, those of the other one answer: both encoded on their own so far.
+                (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
+                clips = stream.cross(clips, other, mask)
             for encoder in stream.encoders[1:]:
-                rows = encoder(rows, packing)
-            last[name] = rows
-        return _Clips(packing, {name: unit(rows) for name, rows in first.items()}, last)
-
-    def _first(self, name: str, videos: ClipBatch, packing: Packing) -> Tensor:
-        """A stream's packed clips after its first encoder."""
-        stream = self._streams()[name]
-        rows = stream.projection(packing.pack(videos.streams[name]))
-        encoded: Tensor = stream.encoders[0](self.clip_positions(rows, packing), packing)
-        return encoded
+                clips = encoder(clips, mask)
+            last[name] = clips
+        return _Clips({name: unit(clips) for name, clips in first.items()}, last)
 
     def _pairs(self, batch: Batch) -> Pairs:
         """The potentially relevant pairs of a batch; none where no term asks for them."""
@@ -307,9 +308,12 @@ class Model(nn.Module):
     def _video_terms(self, batch: Batch, scores: Tensor, pairs: Pairs) -> Losses:
         """Equation 13; `scores` (Q, V)."""
         config, own = self.config, batch.video_of
+        # (Q, Q): what is compared is the pair of a query with the video of another query ...
         square = scores[:, own]
+        # ... but negative videos are drawn among all V, each once; the released program draws among the Q.
         candidates, allowed = (square, _others(batch)) if config.as_released else (scores, ~batch.positives)
         places = (pairs.query, pairs.moment if config.as_released else own[pairs.moment])
+        # A pair within a query's own video says nothing of videos: its score is the positive's.
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
         levels = self._levels(batch, (candidates, allowed, places), (square, apart))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
@@ -317,14 +321,14 @@ class Model(nn.Module):
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
 
     def _moment_terms(
-        self, batch: Batch, queries: QueryEncoding, clips: _Clips, known: tuple[Tensor, Pairs]
+        self, batch: Batch, queries: QueryEncoding, clips: _Clips, scored: tuple[Tensor, Pairs]
     ) -> Losses:
-        """Equation 15 times lambda_vcmr; `known` are the video scores (Q, V) and the pairs."""
-        config, (video_scores, pairs) = self.config, known
+        """Equation 15 times lambda_vcmr; `scored` are the video scores (Q, V) and the pairs."""
+        config, (video_scores, pairs) = self.config, scored
+        # Equation 14 asks for two logits of each of Q x Q moments: only those are computed, no softmax.
         places = (batch.video_of, batch.spans)
         logits = [
-            predictor.at(spans, last, clips.packing, places)
-            for predictor, spans, last in self._predictors(queries, clips)
+            predictor.at(spans, last, places) for predictor, spans, last in self._predictors(queries, clips)
         ]
         relevance = moment_relevance(
             torch.stack(logits).mean(0),
@@ -340,17 +344,18 @@ class Model(nn.Module):
 
     def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
         """Equation 18 times lambda_tl."""
-        config, own, packing = self.config, batch.video_of, clips.packing
+        config, own, mask = self.config, batch.video_of, batch.videos.mask
         groups = list(self._predictors(queries, clips))
+        # Equation 16: start and end are softmaxes over the clips of the query's own video.
         logits = [
-            predictor(spans, [packing.unpack(rows)[own] for rows in last], packing.mask[own])
-            for predictor, spans, last in groups
+            predictor(spans, [stream[own] for stream in last], mask[own]) for predictor, spans, last in groups
         ]
         truth = at_truth(log_probabilities(torch.stack(logits).mean(0)), batch.spans)
         relevant = None
         if config.lambda_nll_2:
+            # Equation 17: the same of query i in the video of moment j, for each relevant pair (i, j).
             chosen = (pairs.query, own[pairs.moment])
-            some = [predictor.some(spans, last, packing, chosen) for predictor, spans, last in groups]
+            some = [predictor.some(spans, last, mask, chosen) for predictor, spans, last in groups]
             likely = at_truth(log_probabilities(torch.stack(some).mean(0)), batch.spans[pairs.moment])
             relevant = relevant_likelihood(likely, pairs.confidence)
         positives = positive_likelihood(truth, batch.weight)
@@ -359,7 +364,7 @@ class Model(nn.Module):
     def _predictors(
         self, queries: QueryEncoding, clips: _Clips
     ) -> Iterator[tuple[Borders, list[Tensor], list[Tensor]]]:
-        """Each predictor of borders with the queries' vectors and the packed clips of its streams."""
+        """Each predictor of borders with the queries' vectors and the clips of its streams."""
         for group, names in _groups(self.config).items():
             yield (
                 cast("Borders", self.borders[group]),
@@ -371,17 +376,19 @@ class Model(nn.Module):
         self,
         batch: Batch,
         candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
-        known: tuple[Tensor, Pairs],
+        relevance: tuple[Tensor, Pairs],
     ) -> Levels:
         """What ranking compares: negatives drawn among candidates (Q, C) and from the columns of R (Q, Q).
 
-        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not; `known`
-        are R and the relevant pairs.
+        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not;
+        `relevance` are R and the relevant pairs.
         """
-        config, (scores, every, places), (square, pairs) = self.config, candidates, known
+        config, (scores, every, places), (square, pairs) = self.config, candidates, relevance
+        # Random negatives first; once scores mean something, those that score highest ("hard negatives").
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
 
         def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
+            # Rows of R are queries, so its columns, transposed, give each moment a negative query.
             among = allowed if scores is square else allowed[:, batch.video_of]
             return draw_negatives(scores, allowed, pool), draw_negatives(square.T, among.T, pool)
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.sharing import methods_by_rows
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.types import UsageError
@@ -58,7 +57,7 @@ def _sharing(
                 part = method(_rows_of(batch, rows))
         finally:
             inside[0] = False
-        return gathered(part, rank, batch.mask)
+        return gathered(part, rank)
 
     return share
 
@@ -69,24 +68,8 @@ def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBa
     return ClipBatch({name: clips[rows] for name, clips in batch.streams.items()}, batch.mask[rows])
 
 
-def gathered(part: Any, rank: int, mask: Tensor) -> Any:
-    """What a method returned for some rows, for the rows of all processes, in their order.
-
-    `mask` is that of the whole batch: rows that were packed are packed anew.
-    """
-    packing = getattr(part, "packing", None)
-    if isinstance(packing, Packing):
-        whole = Packing.of(
-            mask, everything=_any_process(packing.index is None and not bool(packing.mask.all()))
-        )
-        rest = {
-            option.name: _mapped(
-                getattr(part, option.name), lambda rows: whole.pack(gather_rows(packing.unpack(rows), rank))
-            )
-            for option in dataclasses.fields(part)
-            if option.name != "packing"
-        }
-        return dataclasses.replace(part, packing=whole, **rest)
+def gathered(part: Any, rank: int) -> Any:
+    """What a method returned for some rows, for the rows of all processes, in their order."""
     return _mapped(part, lambda rows: gather_rows(rows, rank))
 
 
@@ -105,12 +88,6 @@ def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
         parts = {name: _mapped(getattr(tree, name), change) for name in names}
         return dataclasses.replace(tree, **parts)
     return tree
-
-
-def _any_process(value: bool) -> bool:
-    flag = torch.tensor(int(value), device=_device())
-    distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-    return bool(flag.item())
 
 
 def _device() -> torch.device:

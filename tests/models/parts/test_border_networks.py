@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from whenabouts.models._parts.border_networks import BorderNetworks
-from whenabouts.models._parts.packing import Packing
 
 LENGTHS = [6, 1, 4]
 
@@ -18,8 +17,7 @@ def _networks() -> BorderNetworks:
 def test_start_and_end_are_two_networks_of_two_convolutions() -> None:
     networks, clips = _networks(), torch.randn(3, 6, 8)
     mask = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
-    packing = Packing.of(mask)
-    found = networks(packing.pack(clips), packing)
+    found = networks(clips * mask[..., None], mask)
     (first, first_bias), (second, second_bias) = (
         [value.detach() for value in part.parameters()] for part in (networks.wide, networks.narrow)
     )
@@ -35,8 +33,7 @@ def test_start_and_end_are_two_networks_of_two_convolutions() -> None:
 
 def test_a_border_network_learns_nothing_from_the_other_border() -> None:
     networks = _networks()
-    packing = Packing.of(torch.ones(1, 6, dtype=torch.bool))
-    start = networks(torch.randn(6, 8), packing)[0].sum()
+    start = networks(torch.randn(1, 6, 8), torch.ones(1, 6, dtype=torch.bool))[0].sum()
     wide, narrow = torch.autograd.grad(start, [networks.wide.weight, networks.narrow.weight])
     assert wide[:3].any()
     assert narrow[0].any()

@@ -11,116 +11,110 @@ from torch import Tensor, nn
 from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
 from whenabouts.models._parts.convolution import ConvolutionBlock
-from whenabouts.models._parts.packing import FEWEST, Packing
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from whenabouts.models._parts.retrieval import best_clip
+from whenabouts.models.protocol import best_key
 from whenabouts.types import UsageError
 
-LENGTHS = [3, 7, 1, 5]
-MANY = LENGTHS * (FEWEST // 2)
+LENGTHS = torch.tensor([3, 7, 1, 5])
+MASK = torch.arange(7) < LENGTHS[:, None]
 
 
-@pytest.fixture(params=[LENGTHS, MANY], ids=["one piece", "in pieces"])
-def packing(request: pytest.FixtureRequest) -> Packing:
-    lengths = request.param
-    return Packing.of(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+def _padded(width: int, seed: int = 0) -> Tensor:
+    """Sequences with zeros behind their ends."""
+    drawn = torch.randn(*MASK.shape, width, generator=torch.Generator().manual_seed(seed))
+    return drawn * MASK[..., None]
 
 
-def _rows(packing: Packing, width: int, seed: int = 0) -> Tensor:
-    return torch.randn(len(packing), width, generator=torch.Generator().manual_seed(seed))
-
-
-def _sequences(packing: Packing, rows: Tensor) -> list[Tensor]:
-    return [one[real] for one, real in zip(packing.unpack(rows), packing.mask, strict=True)]
+def _sequences(padded: Tensor) -> list[Tensor]:
+    assert not padded[~MASK].any(), "there is something behind an end"
+    return [sequence[real] for sequence, real in zip(padded, MASK, strict=True)]
 
 
 def _plain_attention(layer: nn.Module, queries: Tensor, others: Tensor, heads: int) -> Tensor:
     """Of one sequence (T, D), head by head."""
-    asked, keys, values = layer.query(queries), layer.key(others), layer.value(others)  # type: ignore[operator]
-    found = []
-    for one in range(heads):
-        at = slice(one * asked.shape[1] // heads, (one + 1) * asked.shape[1] // heads)
-        scores = asked[:, at] @ keys[:, at].T / math.sqrt(asked.shape[1] / heads)
-        found.append(scores.softmax(1) @ values[:, at])
-    return torch.cat(found, 1)
+    projected = (layer.query(queries), layer.key(others), layer.value(others))  # type: ignore[operator]
+    mixed = []
+    for query, key, value in zip(*(rows.chunk(heads, 1) for rows in projected), strict=True):
+        scores = query @ key.T / math.sqrt(query.shape[1])
+        mixed.append(scores.softmax(1) @ value)
+    return torch.cat(mixed, 1)
 
 
 @torch.no_grad()
-def test_self_attention_is_that_of_each_sequence_alone(packing: Packing) -> None:
+def test_self_attention_is_that_of_each_sequence_alone() -> None:
     torch.manual_seed(1)
-    block, rows = AttentionBlock(8, 2, 0.3).eval(), _rows(packing, 8)
-    for one, found in zip(_sequences(packing, rows), _sequences(packing, block(rows, packing)), strict=True):
-        mixed = block.output(_plain_attention(block.attention, one, one, 2))
-        torch.testing.assert_close(found, block.norm(mixed + one))
+    block, padded = AttentionBlock(8, 2, 0.3).eval(), _padded(8)
+    for rows, encoded in zip(_sequences(padded), _sequences(block(padded, MASK)), strict=True):
+        mixed = block.output(_plain_attention(block.attention, rows, rows, 2))
+        torch.testing.assert_close(encoded, block.norm(mixed + rows))
 
 
 @torch.no_grad()
-def test_cross_attention_is_that_of_each_video_alone(packing: Packing) -> None:
+def test_cross_attention_is_that_of_each_video_alone() -> None:
     torch.manual_seed(1)
-    block, rows, others = CrossAttentionBlock(8, 2, 0.3).eval(), _rows(packing, 8), _rows(packing, 8, 1)
-    found = _sequences(packing, block(rows, others, packing))
-    pairs = zip(_sequences(packing, rows), _sequences(packing, others), found, strict=True)
-    for one, other, mixed in pairs:
-        expected = block.norm(_plain_attention(block.attention, one, other, 2) + one)
+    block, padded, others = CrossAttentionBlock(8, 2, 0.3).eval(), _padded(8), _padded(8, 1)
+    encoded = _sequences(block(padded, others, MASK))
+    for rows, other, mixed in zip(_sequences(padded), _sequences(others), encoded, strict=True):
+        expected = block.norm(_plain_attention(block.attention, rows, other, 2) + rows)
         torch.testing.assert_close(mixed, expected)
 
 
 @torch.no_grad()
-def test_a_convolutional_encoder_sees_zeros_behind_the_end(packing: Packing) -> None:
+def test_a_convolutional_encoder_sees_zeros_behind_the_end() -> None:
     torch.manual_seed(1)
-    block, rows = ConvolutionBlock(8, 5, 0.3).eval(), _rows(packing, 8)
-    for one, found in zip(_sequences(packing, rows), _sequences(packing, block(rows, packing)), strict=True):
-        convolved = block.pointwise(block.depthwise(one.T[None])).relu()[0].T
-        torch.testing.assert_close(found, block.norm(convolved + one))
+    block, padded = ConvolutionBlock(8, 5, 0.3).eval(), _padded(8)
+    for rows, encoded in zip(_sequences(padded), _sequences(block(padded, MASK)), strict=True):
+        convolved = block.pointwise(block.depthwise(rows.T[None])).relu()[0].T
+        torch.testing.assert_close(encoded, block.norm(convolved + rows))
 
 
 @torch.no_grad()
-def test_modular_pooling_is_a_softmax_over_each_query_s_own_words(packing: Packing) -> None:
+def test_modular_pooling_is_a_softmax_over_each_query_s_own_words() -> None:
     torch.manual_seed(1)
-    pooling, rows = ModularPooling(8, 2), _rows(packing, 8)
-    vectors, weights = pooling(rows, packing)
-    for number, words in enumerate(_sequences(packing, rows)):
+    pooling, padded = ModularPooling(8, 2), _padded(8)
+    vectors, weights = pooling(padded, MASK)
+    for number, words in enumerate(_sequences(padded)):
         expected = pooling.linear(words).softmax(0)
         torch.testing.assert_close(weights[number, : len(words)], expected)
         torch.testing.assert_close(vectors[number], expected.T @ words)
 
 
 @torch.no_grad()
-def test_max_pooling_takes_the_largest_value_of_the_words(packing: Packing) -> None:
-    rows = _rows(packing, 8) - 9.0  # below zero, so that padding would win if it counted
-    vectors, weights = MaxPooling(2)(rows, packing)
-    for number, words in enumerate(_sequences(packing, rows)):
+def test_max_pooling_takes_the_largest_value_of_the_words() -> None:
+    padded = (_padded(8) - 9.0) * MASK[..., None]  # below zero, so that padding would win if it counted
+    vectors, weights = MaxPooling(2)(padded, MASK)
+    for number, words in enumerate(_sequences(padded)):
         torch.testing.assert_close(vectors[number], words.amax(0).expand(2, 8))
     assert weights.sum(1).allclose(torch.ones(len(weights), 2))
 
 
 @torch.no_grad()
-def test_the_best_clip_is_the_best_of_the_video_s_own(packing: Packing) -> None:
-    rows, vectors = _rows(packing, 8) - 1.0, torch.rand(3, 8)
-    found = best_clip(vectors, rows, packing)
-    for number, clips in enumerate(_sequences(packing, rows)):
-        torch.testing.assert_close(found[:, number], (vectors @ clips.T).amax(1))
+def test_the_best_key_is_the_best_of_the_video_s_own() -> None:
+    clips, vectors = (_padded(8) - 1.0) * MASK[..., None], torch.rand(3, 8)
+    best = best_key(vectors, clips, MASK)
+    for number, own in enumerate(_sequences(clips)):
+        torch.testing.assert_close(best[:, number], (vectors @ own.T).amax(1))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["conv", "linear"])
 @pytest.mark.parametrize("streams", [1, 2])
-def test_three_ways_to_the_logits_agree(packing: Packing, kind: str, streams: int) -> None:
+def test_three_ways_to_the_logits_agree(kind: str, streams: int) -> None:
     torch.manual_seed(1)
     predictor = BorderConvolution(5) if kind == "conv" else BorderLinear(8)
-    clips = [_rows(packing, 8, seed) for seed in range(streams)]
-    queries = [torch.randn(len(packing.mask), 8) for _ in range(streams)]
-    every = torch.arange(len(packing.mask))
+    clips = [_padded(8, seed) for seed in range(streams)]
+    queries = [torch.randn(len(MASK), 8) for _ in range(streams)]
+    every = torch.arange(len(MASK))
     pairs = (every.repeat_interleave(len(every)), every.repeat(len(every)))
     whole = predictor(
-        [one[pairs[0]] for one in queries],
-        [packing.unpack(one)[pairs[1]] for one in clips],
-        packing.mask[pairs[1]],
+        [vectors[pairs[0]] for vectors in queries],
+        [stream[pairs[1]] for stream in clips],
+        MASK[pairs[1]],
     )
-    torch.testing.assert_close(predictor.some(queries, clips, packing, pairs), whole)
-    spans = torch.stack([packing.mask.sum(1) // 2, packing.mask.sum(1) - 1], 1)
-    at = predictor.at(queries, clips, packing, (every, spans))
+    torch.testing.assert_close(predictor.some(queries, clips, MASK, pairs), whole)
+    spans = torch.stack([LENGTHS // 2, LENGTHS - 1], 1)
+    at = predictor.at(queries, clips, (every, spans))
     table = whole.view(2, len(every), len(every), -1)
     for border in (0, 1):
         torch.testing.assert_close(at[border], table[border][:, every, spans[:, border]])
@@ -148,22 +142,20 @@ def test_the_truth_s_likelihood_is_read_at_both_borders() -> None:
 def test_a_projection_normalises_before_the_linear_layer() -> None:
     projection, rows = InputProjection(6, 4, 0.5).eval(), torch.randn(3, 6) * 50 + 7
     plain = (rows - rows.mean(1, keepdim=True)) / (rows.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
-    torch.testing.assert_close(projection(rows), projection.linear(plain).relu())
+    projected = projection(rows[None], torch.ones(1, 3, dtype=torch.bool))[0]
+    torch.testing.assert_close(projected, projection.linear(plain).relu())
 
 
 @torch.no_grad()
-def test_a_position_is_added_before_the_norm(packing: Packing) -> None:
-    positions, rows = PositionEmbedding(9, 4, 0.5, "clips").eval(), _rows(packing, 4)
-    for one, found in zip(
-        _sequences(packing, rows), _sequences(packing, positions(rows, packing)), strict=True
-    ):
-        torch.testing.assert_close(found, positions.norm(one + positions.table.weight[: len(one)]))
+def test_a_position_is_added_before_the_norm() -> None:
+    positions, padded = PositionEmbedding(9, 4, 0.5, "clips").eval(), _padded(4)
+    for rows, placed in zip(_sequences(padded), _sequences(positions(padded, MASK)), strict=True):
+        torch.testing.assert_close(placed, positions.norm(rows + positions.table.weight[: len(rows)]))
 
 
 def test_a_sequence_longer_than_the_table_is_refused() -> None:
-    packing = Packing.of(torch.ones(1, 4, dtype=torch.bool))
     with pytest.raises(UsageError, match="4 clips, but the model has places for 3"):
-        PositionEmbedding(3, 2, 0.0, "clips")(torch.zeros(4, 2), packing)
+        PositionEmbedding(3, 2, 0.0, "clips")(torch.zeros(1, 4, 2), torch.ones(1, 4, dtype=torch.bool))
 
 
 def test_fresh_weights_have_the_spread_asked_for_and_no_bias() -> None:

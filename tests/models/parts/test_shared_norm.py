@@ -1,4 +1,4 @@
-"""Candidates of a query, and borders told from all their clips, against plain loops."""
+"""CandidateVideos of a query, and borders told from all their clips, against plain loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.shared_norm import Candidates, candidates_of, shared_entropies
+from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
 CLIPS = [4, 7, 2, 5]
@@ -26,7 +26,7 @@ def _batch(**more: Any) -> Batch:
     )
 
 
-def _listed(found: Candidates) -> list[list[int]]:
+def _listed(found: CandidateVideos) -> list[list[int]]:
     return [row[there].tolist() for row, there in zip(found.rows, found.exists, strict=True)]
 
 
@@ -45,7 +45,7 @@ def test_a_chosen_video_that_answers_too_is_left_out() -> None:
     assert _listed(found) == [[2, 0], [0, 1], [1, 2, 3]]
 
 
-def _random_logits(batch: Batch, found: Candidates) -> Tensor:
+def _random_logits(batch: Batch, found: CandidateVideos) -> Tensor:
     query, place = found.pairs()
     mask = batch.videos.mask[found.rows[query, place]]
     logits = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(2))

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.attention import AttentionBlock
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import Packing
-from whenabouts.models._parts.projection import InputProjection
-from whenabouts.types import UsageError
+from whenabouts.models._parts.packing import PackedModule, Packing
+from whenabouts.models._parts.projection import InputProjection, check_length
 
 
 class BertLayer(nn.Module):
@@ -24,32 +22,32 @@ class BertLayer(nn.Module):
         self.attention = AttentionBlock(width, heads, dropout)
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D)."""
-        rows = self.attention(rows, packing)
+        rows = self.attention.on_rows(rows, packing)
         widened = self.narrow(functional.gelu(self.wide(rows)))
         normed: Tensor = self.norm(rows + self.dropout(widened))
         return normed
 
 
-class BertEncoder(nn.Module):
+class BertEncoder(PackedModule):
     """Several layers, one after the other."""
 
     def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(BertLayer(width, heads, feedforward, dropout) for _ in range(layers))
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D): each row informed by the others of its own sequence."""
         for layer in self.layers:
             rows = layer(rows, packing)
         return rows
 
 
-class ProjectedEncoder(nn.Module):
+class ProjectedEncoder(PackedModule):
     """LayerNorm, linear layer and ReLU from `features` values to D, then layers of BERT."""
 
     def __init__(
@@ -59,13 +57,12 @@ class ProjectedEncoder(nn.Module):
         self.projection = InputProjection(features, width, dropout)
         self.encoder = BertEncoder(layers, width, heads, feedforward, dropout)
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, features) to (N, D)."""
-        encoded: Tensor = self.encoder(self.projection(rows), packing)
-        return encoded
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, features) to (N, D), for packed rows."""
+        return self.encoder.on_rows(self.projection.on_rows(rows, packing), packing)
 
 
-class TypedPositions(nn.Module):
+class TypedPositions(PackedModule):
     """A learned vector for each place and one for each of two types are added; LayerNorm, dropout.
 
     `noun` is what the sequence is made of, for the message where one is longer than the table.
@@ -76,22 +73,18 @@ class TypedPositions(nn.Module):
         self.places = nn.Embedding(places, width)
         self.types = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.noun = noun
 
-    def forward(self, rows: Tensor, packing: Packing, first_type: int, each: int = 1) -> Tensor:
-        """(N, D) to (N, D); UsageError where a sequence is too long.
+    def forward(self, padded: Tensor, mask: Tensor, first_type: int = 0, each: int = 1) -> Tensor:
+        """(B, T, D) to (B, T, D); UsageError where a sequence is too long.
 
         `each` consecutive rows share a place: the first is of `first_type`, the next of the type behind it.
         """
-        most, steps = self.places.num_embeddings, packing.steps // each
-        if steps > most:
-            raise UsageError(
-                f"a sequence of {steps} {self.noun}, but the model has places for {most}: "
-                f"cut or pool it when it is read, or train with max_{self.noun} = {steps}"
-            )
+        packing = self.packing(mask)
+        check_length(packing.steps // each, self.places.num_embeddings, self.noun)
         numbers = packing.positions()
         place = torch.div(numbers, each, rounding_mode="floor")
-        placed = self.norm(rows + self.places(place) + self.types(first_type + numbers % each))
-        dropped: Tensor = self.dropout(placed)
-        return dropped
+        kind = first_type + numbers % each
+        placed = self.norm(packing.pack(padded) + self.places(place) + self.types(kind))
+        return packing.unpack(self.dropout(placed))

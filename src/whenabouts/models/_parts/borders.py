@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models.protocol import pair_products
 
 Streams = Sequence[Tensor]
@@ -49,18 +48,15 @@ class BorderConvolution(nn.Module):
         similarities = [pair_products(query, clip) for query, clip in zip(queries, clips, strict=True)]
         return self._convolved(_mean(similarities), mask)
 
-    def some(
-        self, queries: Streams, clips: Streams, packing: Packing, pairs: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """(2, P, T) logits for P pairs of a query and a video: numbers among Q queries and V videos (packed).
+    def some(self, queries: Streams, clips: Streams, mask: Tensor, pairs: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, P, T) logits for P `pairs` of a query and a video, of Q queries (Q, D) and V videos (V, T, D).
 
-        All similarities come from one product; only the pairs asked for are convolved.
+        All similarities come from one product; only the pairs are convolved.
         """
         joint = _mean([clip @ query.T for query, clip in zip(queries, clips, strict=True)])
-        similarity = packing.unpack(joint).permute(2, 0, 1)[pairs]
-        return self._convolved(similarity, packing.mask[pairs[1]])
+        return self._convolved(joint.permute(2, 0, 1)[pairs], mask[pairs[1]])
 
-    def at(self, queries: Streams, clips: Streams, packing: Packing, places: tuple[Tensor, Tensor]) -> Tensor:
+    def at(self, queries: Streams, clips: Streams, places: tuple[Tensor, Tensor]) -> Tensor:
         """(2, Q, M) logits of every query at the start and the end of M moments.
 
         `places` are the moments' videos (M,) and first and last clips (M, 2). Convolution and dot product
@@ -71,14 +67,15 @@ class BorderConvolution(nn.Module):
         reach = self.start.kernel_size[0] // 2
         kernels = torch.stack([self.start.weight[0, 0], self.end.weight[0, 0]])
         near = spans[:, :, None] + torch.arange(-reach, reach + 1, device=spans.device)
-        within = (near >= 0) & (near < packing.steps)
-        near = near.clamp(0, packing.steps - 1)
-        weights = kernels * within  # what is not packed is zero, and so is its similarity
+        steps = clips[0].shape[1]
+        # What lies outside the batch has similarity 0; so have padded clips, which are zero.
+        weights = kernels * ((near >= 0) & (near < steps))
+        near = near.clamp(0, steps - 1)
         logits = [
             torch.einsum(
                 "qd,mbd->bqm",
                 query,
-                torch.einsum("mbk,mbkd->mbd", weights, packing.unpack(clip)[videos[:, None, None], near]),
+                torch.einsum("mbk,mbkd->mbd", weights, clip[videos[:, None, None], near]),
             )
             for query, clip in zip(queries, clips, strict=True)
         ]
@@ -107,19 +104,17 @@ class BorderLinear(nn.Module):
         logits = self._of_queries(queries)[:, :, None] + self._of_clips(clips)
         return logits.masked_fill(~mask, MASKED)
 
-    def some(
-        self, queries: Streams, clips: Streams, packing: Packing, pairs: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def some(self, queries: Streams, clips: Streams, mask: Tensor, pairs: tuple[Tensor, Tensor]) -> Tensor:
         """(2, P, T) logits for P pairs of (query, video); see `BorderConvolution.some`."""
-        of_clips = packing.unpack(self._of_clips(clips).T).permute(2, 0, 1)
-        logits = self._of_queries(queries)[:, pairs[0], None] + of_clips[:, pairs[1]]
-        return logits.masked_fill(~packing.mask[pairs[1]], MASKED)
+        logits = self._of_queries(queries)[:, pairs[0], None] + self._of_clips(clips)[:, pairs[1]]
+        return logits.masked_fill(~mask[pairs[1]], MASKED)
 
-    def at(self, queries: Streams, clips: Streams, packing: Packing, places: tuple[Tensor, Tensor]) -> Tensor:
+    def at(self, queries: Streams, clips: Streams, places: tuple[Tensor, Tensor]) -> Tensor:
         """(2, Q, M) logits of every query at the start and the end of M moments."""
         videos, spans = places
-        of_clips = packing.unpack(self._of_clips(clips).T)[videos[:, None], spans]
-        at_borders = torch.stack([of_clips[:, 0, 0], of_clips[:, 1, 1]])
+        at_borders = torch.stack(
+            [of_clips[videos, spans[:, border]] for border, of_clips in enumerate(self._of_clips(clips))]
+        )
         return self._of_queries(queries)[:, :, None] + at_borders[:, None]
 
     def _of_queries(self, queries: Streams) -> Tensor:
@@ -154,7 +149,7 @@ def at_truth(log_probabilities: Tensor, spans: Tensor) -> Tensor:
 
 def _averaged(start: nn.Linear, end: nn.Linear, streams: Streams) -> Tensor:
     """(2, …): both functions of each stream, averaged over the streams."""
-    return _mean([torch.stack([start(one)[..., 0], end(one)[..., 0]]) for one in streams])
+    return _mean([torch.stack([start(rows)[..., 0], end(rows)[..., 0]]) for rows in streams])
 
 
 def _mean(tensors: Streams) -> Tensor:

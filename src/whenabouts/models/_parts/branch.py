@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding
 
 
 class Branch(nn.Module):
     """Projection to `hidden` values, a learned vector for each of `places` places, and an encoder.
 
-    `encoder` takes packed rows and their `Packing`; `noun` is what the sequence is made of, for messages.
+    `encoder` takes padded rows and their mask; `noun` is what the sequence is made of, for messages.
     """
 
     def __init__(
@@ -23,10 +22,9 @@ class Branch(nn.Module):
         self.positions = PositionEmbedding(places, hidden, dropout, noun)
         self.encoder = encoder
 
-    def forward(self, padded: Tensor, packing: Packing) -> Tensor:
-        """Packed rows (N, hidden) of features (B, T, width)."""
-        rows = self.positions(self.projection(packing.pack(padded)), packing)
-        encoded: Tensor = self.encoder(rows, packing)
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, hidden) of features (B, T, width) with their mask (B, T)."""
+        encoded: Tensor = self.encoder(self.positions(self.projection(features, mask), mask), mask)
         return encoded
 
 

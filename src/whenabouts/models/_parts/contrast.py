@@ -60,8 +60,8 @@ def video_contrast(scores: Tensor, video_of: Tensor, positives: Tensor | None = 
         return torch.cat([scores, column], dim=1).logsumexp(1) - own[:, 0]
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     pairs = torch.cat([scores, column.masked_fill(itself, -torch.inf)], dim=1)
-    known = positives.scatter(1, video_of[:, None], True)
-    related = torch.cat([known, known[:, video_of].T], dim=1)
+    answers = positives.scatter(1, video_of[:, None], True)
+    related = torch.cat([answers, answers[:, video_of].T], dim=1)
     return pairs.logsumexp(1) - pairs.masked_fill(~related, -torch.inf).logsumexp(1)
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.models._parts.bert import TypedPositions
-from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import InputProjection
 from whenabouts.models.protocol import ClipBatch
 
@@ -19,7 +18,7 @@ from whenabouts.models.protocol import ClipBatch
 class JointStreams(nn.Module):
     """Each stream is projected to D; places and kinds of stream get learned vectors; then the `encoder`.
 
-    `encoder` takes packed rows (N, D) with their packing. One stream, or two.
+    `encoder` takes padded rows (V, T * S, D) with their mask. One stream, or two.
     """
 
     def __init__(
@@ -32,18 +31,18 @@ class JointStreams(nn.Module):
         self.positions = TypedPositions(places, width, dropout, "clips")
         self.encoder = encoder
 
-    def forward(self, videos: ClipBatch, *, everything: bool = False) -> Tensor:
+    def forward(self, videos: ClipBatch) -> Tensor:
         """(V, T, S, D): each clip as each stream has it, zeros behind the end.
 
-        With `everything` padding is computed and seen, as the released programs do. Raises UsageError for
-        videos of more clips than there are places.
+        Raises UsageError for videos of more clips than there are places.
         """
-        packing = Packing.of(videos.mask, everything=everything)
-        count = len(self.projections)
-        rows = [one(packing.pack(videos.streams[name])) for name, one in self.projections.items()]
-        together = torch.stack([packing.unpack(one) for one in rows], dim=2)
+        projected = [
+            projection(videos.streams[name], videos.mask) for name, projection in self.projections.items()
+        ]
+        together = torch.stack(projected, dim=2)
+        count = len(projected)
         # A clip's streams stand next to each other: what is real then comes before what is not.
-        joint = Packing.of(videos.mask.repeat_interleave(count, dim=1), everything=everything)
-        placed = self.positions(joint.pack(together.flatten(1, 2)), joint, 0, count)
-        encoded: Tensor = joint.unpack(self.encoder(placed, joint))
+        mask = videos.mask.repeat_interleave(count, dim=1)
+        placed = self.positions(together.flatten(1, 2), mask, each=count)
+        encoded: Tensor = self.encoder(placed, mask)
         return encoded.view(together.shape)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.packing import Packing
-
 
 class Pooled(NamedTuple):
     """`vectors` (Q, M, D), one for each of M streams; `weights` (Q, L, M) of the words, 0 behind the end."""
@@ -24,11 +22,10 @@ class ModularPooling(nn.Module):
         super().__init__()
         self.linear = nn.Linear(width, streams, bias=False)
 
-    def forward(self, rows: Tensor, packing: Packing) -> Pooled:
-        """From the packed words (N, D) of Q queries."""
-        scores = packing.without_padding(packing.unpack(self.linear(rows)), -1e10)
-        weights = scores.softmax(1)
-        return Pooled(torch.bmm(weights.transpose(1, 2), packing.unpack(rows)), weights)
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries with their mask (Q, L)."""
+        weights = self.linear(words).masked_fill(~mask[..., None], -1e10).softmax(1)
+        return Pooled(torch.bmm(weights.transpose(1, 2), words), weights)
 
 
 class MaxPooling(nn.Module):
@@ -38,11 +35,11 @@ class MaxPooling(nn.Module):
         super().__init__()
         self.streams = streams
 
-    def forward(self, rows: Tensor, packing: Packing) -> Pooled:
-        """From the packed words (N, D) of Q queries; the weights count how often a word is the largest."""
-        values, words = packing.without_padding(packing.unpack(rows), -torch.inf).max(1)
-        counts = torch.zeros_like(packing.mask, dtype=rows.dtype)
-        counts.scatter_add_(1, words, torch.ones_like(values).detach())
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries; the weights count how often a word is the largest."""
+        values, places = words.masked_fill(~mask[..., None], -torch.inf).max(1)
+        counts = torch.zeros_like(mask, dtype=words.dtype)
+        counts.scatter_add_(1, places, torch.ones_like(values).detach())
         weights = counts / counts.sum(1, keepdim=True)
         return Pooled(
             values[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
@@ -56,10 +53,10 @@ class MeanPooling(nn.Module):
         super().__init__()
         self.streams = streams
 
-    def forward(self, rows: Tensor, packing: Packing) -> Pooled:
-        """From the packed words (N, D) of Q queries; every word counts the same."""
-        weights = packing.mask / packing.mask.sum(1, keepdim=True).clamp(min=1)
-        vectors = torch.einsum("ql,qld->qd", weights.to(rows.dtype), packing.unpack(rows))
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries; every word counts the same."""
+        weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
+        vectors = torch.einsum("ql,qld->qd", weights.to(words.dtype), words)
         return Pooled(
             vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
         )

@@ -5,27 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import PackedModule, Packing
 from whenabouts.types import UsageError
 
 
-class InputProjection(nn.Module):
+class InputProjection(PackedModule):
     """LayerNorm of the raw features, dropout, linear layer, ReLU."""
 
     def __init__(self, features: int, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
-        self.dropout = Dropout(dropout, inplace=True)
+        self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(features, width)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """(N, features) to (N, width)."""
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, features) to (N, width), for packed rows."""
         projected: Tensor = self.linear(self.dropout(self.norm(rows)))
         return projected.relu()
 
 
-class PositionEmbedding(nn.Module):
+class PositionEmbedding(PackedModule):
     """A learned vector for each place is added; LayerNorm, dropout.
 
     `noun` is what the sequence is made of, for the message where one is longer than the table.
@@ -35,20 +34,24 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(places, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout, inplace=True)
+        self.dropout = nn.Dropout(dropout)
         self.noun = noun
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, width) rows of a packed batch to the same shape; UsageError where a sequence is too long."""
-        places = self.table.num_embeddings
-        if packing.steps > places:
-            raise UsageError(
-                f"a sequence of {packing.steps} {self.noun}, but the model has places for {places}: "
-                f"cut or pool it when it is read, or train with max_{self.noun} = {packing.steps}"
-            )
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, width) to (N, width), for packed rows; UsageError where a sequence is too long."""
+        check_length(packing.steps, self.table.num_embeddings, self.noun)
         placed: Tensor = self.norm(rows + self.table(packing.positions()))
         dropped: Tensor = self.dropout(placed)
         return dropped
+
+
+def check_length(steps: int, places: int, noun: str) -> None:
+    """Raise UsageError where a sequence has more `steps` than a table has places."""
+    if steps > places:
+        raise UsageError(
+            f"a sequence of {steps} {noun}, but the model has places for {places}: "
+            f"cut or pool it when it is read, or train with max_{noun} = {steps}"
+        )
 
 
 def initialise(model: nn.Module, spread: float) -> None:

@@ -22,8 +22,8 @@ def overlapping_segments(spans: Tensor, mask: Tensor, above: float) -> tuple[Ten
     shared = torch.minimum(last, true_last) - torch.maximum(first, true_first) + 1
     whole = torch.maximum(last, true_last) - torch.minimum(first, true_first) + 1
     # In float64: a quotient of whole numbers that equals `above` is then the same number.
-    found = (shared.double() / whole > above) & (last >= first) & mask[:, None]
-    query, begins, ends = found.nonzero().unbind(1)
+    answers = (shared.double() / whole > above) & (last >= first) & mask[:, None]
+    query, begins, ends = answers.nonzero().unbind(1)
     return query, torch.stack([begins, ends], 1)
 
 

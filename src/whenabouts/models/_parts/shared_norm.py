@@ -1,4 +1,4 @@
-"""Borders that are told from the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
+"""Start and end over the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
 
 A query's candidates are its own video and the negatives that were chosen for it. Start and end are softmaxes
 over the clips of all of them, so that scores of different videos can be compared. PREM, equation 11; CONQUER.
@@ -15,8 +15,8 @@ from whenabouts.models._parts.borders import MASKED, log_probabilities
 from whenabouts.models.protocol import Batch
 
 
-class Candidates(NamedTuple):
-    """Rows of videos (Q, 1 + N) int64, each query's own first, and bool which of them there are."""
+class CandidateVideos(NamedTuple):
+    """Rows of videos (Q, 1 + N) int64, each query's own first, and (Q, 1 + N) bool which of them there are."""
 
     rows: Tensor
     exists: Tensor
@@ -27,30 +27,31 @@ class Candidates(NamedTuple):
         return query, place
 
 
-def candidates_of(batch: Batch, *, known_too: bool = False) -> Candidates:
-    """Own videos and `Batch.negatives`; a chosen one that is known to answer the query is left out.
+def candidates_of(batch: Batch, *, positives_too: bool = False) -> CandidateVideos:
+    """Own videos and `Batch.negatives`; one of these that is known to answer the query is left out.
 
-    With `known_too` it stays, as in CONQUER's program.
+    With `positives_too` it stays, as in CONQUER's program.
     """
     own = batch.video_of[:, None]
     there = torch.ones_like(own, dtype=torch.bool)
     if batch.negatives is None:
-        return Candidates(own, there)
+        return CandidateVideos(own, there)
     chosen = batch.negatives.clamp(min=0)
     exists = batch.negatives >= 0
-    if not known_too:
+    if not positives_too:
         exists = exists & ~batch.positives.gather(1, chosen)
-    return Candidates(torch.cat([own, chosen], 1), torch.cat([there, exists], 1))
+    return CandidateVideos(torch.cat([own, chosen], 1), torch.cat([there, exists], 1))
 
 
 def shared_entropies(
-    logits: Tensor, candidates: Candidates, spans: Tensor, *, own_only: bool = False
+    logits: Tensor, candidates: CandidateVideos, spans: Tensor, *, own_only: bool = False
 ) -> Tensor:
     """(2, Q) cross-entropies of the true start and end, from the logits (2, P, T) of all pairs.
 
     `spans` (Q, 2) are clips of the own videos. With `own_only` the softmax is over the own video alone.
     """
     query, place = candidates.pairs()
+    # A row a query: the clips of all its candidates, the own video first, so that one softmax is over all.
     laid = logits.new_full((2, *candidates.rows.shape, logits.shape[2]), MASKED)
     laid[:, query, place] = logits
     together = laid[:, :, 0] if own_only else laid.flatten(2)

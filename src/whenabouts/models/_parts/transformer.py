@@ -10,8 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import Attention
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.packing import PackedModule, Packing
 
 Norm = Literal["before", "after"]
 """Where a layer's LayerNorm stands: before each part, with one more behind the last layer; or after it."""
@@ -28,7 +27,7 @@ class TransformerLayer(nn.Module):
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm = norm
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
@@ -50,7 +49,7 @@ class TransformerLayer(nn.Module):
         return narrowed
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(PackedModule):
     """Several layers, one after the other."""
 
     def __init__(
@@ -62,7 +61,7 @@ class TransformerEncoder(nn.Module):
         )
         self.last_norm = nn.LayerNorm(width) if norm == "before" else None
 
-    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D): each row informed by the others of its own sequence."""
         for layer in self.layers:
             rows = layer(rows, packing)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import Attention, attend
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import Packing
+from whenabouts.models._parts.attention import Attention, in_heads
+from whenabouts.models._parts.packing import PackedModule, Packing
 
 
 class WordAttention(nn.Module):
@@ -22,25 +21,17 @@ class WordAttention(nn.Module):
         super().__init__()
         self.query = nn.Linear(width, width)
         self.heard = nn.Linear(width, 2 * width)
-        """Keys and values of the words; they depend on no video."""
+        """Keys and values of the words; they depend on no video. The name is that in files of weights."""
         self.heads = heads
         self.dropout = dropout
 
-    def forward(self, rows: Tensor, packing: Packing, heard: Tensor, mask: Tensor) -> Tensor:
-        """(N, D): what each of the clips (N, D) finds among its words, `heard` (P, L, 2 D), `mask` (P, L)."""
-        keys, values = heard.chunk(2, dim=-1)
-        mixed = attend(
-            self._in_heads(packing.unpack(self.query(rows))),
-            self._in_heads(keys),
-            self._in_heads(values),
-            mask[:, None, None],
-            self.dropout if self.training else 0.0,
-        )
+    def forward(self, rows: Tensor, packing: Packing, keys_and_values: Tensor, mask: Tensor) -> Tensor:
+        """(N, D): what each of the clips (N, D) takes from its words, (P, L, 2 D) with `mask` (P, L)."""
+        padded = (packing.unpack(self.query(rows)), *keys_and_values.chunk(2, dim=-1))
+        queries, keys, values = (in_heads(projected, self.heads) for projected in padded)
+        dropout = self.dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, mask[:, None, None], dropout)
         return packing.pack(mixed.transpose(1, 2).flatten(2))
-
-    def _in_heads(self, padded: Tensor) -> Tensor:
-        """(P, T, D) to (P, heads, T, D / heads)."""
-        return padded.view(*padded.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class FusionLayer(nn.Module):
@@ -60,35 +51,39 @@ class FusionLayer(nn.Module):
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, rows: Tensor, packing: Packing, heard: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, packing: Packing, keys_and_values: Tensor, mask: Tensor) -> Tensor:
         """(N, D) to (N, D)."""
-        seen = self.dropout(self.output(self.attention(rows, rows, packing)))
-        rows = self.attention_norm(rows + seen)
-        found = self.dropout(self.words_output(self.words(rows, packing, heard, mask)))
-        rows = self.words_norm(rows + found)
+        rows = self.attention_norm(rows + self.dropout(self.output(self.attention(rows, rows, packing))))
+        of_words = self.words_output(self.words(rows, packing, keys_and_values, mask))
+        rows = self.words_norm(rows + self.dropout(of_words))
         widened = self.narrow(self.dropout(self.wide(rows).relu()))
         normed: Tensor = self.feedforward_norm(rows + self.dropout(widened))
         return normed
 
 
-class WordsAndClips(nn.Module):
+class WordsAndClips(PackedModule):
     """Several such layers, one after the other."""
 
     def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(FusionLayer(width, heads, feedforward, dropout) for _ in range(layers))
 
-    def heard(self, words: Tensor) -> Tensor:
-        """(Q, L, F, 2 D): what each layer hears of the words (Q, L, D); once a query, for all its videos."""
+    def keys_and_values(self, words: Tensor) -> Tensor:
+        """(Q, L, F, 2 D): each layer's keys and values of words (Q, L, D), once for all videos of a query."""
         # The layers' linear maps in one product.
         maps = [layer.words.heard for layer in self.layers if isinstance(layer, FusionLayer)]
-        weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
+        weight = torch.cat([layer.weight for layer in maps])
+        bias = torch.cat([layer.bias for layer in maps])
         return functional.linear(words, weight, bias).view(*words.shape[:2], len(maps), -1)
 
-    def forward(self, rows: Tensor, packing: Packing, heard: Tensor, mask: Tensor) -> Tensor:
-        """(N, D) to (N, D), from clips, what is `heard` (P, L, F, 2 D) of words, and their mask (P, L)."""
-        for layer, words in zip(self.layers, heard.unbind(2), strict=True):
-            rows = layer(rows, packing, words, mask)
-        return rows
+    def forward(  # type: ignore[override]
+        self, clips: Tensor, clip_mask: Tensor, keys_and_values: Tensor, word_mask: Tensor
+    ) -> Tensor:
+        """(P, T, D) from clips (P, T, D) and the words' keys and values (P, L, F, 2 D), with their masks."""
+        packing = self.packing(clip_mask)
+        rows = packing.pack(clips)
+        for layer, of_words in zip(self.layers, keys_and_values.unbind(2), strict=True):
+            rows = layer(rows, packing, of_words, word_mask)
+        return packing.unpack(rows)
