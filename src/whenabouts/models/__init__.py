@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import threading
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.models.settings import check_keys
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["config_of", "model_names", "new_model"]
 
 _parsing = threading.Lock()
-"""Seen in a server: two threads that parse at once may make CPython 3.11 raise a SystemError."""
+"""Two threads that parse at once may make CPython 3.11 raise a SystemError: it happened in a server."""
 
 
 @cache
@@ -33,12 +33,9 @@ def model_names() -> tuple[str, ...]:
 
 
 def config_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """The `Config` of a system with some settings; UsageError names a wrong one and those there are."""
+    """The `Config` of a system with some settings; UsageError names a wrong setting and those there are."""
     config: Any = _module(name).Config
-    known = [field.name for field in fields(config)]
-    unknown = sorted(set(settings) - set(known))
-    if unknown:
-        raise UsageError(f"{name} has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    check_keys(settings, config, name)
     return config(**settings)
 
 
@@ -50,8 +47,8 @@ def new_model(name: str, config: Any) -> Any:
     try:
         return _module(name).Model(config)
     except (MemoryError, OverflowError, RuntimeError) as error:
-        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{name}: a system of these settings cannot be made here ({told})") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{name}: a system of these settings cannot be made here ({reason})") from error
 
 
 def _is_system(path: Path) -> bool:

@@ -24,9 +24,8 @@ Shapes as in `protocol`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,6 @@ from torch.nn import functional
 from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import PositionEmbedding, initialise, unit
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.text_encoder import Words, mean_of_words, strange_sizes
 from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
 from whenabouts.models.protocol import (
@@ -48,6 +46,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     pair_products,
 )
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model"]
@@ -57,45 +56,37 @@ __all__ = ["Config", "Model"]
 class Config:
     """Settings of BET; the defaults are the published ones where there are any."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4096})
+    streams: Streams = field(default_factory=lambda: {"video": 4096})
     """Stream -> width of its features."""
-    query_width: int = 768
+    query_width: Size = 768
     """Width of words' features; not used where there is a `text_encoder`."""
     text_encoder: str = ""
     """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
     words come as features)."""
     text: Mapping[str, int] = field(default_factory=dict)
     """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
-    hidden: int = 512
+    hidden: Size = 512
     """d of the paper."""
-    layers: int = 6
-    heads: int = 8
-    feedforward: int = 2048
+    layers: Size = 6
+    heads: Size = 8
+    feedforward: Size = 2048
     norm: Norm = "before"
-    max_clips: int = 128
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    initializer_range: float = 0.02
-    scale: float = 10.0
+    max_clips: Size = 128
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    scale: Positive = 10.0
     """r of the paper: what cosines are multiplied by."""
-    label_power: float = 10.0
+    label_power: Positive = 10.0
     """k of the paper: how fast labels fall off beside the borders."""
     as_released: bool = False
     """No program was released; this takes equation 10 to the letter. See `_parts/border_labels.py`."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
+        check_settings(self, "bet")
+        for fault in strange_sizes(self.text):
             raise UsageError(f"bet: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        yield from strange_sizes(self.text)
-        if self.norm not in get_args(Norm):
-            yield f"norm = {self.norm!r}: known are {', '.join(get_args(Norm))}"
-        for name in ("scale", "label_power"):
-            if (value := getattr(self, name)) <= 0:
-                yield f"{name} = {value}: a number above 0 is expected"
 
 
 class Model(nn.Module):

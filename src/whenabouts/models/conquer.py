@@ -41,9 +41,9 @@ Shapes as in `protocol`; S streams, H the width inside.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,6 @@ from whenabouts.models._parts.context_query import ContextQueryAttention
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.projection import InputProjection, initialise
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
 from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models._parts.word_clusters import WordClusters
@@ -68,6 +67,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
+from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Share, Size, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
@@ -83,30 +83,30 @@ _CLIPS = 1 << 12
 class Config:
     """The settings of CONQUER; the defaults are the released ones for TVR."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
-    query_width: int = 768
-    hidden: int = 768
-    heads: int = 12
-    feedforward: int | None = None
+    query_width: Size = 768
+    hidden: Size = 768
+    heads: Size = 12
+    feedforward: Size | None = None
     """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
-    layers: int = 1
+    layers: Size = 1
     """Layers of each of the encoders."""
-    clusters: int = 32
+    clusters: Size = 32
     """Centres of the pooling of words."""
-    span_hidden: int = 128
+    span_hidden: Size = 128
     """Width between the two convolutions, and between the two layers of the video's own score."""
-    span_kernel: int = 5
-    max_clips: int = 100
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    initializer_range: float = 0.02
+    span_kernel: Size = 5
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
     measure: Measure = "general"
     weigh_streams: bool = True
     """The query says how much each stream counts; else the streams' mean is taken. Without effect where there
     is one stream."""
-    alpha: float = 1.0
+    alpha: NotNegative = 1.0
     """How often the retriever's score counts in a moment's score, with "general"; see above."""
     lambda_tl: float = 0.01
     lambda_video: float = 0.05
@@ -115,8 +115,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"conquer: {fault}")
+        check_settings(self, "conquer")
 
     @property
     def weighs(self) -> bool:
@@ -127,18 +126,6 @@ class Config:
     def inner(self) -> int:
         """The width inside the feed-forward parts."""
         return 4 * self.hidden if self.feedforward is None else self.feedforward
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        if len(self.streams) not in (1, 2):
-            yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        for name in self.streams:
-            if not name.isidentifier():
-                yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        if self.measure not in get_args(Measure):
-            yield f"measure = {self.measure!r}: known are {', '.join(get_args(Measure))}"
-        if self.alpha < 0:
-            yield f"alpha = {self.alpha}: 0 or more is expected"
 
 
 class PairLogits(NamedTuple):

@@ -9,9 +9,10 @@ maximum. Equal scores are put in order by video, first and last clip, so the ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ from torch.nn.functional import pad
 
 from whenabouts.clips import clip_counts, span_seconds
 from whenabouts.models.protocol import SpanScores
+from whenabouts.models.settings import Size, check_fields, check_keys
 from whenabouts.types import UsageError
 
 Ends = Literal["inclusive", "exclusive", "as-released"]
@@ -49,34 +51,23 @@ class Decoding:
     chosen among the `spans_before_nms` best.
     """
 
-    min_clips: int = 1
-    max_clips: int | None = None
+    min_clips: Annotated[int, msgspec.Meta(ge=0)] = 1
+    max_clips: Size | None = None
     ends: Ends = "inclusive"
-    top_videos: int = 100
-    spans_per_query: int = 100
-    nms: float | None = None
-    spans_before_nms: int = 200
+    top_videos: Size = 100
+    spans_per_query: Size = 100
+    nms: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    spans_before_nms: Size = 200
 
     def __post_init__(self) -> None:
-        if self.ends not in get_args(Ends):
-            raise UsageError(f"decoding: ends is {self.ends!r}; known: {', '.join(get_args(Ends))}")
-        self._check_count("min_clips", 0 if self.ends == "as-released" else 1)
-        for name in ("top_videos", "spans_per_query", "spans_before_nms"):
-            self._check_count(name, 1)
-        if self.max_clips is not None:
-            self._check_count("max_clips", 1)
-            low, high = self.offsets
-            if high is not None and high < low and self.ends != "as-released":
-                raise UsageError(
-                    f"decoding: no span has {self.min_clips} to {self.max_clips} clips (ends {self.ends})"
-                )
-        if self.nms is not None and not 0.0 <= self.nms <= 1.0:
-            raise UsageError(f"decoding: nms is {self.nms!r}; it must lie between 0 and 1, or be none")
-
-    def _check_count(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UsageError(f"decoding: {name} is {value!r}; it must be a whole number, {least} or more")
+        check_fields(self, "decoding")
+        if not self.min_clips and self.ends != "as-released":
+            raise UsageError("decoding: min_clips is 0; accepted: a whole number, 1 or more")
+        low, high = self.offsets
+        if high is not None and high < low and self.ends != "as-released":
+            raise UsageError(
+                f"decoding: no span has {self.min_clips} to {self.max_clips} clips (ends {self.ends})"
+            )
 
     @property
     def offsets(self) -> tuple[int, int | None]:
@@ -92,10 +83,7 @@ class Decoding:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Decoding:
         """Back from plain values. Raises UsageError for a key that is not known and values out of range."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise UsageError(f"decoding has no setting {unknown[0]!r}; it has {', '.join(known)}")
+        check_keys(value, cls, "decoding")
         return cls(**value)
 
 
@@ -184,12 +172,12 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
     if not rows or width < 1 or not videos:
         return _nothing(rows, k, scores.start)
     a_row = videos * clips * (width if scores.spans is not None else 4) + min(k, videos * clips) * width
-    found = [
+    blocks = [
         _best_of_block(_part(scores, low, high), video[low:high], decoding, k)
         for low, high in _blocks(rows, a_row)
     ]
     return BestSpans(
-        *(torch.cat([getattr(one, name) for one in found]) for name in BestSpans.__annotations__)
+        *(torch.cat([getattr(block, name) for block in blocks]) for name in BestSpans.__annotations__)
     )
 
 
@@ -204,10 +192,12 @@ def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     count = min(k, values.shape[1])
     if count == values.shape[1]:
         return _in_order(*torch.sort(values, dim=1, descending=True, stable=True))
+    # The value behind the last shows where topk had a choice.
     top, at = torch.topk(values, count + 1, dim=1)
     open_rows = ((top[:, count - 1] == top[:, count]) & (top[:, count] > -torch.inf)).nonzero()[:, 0]
     best, at = _in_order(top[:, :count], at[:, :count])
-    if len(open_rows):  # several equal values at the border: the first of them
+    # Several values equal the smallest that is taken, of which topk took any: take the first of them.
+    if len(open_rows):
         at[open_rows] = _first_of_equals(values[open_rows], best[open_rows, -1:], count)
         best[open_rows], at[open_rows] = _in_order(values[open_rows].gather(1, at[open_rows]), at[open_rows])
     return best, at
@@ -216,8 +206,8 @@ def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _first_of_equals(values: Tensor, border: Tensor, count: int) -> Tensor:
     """Positions (R, count) of all values above the border and of the first ones equal to it."""
     above, equal = values > border, values == border
-    wanted = count - above.sum(1, keepdim=True)
-    taken = above | (equal & (equal.cumsum(1) <= wanted))
+    lacking = count - above.sum(1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(1) <= lacking))
     return taken.nonzero()[:, 1].view(len(values), count)
 
 
@@ -264,6 +254,7 @@ def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int
     else:
         band = _band(scores.spans, least, width) + (start[..., None] + end.unfold(-1, width, 1))
         best = (band.amax(-1) + video[..., None]).flatten(1)
+    # A first clip that is not among the k best has no span among the k best: these k are opened, no other.
     _, opened = ranked(best, min(k, best.shape[1]))
     opened = opened.sort(dim=1).values
     place, first = opened // clips, opened % clips
@@ -283,19 +274,22 @@ def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: 
     width = windows.shape[-1]
     score, at = ranked(windows.flatten(1), k)
     row = at // width
-    found = score > -torch.inf
-    place = place.gather(1, row).where(found, 0)
+    exists = score > -torch.inf
+    place = place.gather(1, row).where(exists, 0)
     first = first.gather(1, row)
-    last = (first + least + at % width).where(found, 0)
+    last = (first + least + at % width).where(exists, 0)
     more = k - score.shape[1]
-    columns = (first.where(found, 0), last, score, place)
+    columns = (first.where(exists, 0), last, score, place)
     if more > 0:
         columns = tuple(pad(c, (0, more), value=-torch.inf if c is score else 0) for c in columns)  # type: ignore[assignment]
     return BestSpans(*columns)
 
 
 def _running_maximum(values: Tensor, width: int) -> Tensor:
-    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1); doubles its reach."""
+    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1); doubles its reach.
+
+    A maximum of 2 n neighbours is the larger of two maxima of n: log2(width) steps instead of width.
+    """
     reach = 1
     while reach < width:
         step = min(reach, width - reach)

@@ -21,7 +21,7 @@ Shapes as in `protocol`; F frames, C clips.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -36,7 +36,6 @@ from whenabouts.models._parts.packing import PackedModule, Packing, compute_padd
 from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import initialise, unit
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -48,7 +47,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     best_key,
 )
-from whenabouts.types import UsageError
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -59,35 +58,35 @@ KEYS = "clips"
 class Config:
     """The settings of GMMFormer; defaults are the released ones for TVR."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072})
+    streams: Streams = field(default_factory=lambda: {"video": 3072})
     """Stream -> width of its features."""
-    query_width: int = 768
-    hidden: int = 384
-    heads: int = 4
-    blocks: int = 2
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    blocks: Size = 2
     """Gaussian blocks of each branch."""
-    windows: tuple[float, ...] = (0.5, 1.0, 5.0)
+    windows: tuple[Positive, ...] = (0.5, 1.0, 5.0)
     """Their widths; besides these each block has one attention without a window."""
-    frames: int = 128
+    frames: Size = 128
     """Longer videos are averaged to so many frames."""
-    clips: int = 32
+    clips: Size = 32
     """Every video is averaged to so many clips."""
-    max_tokens: int = 30
-    input_dropout: float = 0.2
-    dropout: float = 0.2
-    initializer_range: float = 0.02
-    clip_share: float = 0.7
+    max_tokens: Size = 30
+    input_dropout: Share = 0.2
+    dropout: Share = 0.2
+    initializer_range: NotNegative = 0.02
+    clip_share: NotNegative = 0.7
     """How much the best clip's cosine counts in a video's score."""
-    frame_share: float = 0.3
+    frame_share: NotNegative = 0.3
     """How much that of all frames counts."""
-    margin: float = 0.1
+    margin: NotNegative = 0.1
     """Of the triplets (other data sets than TVR: 0.2)."""
-    weight_clip_contrast: float = 0.05
-    weight_frame_contrast: float = 0.04
-    weight_diversity: float = 0.001
-    diversity_margin: float = 0.15
-    diversity_scale: float = 32.0
-    pool: int | None = 20
+    weight_clip_contrast: NotNegative = 0.05
+    weight_frame_contrast: NotNegative = 0.04
+    weight_diversity: NotNegative = 0.001
+    diversity_margin: NotNegative = 0.15
+    diversity_scale: NotNegative = 32.0
+    pool: Size | None = 20
     """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
     before."""
     pool_from_epoch: int = 30
@@ -96,28 +95,7 @@ class Config:
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
         object.__setattr__(self, "windows", tuple(self.windows))
-        for fault in self._faults():
-            raise UsageError(f"gmmformer: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        for name in _NOT_NEGATIVE:
-            if (value := getattr(self, name)) < 0:
-                yield f"{name} = {value}: at least 0 is expected"
-        if not all(type(width) in (int, float) and 0 < width < float("inf") for width in self.windows):
-            yield f"windows = {self.windows}: numbers above 0 are expected"
-
-
-_NOT_NEGATIVE = (
-    "clip_share",
-    "frame_share",
-    "margin",
-    "weight_clip_contrast",
-    "weight_frame_contrast",
-    "weight_diversity",
-    "diversity_margin",
-    "diversity_scale",
-)
+        check_settings(self, "gmmformer")
 
 
 _PER_WIDTH = 1 / 9

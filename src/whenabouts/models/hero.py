@@ -19,7 +19,7 @@ logarithm of that product: span + 20 * cosine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +29,6 @@ from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, log_probabilities
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.weighted_ranking import HardWeights, against_all
 from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models.protocol import (
@@ -43,7 +42,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from whenabouts.types import UsageError
+from whenabouts.models.settings import NamedStreams, NotNegative, Share, Size, check_settings
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -54,49 +53,39 @@ _KEYS = "frames"
 class Config:
     """The settings of HERO's head; defaults are the released ones for TVR."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"frames": 768})
+    streams: NamedStreams = field(default_factory=lambda: {"frames": 768})
     """Name and width of the given representations; one stream of the width `hidden` is not projected."""
-    query_width: int = 768
-    hidden: int = 768
-    heads: int = 12
-    max_tokens: int = 100
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    span_kernel: int = 5
-    initializer_range: float = 0.02
-    margin: float = 0.1
+    query_width: Size = 768
+    hidden: Size = 768
+    heads: Size = 12
+    max_tokens: Size = 100
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    span_kernel: Size = 5
+    initializer_range: NotNegative = 0.02
+    margin: NotNegative = 0.1
     weight_negative_videos: float = 8.0
     weight_negative_queries: float = 8.0
     lambda_tl: float = 0.01
-    alpha: float = 20.0
+    alpha: NotNegative = 20.0
     """How often the video's cosine counts in a moment's score."""
-    pool: int | None = None
+    pool: Size | None = None
     """So many of the hardest negatives of each query and video count `hard_weight` times, the others
     `rest_weight` times; None: all count alike."""
-    hard_weight: float = 10.0
-    rest_weight: float = 0.1
+    hard_weight: NotNegative = 10.0
+    rest_weight: NotNegative = 0.1
     pool_from_epoch: int = 0
     """The first epoch in which `pool` counts."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"hero: {fault}")
+        check_settings(self, "hero")
 
     @property
     def takes_frames(self) -> bool:
         """Whether frames are taken as they are given."""
         return list(self.streams.values()) == [self.hidden]
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        for name in self.streams:
-            if not name.isidentifier():
-                yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        for name in ("hard_weight", "rest_weight", "margin", "alpha"):
-            if (value := getattr(self, name)) < 0:
-                yield f"{name} = {value}: 0 or more is expected"
 
 
 class Model(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from whenabouts.clips import ClipGrid
 from whenabouts.features.cache import LARGEST_VALUE
 from whenabouts.features.resample import average_to_length, unit_rows
 from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.settings import Positive, Size, check_fields, check_keys
 from whenabouts.types import UsageError
 
 Rows = NDArray[np.floating[Any]]
@@ -29,24 +30,23 @@ _ADDED = np.float32(1e-5)
 
 _SURPLUS_ROWS, _SURPLUS_SHARE = 2, 0.1
 _LATER = {"clips_per_cell": 1, "tokenizer": ""}
-"""Settings that came after the first checkpoints, and the values with which they say nothing."""
+"""Settings that came after the first checkpoints, with the values that change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
     """One stream of features: `width` values a row; each row brought to unit length where `normalise`.
 
-    `encoder` and `fingerprint` say what made the features ("" where the file does not tell).
+    `encoder` and `fingerprint` say what made the features ("" where the file does not say).
     """
 
-    width: int
+    width: Size
     normalise: bool = True
     encoder: str = ""
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
-            raise UsageError(f"width of a stream is {self.width!r}; accepted: a whole number, 1 or more")
+        check_fields(self, "inputs of a stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +69,21 @@ class Inputs:
 
     query: StreamInput
     streams: Mapping[str, StreamInput] = field(default_factory=dict)
-    clip_seconds: float = 1.5
-    max_clips: int = 100
-    max_tokens: int = 30
+    clip_seconds: Positive = 1.5
+    max_clips: Size = 100
+    max_tokens: Size = 30
     long_videos: LongVideos = "pool"
     tef: bool = False
-    clips_per_cell: int = 1
+    clips_per_cell: Size = 1
     tokenizer: str = ""
 
     def __post_init__(self) -> None:
-        for name, kind in (("tef", bool), ("tokenizer", str)):
-            if not isinstance(getattr(self, name), kind):
-                raise UsageError(f"{name} is {getattr(self, name)!r}; accepted: a {kind.__name__}")
-        if not 0 < self.clip_seconds < float("inf"):
-            raise UsageError(f"clip_seconds is {self.clip_seconds!r}; accepted: seconds above 0")
-        for name in ("max_clips", "max_tokens", "clips_per_cell"):
-            most = getattr(self, name)
-            if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-                raise UsageError(f"{name} is {most!r}; accepted: a whole number, 1 or more")
-        if self.long_videos not in get_args(LongVideos):
-            known = ", ".join(map(repr, get_args(LongVideos)))
-            raise UsageError(f"long_videos is {self.long_videos!r}; accepted: {known}")
+        check_fields(self, "inputs", leave_out=("query", "streams"))
 
     @property
     def widths(self) -> dict[str, int]:
         """Values in a row of each stream as the model sees it: the two columns of `tef` included."""
-        return {name: one.width + 2 * self.tef for name, one in self.streams.items()}
+        return {name: stream.width + 2 * self.tef for name, stream in self.streams.items()}
 
     @property
     def is_even(self) -> bool:
@@ -150,7 +139,7 @@ class Inputs:
         durations: Sequence[float] | None = None,
         names: Sequence[str] | None = None,
     ) -> ClipBatch:
-        """Videos made ready: stream -> (V, T, D) padded to the longest with zeros, the mask, who is silent.
+        """Videos made ready: stream -> (V, T, D) padded with zeros, the mask, and which videos are silent.
 
         A video is stream name -> (rows, D). A stream that ends early, or that a video lacks, has rows of
         zeros there. With `durations` (seconds) rows behind a video's end are left out: releases often have
@@ -165,19 +154,21 @@ class Inputs:
         mask = np.arange(counts.max(initial=1)) < counts[:, None]
         streams = {}
         silent = np.ones(len(videos), bool)
-        for stream, told in self.streams.items():
-            block = np.zeros((*mask.shape, told.width + 2 * self.tef), np.float32)
+        for stream, settings in self.streams.items():
+            width = settings.width
+            block = np.zeros((*mask.shape, width + 2 * self.tef), np.float32)
             for at, video in enumerate(videos):
-                found = video.get(stream)
-                if found is not None:
-                    _check_rows(found, told.width, f"{named[at]}, stream {stream!r}", self.is_even)
-                    ready = self._fitted(found, int(rows[at]), told.normalise)
-                    block[at, : len(ready), : told.width] = ready
-            normalise = told.normalise and not self.is_even
-            said = _bring_to_unit(block[..., : told.width], normalise, named, f", stream {stream!r}")
-            silent &= ~said.any(1)
+                features = video.get(stream)
+                if features is not None:
+                    _check_rows(features, width, f"{named[at]}, stream {stream!r}", self.is_even)
+                    ready = self._fitted(features, int(rows[at]), settings.normalise)
+                    block[at, : len(ready), :width] = ready
+            # Evenly pooled rows were brought to unit length before they were averaged.
+            normalise = settings.normalise and not self.is_even
+            not_zero = _bring_to_unit(block[..., :width], normalise, named, f", stream {stream!r}")
+            silent &= ~not_zero.any(1)
             if self.tef:
-                block[..., told.width :] = endpoint_features(counts, mask)
+                block[..., width:] = endpoint_features(counts, mask)
             streams[stream] = torch.from_numpy(block)
         return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent))
 
@@ -211,29 +202,22 @@ class Inputs:
 
         What came later is left out where it says nothing, so that older systems keep their fingerprints.
         """
-        told = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        left_out = {name for name, nothing in _LATER.items() if told[name] == nothing}
+        settings = dataclasses.asdict(self)
         return {
-            **{name: value for name, value in told.items() if name not in left_out},
-            "query": dataclasses.asdict(self.query),
-            "streams": {name: dataclasses.asdict(one) for name, one in self.streams.items()},
+            name: value for name, value in settings.items() if name not in _LATER or value != _LATER[name]
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Inputs:
+    def from_json(cls, settings: Mapping[str, Any]) -> Inputs:
         """What `to_json` wrote. Raises UsageError for a key that is unknown or missing, or a wrong value."""
-        needed = [one.name for one in dataclasses.fields(cls) if one.name not in _LATER]
-        missing = [name for name in needed if name not in told]
-        if missing:
-            raise UsageError(f"inputs: {missing[0]!r} is missing; expected {', '.join(needed)}")
-        settings = dict(told)
-        streams = settings.pop("streams", {})
+        needed = [field.name for field in dataclasses.fields(cls) if field.name not in _LATER]
+        check_keys(settings, cls, "inputs", needed=needed)
+        streams = settings["streams"]
         if not isinstance(streams, Mapping):
             raise UsageError(f"inputs: streams are {streams!r}; accepted: an object, stream name -> settings")
-        query = _stream_of("query", settings.pop("query", None))
-        known = {one.name for one in dataclasses.fields(cls)}
-        _refuse_unknown("inputs", settings, known)
-        return cls(query, {name: _stream_of(name, one) for name, one in streams.items()}, **settings)
+        query = _stream_of("query", settings["query"])
+        read = {name: _stream_of(name, stream) for name, stream in streams.items()}
+        return cls(**{**settings, "query": query, "streams": read})
 
     def _counted(
         self,
@@ -318,15 +302,8 @@ def _not_usable(values: NDArray[Any], row: int, name: str) -> UsageError:
     )
 
 
-def _stream_of(name: str, told: Any) -> StreamInput:
-    known = {one.name for one in dataclasses.fields(StreamInput)}
-    if not isinstance(told, Mapping) or "width" not in told:
-        raise UsageError(f"inputs: {name} is {told!r}; accepted: an object with width")
-    _refuse_unknown(f"inputs: {name}", told, known)
-    return StreamInput(**told)
-
-
-def _refuse_unknown(place: str, told: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(told) - known)
-    if unknown:
-        raise UsageError(f"{place} has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
+def _stream_of(name: str, settings: Any) -> StreamInput:
+    if not isinstance(settings, Mapping) or "width" not in settings:
+        raise UsageError(f"inputs: {name} is {settings!r}; accepted: an object with width")
+    check_keys(settings, StreamInput, f"inputs: {name}")
+    return StreamInput(**settings)

@@ -27,7 +27,6 @@ Shapes as in `protocol`; F frames, C clips, K proposals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import cast
@@ -47,7 +46,6 @@ from whenabouts.models._parts.partial_relevance import (
 )
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import initialise, unit
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -58,7 +56,7 @@ from whenabouts.models.protocol import (
     QueryEncoding,
     VideoEncoding,
 )
-from whenabouts.types import UsageError
+from whenabouts.models.settings import NotNegative, Share, Size, Streams, check_settings
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -69,28 +67,28 @@ KEYS = "proposals"
 class Config:
     """The settings of MS-SL; defaults are the released ones for TVR."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072})
+    streams: Streams = field(default_factory=lambda: {"video": 3072})
     """Stream -> width of its features."""
-    query_width: int = 768
-    hidden: int = 384
-    heads: int = 4
-    frames: int = 128
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    frames: Size = 128
     """Longer videos are averaged to so many frames."""
-    clips: int = 32
+    clips: Size = 32
     """Every video is averaged to so many clips."""
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    initializer_range: float = 0.02
-    clip_share: float = 0.7
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    clip_share: NotNegative = 0.7
     """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
-    frame_share: float = 0.3
+    frame_share: NotNegative = 0.3
     """How much that of the attended frames counts (Charades-STA: 0.5)."""
-    margin: float = 0.1
+    margin: NotNegative = 0.1
     """Of the triplets (other data sets than TVR: 0.2)."""
-    weight_clip_contrast: float = 0.02
-    weight_frame_contrast: float = 0.04
-    pool: int | None = 20
+    weight_clip_contrast: NotNegative = 0.02
+    weight_frame_contrast: NotNegative = 0.04
+    pool: Size | None = 20
     """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
     before."""
     pool_from_epoch: int = 20
@@ -98,14 +96,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"ms_sl: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        for name in ("clip_share", "frame_share", "margin", "weight_clip_contrast", "weight_frame_contrast"):
-            if (value := getattr(self, name)) < 0:
-                yield f"{name} = {value}: at least 0 is expected"
+        check_settings(self, "ms_sl")
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,8 @@ Shapes as in `protocol`; S streams, G gates (one a stream), H the width inside, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +68,6 @@ from whenabouts.models._parts.packing import PackedModule
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts.models._parts.transformer import TransformerEncoder, perceptron
 from whenabouts.models._parts.weighting import weighted_mean
@@ -85,6 +83,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
+from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Positive, Share, Size, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "PairLogits"]
@@ -105,23 +104,23 @@ class Config:
     Table 6: one of the two `streams`; `gates` off; `gamma` = 0 (no adversarial training); `shared_norm` off.
     """
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
-    query_width: int = 768
-    hidden: int = 384
-    heads: int = 4
-    feedforward: int = 1536
-    layers: int = 1
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    feedforward: Size = 1536
+    layers: Size = 1
     """Layers of the transformer of words and of that of clips."""
-    fusion_layers: int = 2
-    classifier_layers: int = 1
-    span_hidden: int = 128
-    span_kernel: int = 5
-    max_clips: int = 100
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    initializer_range: float = 0.02
+    fusion_layers: Size = 2
+    classifier_layers: Size = 1
+    span_hidden: Size = 128
+    span_kernel: Size = 5
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
     gates: bool = True
     """Equation 9; else all clips pass as they are."""
     order: Order = "focus-then-fuse"
@@ -129,25 +128,30 @@ class Config:
     fusion: Fusion = "linear"
     """Equation 10; or the mean of the streams."""
     pauses: Pauses = "context"
-    temperature: float = 0.01
+    temperature: Positive = 0.01
     """t of equation 13: the retriever's score is divided by it."""
     shared_norm: bool = True
     """Start and end are softmaxes over the clips of the negatives too; else over the own video's alone."""
-    gamma: float = 0.8
+    gamma: NotNegative = 0.8
     """Weight of the adversarial loss; 0: there is none, and no classifier."""
     adversary: Adversary = "together"
-    positive_iou: float = 0.7
+    positive_iou: Share = 0.7
     """Segments of more overlap with the moment are the classifier's positives."""
-    negative_moments: int = 5
+    negative_moments: Size = 5
     """How many of the best moments of each negative video are its negatives ..."""
-    min_moment_clips: int = 1
-    max_moment_clips: int | None = 24
+    min_moment_clips: Size = 1
+    max_moment_clips: Size | None = 24
     """... and their lengths in clips (none: any)."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"prem_localizer: {fault}")
+        check_settings(self, "prem_localizer")
+        most = self.max_moment_clips
+        if most is not None and most < self.min_moment_clips:
+            raise UsageError(
+                f"prem_localizer: max_moment_clips is {most}; accepted: "
+                f"{self.min_moment_clips} or more, or none"
+            )
 
     @property
     def gated(self) -> int:
@@ -161,37 +165,9 @@ class Config:
         """Which moments of negative videos the classifier sees."""
         return Decoding(min_clips=self.min_moment_clips, max_clips=self.max_moment_clips)
 
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        if len(self.streams) not in (1, 2):
-            yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        for name in self.streams:
-            if not name.isidentifier():
-                yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        for name in ("fusion_layers", "classifier_layers", "negative_moments", "min_moment_clips"):
-            if (size := getattr(self, name)) < 1:
-                yield f"{name} = {size}: at least 1 is expected"
-        most = self.max_moment_clips
-        if most is not None and most < self.min_moment_clips:
-            yield f"max_moment_clips = {most}: {self.min_moment_clips} or more is expected"
-        for name, kind in (
-            ("order", Order),
-            ("fusion", Fusion),
-            ("adversary", Adversary),
-            ("pauses", Pauses),
-        ):
-            if (value := getattr(self, name)) not in get_args(kind):
-                yield f"{name} = {value!r}: known are {', '.join(get_args(kind))}"
-        if self.temperature <= 0:
-            yield f"temperature = {self.temperature}: a number above 0 is expected"
-        if self.gamma < 0:
-            yield f"gamma = {self.gamma}: 0 or more is expected"
-        if not 0 <= self.positive_iou < 1:
-            yield f"positive_iou = {self.positive_iou}: a share from 0 to below 1 is expected"
-
 
 class PairLogits(NamedTuple):
-    """What P pairs get: `borders` (2, P, T), -1e10 in the padding, from `clips` (P, T, H) and `mask` (P, T)."""
+    """Logits of P pairs: `borders` (2, P, T), -1e10 in the padding, from `clips` (P, T, H), `mask` (P, T)."""
 
     borders: Tensor
     clips: Tensor

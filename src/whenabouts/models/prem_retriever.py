@@ -42,9 +42,8 @@ Shapes as in `protocol`; S streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +52,6 @@ from whenabouts.models._parts.contrast import clip_labels
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.transformer import TransformerEncoder
 from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models.protocol import (
@@ -66,6 +64,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     best_key,
 )
+from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Positive, Share, Size, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model"]
@@ -84,52 +83,39 @@ class Config:
     Table 3: `pooling`.
     """
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
-    query_width: int = 768
-    hidden: int = 384
-    heads: int = 4
-    feedforward: int = 1536
-    layers: int = 1
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    feedforward: Size = 1536
+    layers: Size = 1
     """Layers of each of the two transformers."""
-    max_clips: int = 100
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    initializer_range: float = 0.02
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
     pooling: Pooling = "modality-specific"
-    temperature: float = 0.01
+    temperature: Positive = 0.01
     """t of equation 7."""
     strong: bool = True
     """The positive is the best of the moment; else the best of the whole video."""
-    lambda_weak: float = 0.5
+    lambda_weak: NotNegative = 0.5
     """Lambda of equation 8: how much the best outside the moment counts."""
-    weight_negative_videos: float = 1.0
+    weight_negative_videos: NotNegative = 1.0
     """How much L^v counts, of equation 8: a query among videos."""
-    weight_negative_queries: float = 1.0
+    weight_negative_queries: NotNegative = 1.0
     """How much L^q counts: a video among queries. 0: one direction alone is learned."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"prem_retriever: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        if len(self.streams) not in (1, 2):
-            yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        for name in self.streams:
-            if not name.isidentifier():
-                yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        if self.pooling not in get_args(Pooling):
-            yield f"pooling = {self.pooling!r}: known are {', '.join(get_args(Pooling))}"
-        if self.temperature <= 0:
-            yield f"temperature = {self.temperature}: a number above 0 is expected"
-        for name in ("lambda_weak", "weight_negative_videos", "weight_negative_queries"):
-            if (value := getattr(self, name)) < 0:
-                yield f"{name} = {value}: 0 or more is expected"
+        check_settings(self, "prem_retriever")
         if not self.weight_negative_videos and not self.weight_negative_queries:
-            yield "weight_negative_videos and weight_negative_queries are 0: nothing would be learned"
+            raise UsageError(
+                "prem_retriever: weight_negative_videos and weight_negative_queries are 0: nothing would be "
+                "learned"
+            )
 
 
 class Model(nn.Module):

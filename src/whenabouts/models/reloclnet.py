@@ -19,9 +19,9 @@ Shapes as in `protocol`; M streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,6 @@ from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -48,7 +47,7 @@ from whenabouts.models.protocol import (
     max_over_keys,
     scaled_clips,
 )
-from whenabouts.types import UsageError
+from whenabouts.models.settings import AnyOneOrTwoStreams, NotNegative, Share, Size, check_settings
 
 Both = tuple[Tensor, Tensor]
 """A value for the side of other videos, one for that of other queries."""
@@ -66,22 +65,22 @@ class Config:
     is positive (without effect as released: the diagonal).
     """
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072, "sub": 768})
-    query_width: int = 768
-    hidden: int = 384
-    heads: int = 8
-    max_clips: int = 128
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
-    span_kernel: int = 5
+    streams: AnyOneOrTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 8
+    max_clips: Size = 128
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
     """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
-    initializer_range: float = 0.02
+    initializer_range: NotNegative = 0.02
     ranking: Kind = "hinge"
     margin: float = 0.1
-    first_pool: int | None = None
-    pool: int | None = 20
+    first_pool: Size | None = None
+    pool: Size | None = 20
     pool_from_epoch: int = 20
     weight_negative_videos: float = 1.0
     weight_negative_queries: float = 1.0
@@ -94,15 +93,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"reloclnet: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        if len(self.streams) not in (1, 2):
-            yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        if self.ranking not in get_args(Kind):
-            yield f"ranking = {self.ranking!r}: known are {', '.join(get_args(Kind))}"
+        check_settings(self, "reloclnet")
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.models import model_names
+from whenabouts.models.settings import read_record
 
 SYSTEM = "system.json"
 """The file that makes a folder a staged run."""
 FORMAT = 1
 """The version of `system.json` that this program writes and reads."""
-_KEYS = ("format", "retriever", "localizer")
 _CONFIG, _CHOOSES, _FINDS = "config.json", "score_videos", "score_spans"
 _ACCEPTED = "the name of a folder in this one, such as prem_localizer"
 
@@ -70,11 +72,11 @@ def localizer_of(place: str | Path) -> str | Path:
     if not is_staged(place):
         return place
     path = Path(place).expanduser() / SYSTEM
-    return _stage(path, "localizer", _told(path).get("localizer"))
+    return _stage(path, "localizer", _read(path).localizer)
 
 
 def fingerprint_of(localizer: str, retriever: str | None) -> str:
-    """What changes when either of two systems does (16 digits), from their fingerprints."""
+    """The fingerprint of two systems together (16 digits): it changes when either of theirs does."""
     if retriever is None:
         return localizer
     return hashlib.sha256(f"{localizer} after {retriever}".encode()).hexdigest()[:16]
@@ -88,11 +90,10 @@ def read_stages(folder: str | Path) -> Stages:
     the system in it cannot do what it is named for.
     """
     path = Path(folder).expanduser() / SYSTEM
-    told = _told(path)
-    retriever = told.get("retriever")
+    names = _read(path)
     stages = Stages(
-        None if retriever is None else _stage(path, "retriever", retriever),
-        _stage(path, "localizer", told.get("localizer")),
+        None if names.retriever is None else _stage(path, "retriever", names.retriever),
+        _stage(path, "localizer", names.localizer),
     )
     _check_roles(path, stages)
     return stages
@@ -121,7 +122,7 @@ def _check_roles(path: Path, stages: Stages) -> None:
 
 
 def _can(stage: Path, method: str) -> bool:
-    """Whether the system in a folder has a method; true where the folder does not tell which system it is."""
+    """Whether the system in a folder has a method; true where the folder does not say which system it is."""
     try:
         name = read_json(stage / _CONFIG).get("system")
     except (FormatError, AttributeError):
@@ -131,25 +132,17 @@ def _can(stage: Path, method: str) -> bool:
     return hasattr(importlib.import_module(f"{__package__}.{name}").Model, method)
 
 
-def _told(path: Path) -> dict[str, Any]:
+class _Names(msgspec.Struct, forbid_unknown_fields=True):
+    """What a `system.json` holds; `_stage` checks the names."""
+
+    format: int
+    localizer: Any = None
+    retriever: Any = None
+
+
+def _read(path: Path) -> _Names:
     """What a `system.json` holds, if it is one of ours. Raises FormatError."""
-    told = read_json(path)
-    if not isinstance(told, dict) or "format" not in told:
-        raise FormatError(
-            path, "the settings of another program", accepted="a file that `whenabouts train` wrote"
-        )
-    if told["format"] != FORMAT or isinstance(told["format"], bool):
-        raise FormatError(
-            path,
-            "is of a form that this version of whenabouts does not read:",
-            field="format",
-            value=told["format"],
-            accepted=str(FORMAT),
-        )
-    unknown = sorted(set(told) - set(_KEYS))
-    if unknown:
-        raise FormatError(path, "unknown key", value=unknown[0], accepted=", ".join(_KEYS))
-    return told
+    return read_record(path, _Names, FORMAT, "the file as `whenabouts train` wrote it")
 
 
 def write_stages(folder: str | Path, *, localizer: str, retriever: str | None = None) -> Path:

@@ -18,15 +18,18 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import safetensors
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from whenabouts.formats.files import FormatError, read_json, write_atomically
+from whenabouts.formats.files import FormatError, write_atomically
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
+from whenabouts.models.model_card import model_card
+from whenabouts.models.settings import read_record
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
@@ -72,35 +75,34 @@ class Trained:
         """
         folder = _folder_of(name, revision)
         config = _read_config(folder / CONFIG)
-        system, settings = config["system"], config["model"]
         path, weights = folder / CONFIG, folder / WEIGHTS
         with torch.random.fork_rng(devices=[]):
             with _buildable(path):
-                made = config_of(system, {name: _frozen(value) for name, value in settings.items()})
-                inputs, decoding = Inputs.from_json(config["inputs"]), Decoding.from_json(config["decoding"])
-                wanted = _shapes_asked(system, made)
-            lacking = [one.name for one in fields(made) if one.name not in settings]
-            _refuse_misfit(wanted, weights, path, lacking)
+                made = config_of(
+                    config.system, {name: _frozen(value) for name, value in config.model.items()}
+                )
+                inputs, decoding = Inputs.from_json(config.inputs), Decoding.from_json(config.decoding)
+                shapes = _shapes_of(config.system, made)
+            # Before memory is taken: a hostile file may ask for more than there is.
+            lacking = [field.name for field in fields(made) if field.name not in config.model]
+            _refuse_misfit(shapes, weights, path, lacking)
             with _buildable(path):
-                model = new_model(system, made)
+                model = new_model(config.system, made)
         model.load_state_dict(_weights_in(weights))
         beside = folder / CALIBRATION
         calibration = beside.read_bytes() if beside.is_file() else None
-        about = config.get("about", {})
-        return cls(system, model.eval(), inputs, decoding, config["labels"], about, calibration)
+        return cls(config.system, model.eval(), inputs, decoding, config.labels, config.about, calibration)
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """The folder, with the three files written; each is whole or the one that was there before.
 
         A calibration is written, too, unless weights or settings have changed since it was made.
         """
-        from whenabouts.models.model_card import model_card
-
         place = Path(folder)
         files = {
             WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
             CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
-            CARD: model_card(self).encode(),
+            CARD: self._card().encode(),
             **self._own_calibration(),
         }
         for name, content in files.items():
@@ -111,8 +113,8 @@ class Trained:
     def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
         """Address of the commit that put its files into a hub's repository ("owner/name").
 
-        The repository is made where there is none; who may write is told by the hub's own log-in
-        (`hf auth login`). Raises UsageError for a name that is none, WhenaboutsError where the hub refuses.
+        The repository is made where there is none; the hub's own log-in (`hf auth login`) decides who
+        may write. Raises UsageError for a name that is none, WhenaboutsError where the hub refuses.
         """
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError
@@ -124,7 +126,7 @@ class Trained:
             self.save_pretrained(aside)
             try:
                 hub.create_repo(repository, private=private, exist_ok=True)
-                told = hub.upload_folder(
+                commit = hub.upload_folder(
                     repo_id=repository,
                     folder_path=aside,
                     revision=revision,
@@ -135,7 +137,7 @@ class Trained:
                 raise WhenaboutsError(
                     f"{repository}: the hub did not take it: {_first_line(error)}"
                 ) from error
-        return str(told)
+        return str(commit)
 
     @property
     def fingerprint(self) -> str:
@@ -144,8 +146,8 @@ class Trained:
         Settings that have their default do not count: a setting that a later version adds changes nothing
         for the systems there are.
         """
-        told = {**self._config(), "model": _unusual(self.model.config)}
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        settings = {**self._config(), "model": _unusual(self.model.config)}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name, tensor in sorted(self._weights().items()):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
@@ -161,10 +163,10 @@ class Trained:
         if self.calibration is None:
             return {}
         try:
-            told = json.loads(self.calibration)
+            content = json.loads(self.calibration)
         except ValueError:
             return {}
-        own = isinstance(told, dict) and told.get("fingerprint") == self.fingerprint
+        own = isinstance(content, dict) and content.get("fingerprint") == self.fingerprint
         return {CALIBRATION: self.calibration} if own else {}
 
     def _config(self) -> dict[str, Any]:
@@ -182,12 +184,32 @@ class Trained:
 
         return {**self._config(), "about": dict(self.about), "whenabouts": whenabouts.__version__}
 
+    def _card(self) -> str:
+        settings = {
+            "Inputs": self.inputs.to_json(),
+            "Decoding": {**self.decoding.to_json(), "labels": self.labels},
+            "Settings of the model": asdict(self.model.config),
+        }
+        localizes = hasattr(self.model, "score_spans")
+        return model_card(self.system, self.about, settings, localizes=localizes)
+
+
+class _Config(msgspec.Struct):
+    """What of a `config.json` is read."""
+
+    system: str
+    model: dict[str, Any]
+    inputs: dict[str, Any]
+    decoding: dict[str, Any]
+    labels: Labels
+    about: dict[str, Any] = msgspec.field(default_factory=dict)
+
 
 def _unusual(config: Any) -> dict[str, Any]:
     """The settings that do not have their default."""
     usual = {
-        one.name: one.default_factory() if one.default_factory is not MISSING else one.default
-        for one in fields(config)
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(config)
     }
     return {name: value for name, value in asdict(config).items() if value != usual[name]}
 
@@ -225,7 +247,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
 
 def _inside(folder: Path) -> str:
     """What a folder without a system of its own has: those of stages that are done, if any."""
-    names = sorted(one.parent.name for one in folder.glob(f"*/{CONFIG}"))
+    names = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
     if not names:
         return ""
     return (
@@ -234,59 +256,19 @@ def _inside(folder: Path) -> str:
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> _Config:
     if not path.is_file():
         raise FormatError(
             path.parent, f"no trained system: it has no {CONFIG}{_inside(path.parent)}", accepted=_ACCEPTED
         )
-    config = read_json(path)
-    if not isinstance(config, dict) or not {"system", "inputs", "decoding"} & config.keys():
-        raise FormatError(path, "the settings of another program", accepted=_ACCEPTED)
-    for key in _KEYS:
-        if key not in config:
-            raise FormatError(
-                path, "is missing", field=key, accepted=f"the keys {', '.join(_KEYS)}; {_REMEDY}"
-            )
-    if config["format"] != FORMAT:
-        raise FormatError(
-            path,
-            "is of a form that this version of whenabouts does not read:",
-            field="format",
-            value=config["format"],
-            accepted=str(FORMAT),
-        )
-    for key, kind, called in _KINDS:
-        if not isinstance(config[key], kind):
-            raise FormatError(
-                path,
-                "not as whenabouts writes it",
-                field=key,
-                value=config[key],
-                accepted=f"{called}; {_REMEDY}",
-            )
-    if config["labels"] not in ("inclusive", "as-released"):
-        raise FormatError(
-            path,
-            "unknown convention",
-            field="labels",
-            value=config["labels"],
-            accepted="inclusive or as-released",
-        )
-    return config
+    return read_record(path, _Config, FORMAT, _REMEDY)
 
 
-_KINDS: tuple[tuple[str, type, str], ...] = (
-    ("system", str, "a name"),
-    ("model", dict, "an object"),
-    ("inputs", dict, "an object"),
-    ("decoding", dict, "an object"),
-)
-_KEYS = ("format", *(key for key, *_ in _KINDS), "labels")
-_REMEDY = "take the file as `whenabouts train` wrote it"
+_REMEDY = "the file as `whenabouts train` wrote it"
 _ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes it"
 
 
-def _shapes_asked(system: str, config: Any) -> dict[str, tuple[int, ...]]:
+def _shapes_of(system: str, config: Any) -> dict[str, tuple[int, ...]]:
     """Name -> shape of the weights of a system with some settings; no memory is taken for them."""
     with torch.device("meta"):
         model = new_model(system, config)
@@ -294,27 +276,27 @@ def _shapes_asked(system: str, config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _refuse_misfit(
-    wanted: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
+    expected: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
 ) -> None:
-    """FormatError naming the first weight of a file that does not fit, told by the file's beginning.
+    """FormatError naming the first weight of a file that does not fit; of the file its header is read.
 
-    `lacking` are settings that the config does not name, so that their default was asked for.
+    `lacking` are settings that the config does not name, so that they have their default.
     """
-    found = _shapes_in(path)
+    shapes = _shapes_in(path)
     also = f" (it lacks the settings {', '.join(lacking)})" if lacking else ""
-    for name in sorted({*wanted, *found}):
-        if name not in found:
+    for name in sorted({*expected, *shapes}):
+        if name not in shapes:
             raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for{also}")
-        if name not in wanted:
+        if name not in expected:
             raise FormatError(
                 path, f"has a weight {name!r} that the system of {config.name} does not have{also}"
             )
-        if found[name] != wanted[name]:
+        if shapes[name] != expected[name]:
             raise FormatError(
                 path,
                 f"weight {name!r} does not fit {config.name}{also}",
-                value=found[name],
-                accepted=f"shape {wanted[name]}",
+                value=shapes[name],
+                accepted=f"shape {expected[name]}",
             )
 
 
@@ -328,15 +310,15 @@ def _buildable(config: Path) -> Iterator[None]:
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of the weights of a file, of which no more than the beginning is read."""
+    """Name -> shape of the weights of a file, of which no more than the header is read."""
     with _opened(path), safetensors.safe_open(path, "pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def _weights_in(path: Path) -> dict[str, Tensor]:
     with _opened(path):
-        found: dict[str, Tensor] = load_file(path)
-        return found
+        weights: dict[str, Tensor] = load_file(path)
+        return weights
 
 
 @contextmanager

@@ -47,7 +47,6 @@ from whenabouts.models._parts.relevant_pairs import (
     relevant_likelihood,
     video_ranking_loss,
 )
-from whenabouts.models._parts.settings import faults
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -61,7 +60,7 @@ from whenabouts.models.protocol import (
     best_key,
     max_over_keys,
 )
-from whenabouts.types import UsageError
+from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Share, Size, check_settings
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -76,17 +75,17 @@ class Config:
     batch are heeded where one of the lambdas that need them is not 0.
     """
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
     """Name and width of one or two streams, temporal endpoint features included."""
-    query_width: int = 768
-    hidden: int = 256
-    heads: int = 4
-    max_clips: int = 100
-    max_tokens: int = 30
-    input_dropout: float = 0.1
-    dropout: float = 0.1
+    query_width: Size = 768
+    hidden: Size = 256
+    heads: Size = 4
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
     encoder: Literal["transformer", "cnn"] = "transformer"
-    encoder_kernel: int = 5
+    encoder_kernel: Size = 5
     merge: bool = True
     """One predictor of borders for both streams; without effect where there is one stream."""
     cross_attention: bool = True
@@ -94,15 +93,15 @@ class Config:
     modular: bool = True
     """A query has a vector for each stream; else one, the largest value of each dimension."""
     span_predictor: Literal["conv", "linear"] = "conv"
-    span_kernel: int = 5
+    span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
     """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
-    initializer_range: float = 0.02
+    initializer_range: NotNegative = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
-    first_pool: int | None = None
+    first_pool: Size | None = None
     """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
-    pool: int | None = 20
+    pool: Size | None = 20
     """The same from epoch `pool_from_epoch` on: "hard negatives"."""
     pool_from_epoch: int = 20
     weight_negative_videos: float = 1.0
@@ -126,34 +125,13 @@ class Config:
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        for fault in self._faults():
-            raise UsageError(f"xml: {fault}")
+        check_settings(self, "xml")
 
     @property
     def uses_pairs(self) -> bool:
         """Whether potentially relevant pairs have a part in the loss."""
         of_moments = self.lambda_vcmr and (self.lambda_rel_neg_vcmr or self.lambda_pos_rel_vcmr)
         return bool(self.lambda_rel_neg_vr or self.lambda_pos_rel_vr or self.lambda_nll_2 or of_moments)
-
-    def _faults(self) -> Iterator[str]:
-        yield from faults(self)
-        if len(self.streams) not in (1, 2):
-            yield f"streams = {dict(self.streams)}: one stream or two are expected"
-        for name in self.streams:
-            if not name.isidentifier():
-                yield f"stream {name!r}: a name of letters, digits and _ is expected"
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                yield f"{name} = {getattr(self, name)!r}: known are {', '.join(known)}"
-
-
-_CHOICES = {
-    "encoder": ("transformer", "cnn"),
-    "span_predictor": ("conv", "linear"),
-    "span_start": ("edges", "random"),
-    "ranking": ("hinge", "lse"),
-    "moment_scores": ("log", "logits"),
-}
 
 
 Borders = BorderConvolution | BorderLinear

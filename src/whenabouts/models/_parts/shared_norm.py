@@ -16,7 +16,7 @@ from whenabouts.models.protocol import Batch
 
 
 class CandidateVideos(NamedTuple):
-    """Rows of videos (Q, 1 + N) int64, each query's own first, and (Q, 1 + N) bool which of them there are."""
+    """Rows of videos (Q, 1 + N) int64, each query's own first, and bool: which of them there are."""
 
     rows: Tensor
     exists: Tensor
