@@ -282,16 +282,16 @@ def test_as_released_pads_to_the_longest_that_there_may_be() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"streams": {}}, r"conquer: streams = {}: one stream at least"),
-        ({"streams": {"a": 1, "b": 2, "c": 3}}, r"one stream or two are expected"),
-        ({"streams": {"the video": 3}}, r"'the video': a name of letters"),
-        ({"measure": "joint"}, r"measure = 'joint': known are general, disjoint, exclusive"),
-        ({"clusters": 0}, r"clusters = 0: at least 1 is expected"),
-        ({"feedforward": 0}, r"feedforward = 0: at least 1 is expected"),
+        ({"streams": {}}, r"conquer: streams is {}"),
+        ({"streams": {"a": 1, "b": 2, "c": 3}}, r"one stream or two"),
+        ({"streams": {"the video": 3}}, r"'the video': .*names of letters"),
+        ({"measure": "joint"}, r"measure is 'joint'"),
+        ({"clusters": 0}, r"clusters is 0"),
+        ({"feedforward": 0}, r"feedforward is 0"),
         ({"hidden": 10, "heads": 4}, r"hidden = 10 is no multiple of heads = 4"),
-        ({"span_kernel": 4}, r"span_kernel = 4: an odd number"),
-        ({"alpha": -1.0}, r"alpha = -1.0: 0 or more"),
-        ({"layers": "two"}, r"layers = 'two': a whole number"),
+        ({"span_kernel": 4}, r"span_kernel is 4"),
+        ({"alpha": -1.0}, r"alpha is -1.0"),
+        ({"layers": "two"}, r"layers is 'two'"),
     ],
 )
 def test_a_setting_that_makes_no_model_is_told(settings: dict[str, Any], message: str) -> None:

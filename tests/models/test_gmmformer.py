@@ -71,14 +71,14 @@ def test_negatives_are_the_hardest_from_an_epoch_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"streams": {}}, "gmmformer: streams = {}: one stream at least is expected"),
-        ({"blocks": 0}, "gmmformer: blocks = 0: at least 1 is expected"),
-        ({"windows": (1.0, 0.0)}, "gmmformer: windows = (1.0, 0.0): numbers above 0 are expected"),
-        ({"windows": ("1",)}, "gmmformer: windows = ('1',): numbers above 0 are expected"),
-        ({"diversity_scale": -1.0}, "gmmformer: diversity_scale = -1.0: at least 0 is expected"),
+        ({"streams": {}}, "gmmformer: streams is {}"),
+        ({"blocks": 0}, "gmmformer: blocks is 0"),
+        ({"windows": (1.0, 0.0)}, "gmmformer: windows is (1.0, 0.0)"),
+        ({"windows": ("1",)}, "gmmformer: windows is ('1',)"),
+        ({"diversity_scale": -1.0}, "gmmformer: diversity_scale is -1.0"),
     ],
 )
 def test_settings_that_make_no_model_are_told(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as told:
         _model(**settings)
-    assert str(told.value) == message
+    assert str(told.value).startswith(f"{message}; accepted: ")

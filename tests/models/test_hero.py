@@ -150,12 +150,12 @@ def test_losses_are_weighed_by_term_and_by_example() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"streams": {}}, r"hero: streams = {}: one stream at least"),
-        ({"streams": {"the frames": 3}}, r"'the frames': a name of letters"),
-        ({"pool": 0}, r"pool = 0: at least 1"),
-        ({"rest_weight": -0.1}, r"rest_weight = -0.1: 0 or more"),
+        ({"streams": {}}, r"hero: streams is {}"),
+        ({"streams": {"the frames": 3}}, r"'the frames': .*names of letters"),
+        ({"pool": 0}, r"pool is 0"),
+        ({"rest_weight": -0.1}, r"rest_weight is -0.1"),
         ({"hidden": 10, "heads": 4}, r"hidden = 10 is no multiple of heads = 4"),
-        ({"span_kernel": 2}, r"span_kernel = 2: an odd number"),
+        ({"span_kernel": 2}, r"span_kernel is 2"),
     ],
 )
 def test_a_setting_that_makes_no_model_is_told(settings: dict[str, Any], message: str) -> None:

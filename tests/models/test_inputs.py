@@ -211,15 +211,15 @@ def test_inputs_come_back_from_json() -> None:
     [
         ({"colour": 1}, "no setting 'colour'"),
         ({"query": None}, "query is None"),
-        ({"query": {"width": 0}}, "width of a stream is 0"),
+        ({"query": {"width": 0}}, "inputs of a stream: width is 0"),
         ({"query": {"width": 3, "size": 3}}, "no setting 'size'"),
         ({"clip_seconds": 0}, "clip_seconds is 0"),
         ({"max_clips": 0}, "max_clips is 0"),
         ({"max_tokens": True}, "max_tokens is True"),
         ({"long_videos": "drop"}, "long_videos is 'drop'"),
         ({"streams": []}, r"streams are \[\]"),
-        ({"tef": "no"}, "tef is 'no'; accepted: a bool"),
-        ({"tokenizer": ["a"]}, r"tokenizer is \['a'\]; accepted: a str"),
+        ({"tef": "no"}, "tef is 'no'; accepted: true or false"),
+        ({"tokenizer": ["a"]}, r"tokenizer is \['a'\]; accepted: a text"),
     ],
 )
 def test_settings_that_cannot_be_are_named(change: dict[str, Any], problem: str) -> None:

@@ -131,16 +131,16 @@ def test_a_sequence_that_has_no_place_is_told() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"streams": {}}, "ms_sl: streams = {}: one stream at least is expected"),
-        ({"frames": 0}, "ms_sl: frames = 0: at least 1 is expected"),
-        ({"clips": 0}, "ms_sl: clips = 0: at least 1 is expected"),
-        ({"clips": 1.5}, "ms_sl: clips = 1.5: a whole number is expected"),
-        ({"margin": -0.1}, "ms_sl: margin = -0.1: at least 0 is expected"),
-        ({"pool": 0}, "ms_sl: pool = 0: at least 1 is expected, or none for all negatives"),
+        ({"streams": {}}, "ms_sl: streams is {}"),
+        ({"frames": 0}, "ms_sl: frames is 0"),
+        ({"clips": 0}, "ms_sl: clips is 0"),
+        ({"clips": 1.5}, "ms_sl: clips is 1.5"),
+        ({"margin": -0.1}, "ms_sl: margin is -0.1"),
+        ({"pool": 0}, "ms_sl: pool is 0"),
         ({"heads": 3}, "ms_sl: hidden = 8 is no multiple of heads = 3"),
     ],
 )
 def test_settings_that_make_no_model_are_told(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as told:
         _model(**settings)
-    assert str(told.value) == message
+    assert str(told.value).startswith(f"{message}; accepted: ")

@@ -441,13 +441,13 @@ def test_each_stream_has_words_of_its_own_and_other_poolings_have_one_vector() -
     [
         ({"streams": {}}, "one stream"),
         ({"streams": {"a": 1, "b": 1, "c": 1}}, "one stream or two"),
-        ({"streams": {"a b": 3}}, "a name of letters"),
-        ({"pooling": "sum"}, "known are modality-specific, mean, max"),
+        ({"streams": {"a b": 3}}, "names of letters"),
+        ({"pooling": "sum"}, "accepted: 'modality-specific', 'mean', 'max'"),
         ({"temperature": 0.0}, "above 0"),
         ({"lambda_weak": -0.5}, "0 or more"),
         ({"weight_negative_videos": 0, "weight_negative_queries": 0}, "nothing would be learned"),
         ({"hidden": 10, "heads": 4}, "no multiple"),
-        ({"layers": 0}, "at least 1"),
+        ({"layers": 0}, "1 or more"),
         ({"strong": "yes"}, "true or false"),
     ],
 )

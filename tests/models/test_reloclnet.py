@@ -52,16 +52,16 @@ def _same(left: Tensor, right: Tensor) -> bool:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"streams": {}}, "one stream at least"),
+        ({"streams": {}}, "streams is {}"),
         ({"streams": {"a": 1, "b": 1, "c": 1}}, "one stream or two"),
         ({"heads": 7}, "hidden = 384 is no multiple of heads = 7"),
-        ({"span_kernel": 4}, "span_kernel = 4: an odd number"),
-        ({"ranking": "triplet"}, "ranking = 'triplet': known are hinge, lse"),
-        ({"pool": 0}, "pool = 0: at least 1"),
-        ({"first_pool": 0}, "first_pool = 0: at least 1"),
-        ({"heads": 0}, "heads = 0: at least 1"),
-        ({"hidden": -8}, "hidden = -8: at least 1"),
-        ({"margin": "x"}, "margin = 'x': a finite number is expected"),
+        ({"span_kernel": 4}, "span_kernel is 4"),
+        ({"ranking": "triplet"}, "ranking is 'triplet'"),
+        ({"pool": 0}, "pool is 0"),
+        ({"first_pool": 0}, "first_pool is 0"),
+        ({"heads": 0}, "heads is 0"),
+        ({"hidden": -8}, "hidden is -8"),
+        ({"margin": "x"}, "margin is 'x'"),
     ],
 )
 def test_settings_that_make_no_model_are_named(settings: dict[str, Any], told: str) -> None:

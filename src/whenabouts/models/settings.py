@@ -117,10 +117,10 @@ def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _
     try:
         return msgspec.convert(record, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise _refusal(path, record, str(error), accepted) from None
+        raise _refusal(path, record, kind, str(error), accepted) from None
 
 
-def _refusal(path: Path, record: Mapping[str, Any], message: str, accepted: str) -> FormatError:
+def _refusal(path: Path, record: Mapping[str, Any], kind: Any, message: str, accepted: str) -> FormatError:
     """An error of msgspec as ours. Its messages: "Expected `str`, got `int` - at `$.system`" and the like."""
     problem, _, place = message.partition(" - at ")
     name = re.search(r"field `(.*)`", problem)
@@ -129,10 +129,10 @@ def _refusal(path: Path, record: Mapping[str, Any], message: str, accepted: str)
     if name is not None:
         return FormatError(path, "unknown key", value=name[1], accepted=accepted)
     field = place.strip("`").removeprefix("$.")
-    value = record.get(field, ABSENT)
-    return FormatError(
-        path, f"{problem[:1].lower()}{problem[1:]}:", field=field, value=value, accepted=accepted
-    )
+    problem = f"{problem[:1].lower()}{problem[1:]}:"
+    if get_origin(hint := _types_of(kind).get(field)) is Literal:
+        problem, accepted = "is", f"{_accepted(hint)}; {accepted}"
+    return FormatError(path, problem, field=field, value=record.get(field, ABSENT), accepted=accepted)
 
 
 @cache
