@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from whenabouts.evaluation.compared import booktabs, escaped
 from whenabouts.evaluation.comparison import (
     Comparison,
     Settings,
@@ -22,7 +23,6 @@ from whenabouts.evaluation.comparison import (
     queries_in_several_videos,
 )
 from whenabouts.evaluation.evaluate import Evaluation
-from whenabouts.evaluation.latex import booktabs, escaped
 from whenabouts.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.types import UsageError

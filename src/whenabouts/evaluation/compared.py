@@ -1,19 +1,35 @@
-"""What a comparison of runs says: means, differences and verdicts; as a table, as JSON, as LaTeX."""
+"""A comparison of runs: means, differences and verdicts, as a table, as JSON, as LaTeX."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from whenabouts.evaluation.latex import booktabs, escaped
 from whenabouts.evaluation.significance import Correction
 
 Verdict = Literal["better", "worse", "no difference shown"]
 
 _MOST_METRIC_COLUMNS = 5
 _WIDTH = 100
+_ESCAPED = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+}
 
 
 @dataclass(frozen=True)
@@ -147,15 +163,16 @@ class Comparison:
                 {
                     "system": system,
                     "baseline": baseline,
-                    "metrics": {d.metric: d.to_json() for d in self._of_pair(system, baseline)},
+                    "metrics": {
+                        d.metric: d.to_json()
+                        for d in self.differences
+                        if (d.system, d.baseline) == (system, baseline)
+                    },
                 }
                 for system, baseline in dict.fromkeys((d.system, d.baseline) for d in self.differences)
             ],
             "notes": list(self.notes),
         }
-
-    def _of_pair(self, system: str, baseline: str) -> Iterator[Difference]:
-        return (d for d in self.differences if (d.system, d.baseline) == (system, baseline))
 
     def table(self) -> list[str]:
         """Lines for people: a block for each metric, then what the words and numbers mean."""
@@ -194,8 +211,8 @@ class Comparison:
             own_differences = [d for d in self.differences if (d.metric, d.system) == (metric, system.name)]
             rows += [(*own, "", "", "", "", "")] if not own_differences else []
             for number, d in enumerate(own_differences):
-                told = (d.baseline, f"{100 * d.difference.value:+.2f}", _interval(d.difference, signed=True))
-                rows.append((*(own if number == 0 else ("",) * 3), *told, _p(d.p_corrected), d.verdict))
+                cells = (d.baseline, f"{100 * d.difference.value:+.2f}", _interval(d.difference, signed=True))
+                rows.append((*(own if number == 0 else ("",) * 3), *cells, _p(d.p_corrected), d.verdict))
         return [metric + applies, *_lined_up(rows, right=(1, 4, 6))]
 
     def _explained(self) -> list[str]:
@@ -232,15 +249,13 @@ class Comparison:
         )
 
     def _cell(self, system: System, metric: str, letters: Mapping[str, str]) -> str:
-        beaten = [d.baseline for d in self._told(metric, "better") if d.system == system.name]
-        beaten += [d.system for d in self._told(metric, "worse") if d.baseline == system.name]
+        own = [d for d in self.differences if d.metric == metric]
+        beaten = [d.baseline for d in own if (d.system, d.verdict) == (system.name, "better")]
+        beaten += [d.system for d in own if (d.baseline, d.verdict) == (system.name, "worse")]
         marks = ",".join(letters[s.name] for s in self.systems if s.name in beaten)
         mean = system.means[metric]
         above = f"{100 * mean.value:.2f}" + (f"$^{{{marks}}}$" if marks else "")
         return rf"\shortstack{{{above}\\{{\scriptsize {_interval(mean)}}}}}"
-
-    def _told(self, metric: str, verdict: Verdict) -> Iterator[Difference]:
-        return (d for d in self.differences if (d.metric, d.verdict) == (metric, verdict))
 
     def _caption(self, letters: Mapping[str, str]) -> str:
         settings = self.settings
@@ -286,3 +301,36 @@ def _lined_up(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it stands; control characters become blanks.
+
+    >>> print(escaped("50%_of {a}"))
+    50\\%\\_of \\{a\\}
+    """
+    return "".join(
+        " " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else _ESCAPED.get(letter, letter)
+        for letter in text
+    )
+
+
+def booktabs(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str,
+    label: str,
+    before: Sequence[str] = (),
+) -> str:
+    """A floating table: first column to the left, the others centred. All text is LaTeX already.
+
+    `before` are lines of comment that stand above it, such as the packages it needs.
+    """
+    lines = [f"% {line}" for line in before]
+    lines += [r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]
+    lines += [f"  \\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}", r"    \toprule"]
+    lines += [f"    {' & '.join(head)} \\\\", r"    \midrule"]
+    lines += [f"    {' & '.join(row)} \\\\" for row in rows]
+    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"

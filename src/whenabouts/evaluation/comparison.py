@@ -11,9 +11,8 @@ from pathlib import Path, PurePath
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts import formats
 from whenabouts.evaluation.compared import Comparison, Difference, Estimate, Settings, System, Verdict
-from whenabouts.evaluation.evaluate import Evaluation, evaluate
+from whenabouts.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.evaluation.protocols import find_protocol, protocol_for
 from whenabouts.evaluation.significance import (
     FEW_CLUSTERS,
@@ -100,11 +99,10 @@ def compare_files(
     """
     _check_settings(settings or Settings(), len(runs))
     chosen = find_protocol(protocol) if protocol else None
-    as_released = chosen is not None and chosen.truth_as_released
-    annotations = formats.read_annotations(truth, truth_format, as_released=as_released)
+    annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
     evaluations = [
-        evaluate(annotations, formats.open_run(run, run_format), metrics, protocol=chosen) for run in runs
+        evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format) for run in runs
     ]
     several = queries_in_several_videos(annotations)
     notes = [
@@ -145,7 +143,7 @@ def compare(
     values, labels = _lined_up(evaluations, metrics, clusters)
     pairs = _pairs(len(evaluations), settings)
     measured = _measured(values, labels, metrics, pairs, settings)
-    told = _told(evaluations, own_names, pairs, measured, settings)
+    differences = tuple(_differences(evaluations, own_names, pairs, measured, settings))
     return Comparison(
         protocol=evaluations[0].protocol,
         metrics=metrics,
@@ -154,10 +152,10 @@ def compare(
         videos=len(np.unique(labels)),
         clustered_by="query" if clusters is None else "video",
         systems=_systems(evaluations, own_names, measured),
-        differences=told,
+        differences=differences,
         settings=settings,
         missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
-        notes=(*notes, *left_out, *_warnings(told, measured, settings)),
+        notes=(*notes, *left_out, *_warnings(differences, measured, settings)),
     )
 
 
@@ -215,7 +213,7 @@ def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...],
     some = dict.fromkeys(name for e in evaluations for name in e.metrics if name not in everywhere)
     if not shared:
         raise UsageError("the runs have no metric in common that applies to a query")
-    reasons = {"not every run tells them": list(some), "they apply to no query": empty}
+    reasons = {"not every run has them": list(some), "they apply to no query": empty}
     return shared, [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
 
 
@@ -244,7 +242,7 @@ def _lined_up(
 
 @dataclass(frozen=True)
 class _Measured:
-    """What is told of a metric: ends of the intervals of S means and P differences, and P tests."""
+    """The numbers of a metric: ends of the intervals of S means and P differences, and P tests."""
 
     counts: tuple[int, int]
     means: Floats
@@ -261,14 +259,12 @@ def _measured(
     """By metric; metrics that apply to the same queries are measured together."""
     applies = ~np.isnan(values[0])
     kinds, kind_of = np.unique(applies, axis=1, return_inverse=True)
-    measured = {}
+    measured: dict[str, _Measured] = {}
     for kind in range(kinds.shape[1]):
         queries, columns = np.flatnonzero(kinds[:, kind]), np.flatnonzero(kind_of == kind)
         some = values[:, queries][:, :, columns]
-        for column, told in zip(
-            columns.tolist(), _measured_together(some, labels[queries], pairs, settings), strict=True
-        ):
-            measured[metrics[column]] = told
+        numbers = _measured_together(some, labels[queries], pairs, settings)
+        measured.update(zip((metrics[column] for column in columns.tolist()), numbers, strict=True))
     return {name: measured[name] for name in metrics}
 
 
@@ -277,8 +273,8 @@ def _measured_together(
 ) -> Iterator[_Measured]:
     runs, queries, metrics = values.shape
     drawn = {"resamples": settings.resamples, "seed": settings.seed}
-    ones, others = (list(side) for side in zip(*pairs, strict=True))
-    by_query = np.moveaxis(np.concatenate([values, values[ones] - values[others]]), 0, 1)
+    systems, baselines = (list(side) for side in zip(*pairs, strict=True))
+    by_query = np.moveaxis(np.concatenate([values, values[systems] - values[baselines]]), 0, 1)
     flips = sign_flip_test(by_query[:, runs:].reshape(queries, -1), labels, **drawn)
     ends = bootstrap_intervals(
         by_query.reshape(queries, -1), labels, confidence=1 - settings.alpha, **drawn
@@ -306,47 +302,44 @@ def _systems(
             run=evaluation.run,
             missing=len(evaluation.missing),
             means={
-                metric: Estimate(evaluation.means()[metric], *told.means[number].tolist())
-                for metric, told in measured.items()
+                metric: Estimate(evaluation.means()[metric], *numbers.means[number].tolist())
+                for metric, numbers in measured.items()
             },
         )
         for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True))
     )
 
 
-def _told(
+def _differences(
     evaluations: Sequence[Evaluation],
     names: tuple[str, ...],
     pairs: Pairs,
     measured: Mapping[str, _Measured],
     settings: Settings,
-) -> tuple[Difference, ...]:
+) -> Iterator[Difference]:
     means = [evaluation.means() for evaluation in evaluations]
-    return tuple(
-        Difference(
-            metric=metric,
-            system=names[one],
-            baseline=names[other],
-            difference=Estimate(means[one][metric] - means[other][metric], *told.differences[pair].tolist()),
-            p=float(told.p[pair]),
-            p_corrected=float(told.p_corrected[pair]),
-            exact=bool(told.exact[pair]),
-            differing_videos=int(told.moved[pair]),
-            verdict=_verdict(means[one][metric] - means[other][metric], told.p_corrected[pair], settings),
-        )
-        for metric, told in measured.items()
-        for pair, (one, other) in enumerate(pairs)
-    )
-
-
-def _verdict(difference: float, p: float, settings: Settings) -> Verdict:
-    if p > settings.alpha:
-        return "no difference shown"
-    return "better" if difference > 0 else "worse"
+    for metric, numbers in measured.items():
+        for pair, (system, baseline) in enumerate(pairs):
+            value = means[system][metric] - means[baseline][metric]
+            p_corrected = float(numbers.p_corrected[pair])
+            verdict: Verdict = "no difference shown"
+            if p_corrected <= settings.alpha:
+                verdict = "better" if value > 0 else "worse"
+            yield Difference(
+                metric=metric,
+                system=names[system],
+                baseline=names[baseline],
+                difference=Estimate(value, *numbers.differences[pair].tolist()),
+                p=float(numbers.p[pair]),
+                p_corrected=p_corrected,
+                exact=bool(numbers.exact[pair]),
+                differing_videos=int(numbers.moved[pair]),
+                verdict=verdict,
+            )
 
 
 def _warnings(
-    told: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
+    differences: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
 ) -> Iterator[str]:
     few = {name: own.counts[1] for name, own in measured.items() if own.counts[1] < FEW_CLUSTERS}
     if few:
@@ -355,9 +348,10 @@ def _warnings(
             f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
             "may be too short, and only large differences can be shown. Rest no claim on them."
         )
-    helpless = sum(d.differing_videos > 0 and 2.0 ** (1 - d.differing_videos) > settings.alpha for d in told)
+    moved = [d.differing_videos for d in differences]
+    helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
     if helpless:
         yield (
-            f"In {helpless} of the {len(told)} comparisons the runs differ in so few videos that p could not "
-            f"reach {settings.alpha:g}, whatever the difference."
+            f"In {helpless} of the {len(moved)} comparisons the runs differ in so few videos that p could "
+            f"not reach {settings.alpha:g}, whatever the difference."
         )

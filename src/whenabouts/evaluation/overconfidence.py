@@ -46,8 +46,8 @@ class Drop:
 
     def mean(self, side: str, metrics: Sequence[str] = FIGURE_METRICS) -> float:
         """The mean of some metrics, "given" or "pool": a bar of the figure."""
-        told = self.given if side == "given" else self.pool
-        return float(np.mean([told[metric] for metric in metrics]))
+        means = self.given if side == "given" else self.pool
+        return float(np.mean([means[metric] for metric in metrics]))
 
     def to_json(self) -> dict[str, Any]:
         """For programs; fractions."""
@@ -85,16 +85,18 @@ def drop_of(
     """
     chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     if not chosen.full_pools:
-        known = ", ".join(name for name, one in PROTOCOLS.items() if one.full_pools)
-        raise UsageError(f"{chosen.name}: knows no pools, so there is no drop to tell; accepted: {known}")
+        accepted = ", ".join(other.name for other in PROTOCOLS.values() if other.full_pools)
+        raise UsageError(
+            f"{chosen.name}: knows no pools, so there is no drop to measure; accepted: {accepted}"
+        )
     judged = annotations_of(truth, chosen)
     names = [f"R@{k},IoU={iou}" for iou in IOUS for k in RANKS]
     in_pool = evaluate(judged, pool, names, protocol=chosen)
     in_video = evaluate(judged, given, [f"SVMR {name}" for name in names], protocol=chosen)
     _refuse_no_answers(in_video)
     means = in_video.means()
-    told = (("MVMR", in_pool), ("VMR", in_video))
-    notes = [f"{what}: {len(one.missing):,} queries are missing" for what, one in told if one.missing]
+    missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
+    notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
     return Drop(
         name or in_pool.run,
         {metric: means[f"SVMR {metric}"] for metric in names},

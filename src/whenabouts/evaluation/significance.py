@@ -79,8 +79,8 @@ def sign_flip_test(
 def _all_patterns(sizes: Floats, observed: Floats, moved: int) -> Floats:
     if moved == 0:
         return np.ones(sizes.shape[1])
-    # The first sign stays: turning all signs changes nothing that is looked at. Clusters of size 0 do
-    # not change a share either, so that columns with fewer may be counted with the others.
+    # Row n is the number n in bits. The first sign stays: turning all signs changes nothing that is looked
+    # at. Clusters of size 0 do not change a share either, so that columns with fewer may be counted, too.
     patterns = np.arange(1 << (moved - 1))[:, None] >> np.arange(moved) & 1
     p: Floats = _at_least(patterns.astype(np.float64), sizes, observed) / len(patterns)
     return p
@@ -93,13 +93,13 @@ def _at_least(coins: Floats, sizes: Floats, observed: Floats) -> Indices:
     return far
 
 
-def _coins(clusters: int, wanted: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """Blocks of (rows, wanted) zeros and ones; the same coins, however many are wanted."""
+def _coins(clusters: int, count: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """Blocks of (rows, count) zeros and ones; the same coins, however many are asked for."""
     rng = np.random.default_rng(seed)
     words = -(-clusters // 64)
     for rows in _rows(resamples, 64 * words):
         drawn = rng.integers(0, 1 << 64, (rows, words), np.uint64).astype("<u8").view(np.uint8)
-        yield np.unpackbits(drawn, axis=1, count=wanted, bitorder="little").astype(np.float64)
+        yield np.unpackbits(drawn, axis=1, count=count, bitorder="little").astype(np.float64)
 
 
 def _rows(resamples: int, width: int) -> Iterator[int]:

@@ -14,13 +14,13 @@ from whenabouts.evaluation.protocols import PROTOCOLS
 from whenabouts.evaluation.report.groups import (
     MOST_LABELS,
     Grouping,
-    asked,
     by_label,
     by_moment_length,
     by_position,
     by_positives,
     by_query_length,
     groupings,
+    properties_of,
 )
 
 NAN = math.nan
@@ -108,7 +108,7 @@ def test_the_most_relevant_positive_stands_for_a_query(made: Callable[..., Any])
     }
     texts = {"a": "one  two three", "b": "", "c": "word"}
     annotations, _ = made(truth, durations={"v": 8.0, "w": 20.0}, texts=texts)
-    facts = asked(annotations, truth_of(annotations, PROTOCOLS["vcmr"]), np.array([0, 1, 2]))
+    facts = properties_of(annotations, truth_of(annotations, PROTOCOLS["vcmr"]), np.array([0, 1, 2]))
     assert facts.words.tolist() == [3, 0, 1]
     assert facts.positives.tolist() == [3, 0, 1]
     assert facts.length.tolist() == pytest.approx([6.0, NAN, 1.0], nan_ok=True)
@@ -123,7 +123,7 @@ def test_every_grouping_parts_all_queries_and_its_tables_add_up(case: Callable[.
     queries = np.flatnonzero(truth.counts)
     kinds = [("x", "y")[number % 2] for number in range(len(queries))]
     classes = np.random.default_rng(seed).integers(0, 6, len(queries))
-    told = groupings(asked(drawn.annotations, truth, queries), {"type": kinds})
+    told = groupings(properties_of(drawn.annotations, truth, queries), {"type": kinds})
     assert told[0].title == "Query type" and len(told) == 5
     for grouping in told:
         assert (grouping.counts() > 0).all() and grouping.counts().sum() == len(queries)

@@ -125,7 +125,7 @@ def test_two_runs_make_a_whole_page_that_loads_nothing(made: Callable[..., Any])
     assert report.verdict and report.verdict.headline in reader.text
     assert report.verdict.headline == "By R@1,IoU=0.5, B is better than A."
     assert "Won by B (30)" in reader.text and "Lost by B (10)" in reader.text
-    assert report.moved_told in reader.text
+    assert report.moved_sentence in reader.text
     assert all(note in reader.text for note in report.notes)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from whenabouts.evaluation.matching import truth_of
 from whenabouts.evaluation.protocols import PROTOCOLS
-from whenabouts.evaluation.report.diagnosis import FOUND, diagnose
+from whenabouts.evaluation.report.diagnosis import GOOD_FIRST, diagnose
 from whenabouts.evaluation.report.groups import by_label
 from whenabouts.evaluation.report.sentences import count, moved_by, percent, summarize, weak_places
 
@@ -87,7 +87,7 @@ def test_a_group_is_weak_only_if_clearly_so(made: Callable[..., Any]) -> None:
     answers |= {f"q{number}": [AWAY] for number in range(60)}
     (diagnosis,) = _diagnosed(made, answers, queries=400)
     kinds = ["bad" if number < 60 else ("one", "other")[number // 4 % 2] for number in range(400)]
-    assert (diagnosis.classes == FOUND).sum() == 255
+    assert (diagnosis.classes == GOOD_FIRST).sum() == 255
     assert weak_places(diagnosis, [by_label("type", kinds)]) == [
         "queries of type bad (60 queries): 0 % found, against 75 % of the others"
     ]

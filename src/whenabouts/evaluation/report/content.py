@@ -14,8 +14,8 @@ from whenabouts.evaluation.comparison import clusters_of, compare, names_of
 from whenabouts.evaluation.evaluate import Evaluation, evaluate
 from whenabouts.evaluation.matching import NEVER, Truth, truth_of
 from whenabouts.evaluation.protocols import Protocol, protocol_for
-from whenabouts.evaluation.report.curves import Drawn, RecallRow, curves_of, recall_rows
-from whenabouts.evaluation.report.diagnosis import CLASSES, FOUND, GOOD, Diagnosis, diagnose
+from whenabouts.evaluation.report.charts import Drawn, RecallRow, curves_of, recall_rows
+from whenabouts.evaluation.report.diagnosis import CLASSES, GOOD, GOOD_FIRST, Diagnosis, diagnose
 from whenabouts.evaluation.report.examples import (
     MOST_OF_A_SIDE,
     Example,
@@ -23,9 +23,8 @@ from whenabouts.evaluation.report.examples import (
     won_and_lost,
     worst,
 )
-from whenabouts.evaluation.report.groups import Grouping, asked, groupings
-from whenabouts.evaluation.report.kept import KeptRun
-from whenabouts.evaluation.report.runs import LETTERS, RunPart
+from whenabouts.evaluation.report.groups import Grouping, groupings, properties_of
+from whenabouts.evaluation.report.runs import LETTERS, KeptRun, RunPart
 from whenabouts.evaluation.report.sentences import (
     Verdict,
     count,
@@ -55,7 +54,7 @@ class GroupCell(NamedTuple):
     """One run in one group: queries of each class, and shares."""
 
     counts: list[int]
-    found: float
+    first: float
     ten: float
     video: float
     quality: float
@@ -80,7 +79,7 @@ class Part(NamedTuple):
     """Examples of one kind."""
 
     title: str
-    told: str
+    explanation: str
     examples: list[Example]
 
 
@@ -103,7 +102,7 @@ class Report:
     """Sentences about properties that all queries share."""
     moved: list[list[int]]
     """Queries by class under the first run (rows) and the second (columns); [] for a single run."""
-    moved_told: str
+    moved_sentence: str
     parts: tuple[Part, ...]
     notes: tuple[str, ...]
 
@@ -138,7 +137,7 @@ def gather(
     kept = [KeptRun(source) for source in sources]
     evaluations = [evaluate(annotations, source, protocol=chosen) for source in kept]
     diagnoses = [diagnose(truth, source, chosen) for source in kept]
-    groups = groupings(asked(annotations, truth, diagnoses[0].queries), _given(evaluations[0], truth))
+    groups = groupings(properties_of(annotations, truth, diagnoses[0].queries), _given(evaluations[0], truth))
     graded = next((name for name in evaluations[0].metrics if name.startswith("nDCG")), "")
     runs = tuple(
         RunPart(
@@ -168,7 +167,7 @@ def _report(
 ) -> Report:
     comparison, why_not = _compared(annotations, runs)
     differences = {d.metric: d for d in comparison.differences} if comparison else {}
-    moved, moved_told = _moved(runs)
+    moved, moved_sentence = _moved(runs)
     verdict = verdict_of(comparison) if comparison else no_verdict(why_not)
     return Report(
         truth=PurePath(annotations.name).name,
@@ -187,7 +186,7 @@ def _report(
             if len(grouping.labels) == 1
         ),
         moved=moved,
-        moved_told=moved_told,
+        moved_sentence=moved_sentence,
         parts=tuple(_parts(annotations, truth, protocol, runs, graded)),
         notes=tuple(_notes(annotations, protocol, runs, comparison)),
     )
@@ -271,14 +270,14 @@ def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str,
 def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     evaluations = [run.evaluation for run in runs]
     rows = {
-        "queries that count": [len(one.query_ids) for one in evaluations],
-        "judged queries the run does not answer": [len(one.missing) for one in evaluations],
-        "queries of the run that are not judged": [one.unknown_queries for one in evaluations],
-        "moments in videos the judgements do not name": [one.unknown_videos for one in evaluations],
+        "queries that count": [len(own.query_ids) for own in evaluations],
+        "judged queries the run does not answer": [len(own.missing) for own in evaluations],
+        "queries of the run that are not judged": [own.unknown_queries for own in evaluations],
+        "moments in videos the judgements do not name": [own.unknown_videos for own in evaluations],
         "rows of the longest list": [int(run.diagnosis.rows.max(initial=0)) for run in runs],
     }
-    for reason in dict.fromkeys(reason for one in evaluations for reason in one.left_out):
-        rows[f"left out: {reason}"] = [one.left_out.get(reason, 0) for one in evaluations]
+    for reason in dict.fromkeys(reason for own in evaluations for reason in own.left_out):
+        rows[f"left out: {reason}"] = [own.left_out.get(reason, 0) for own in evaluations]
     return tuple((what, tuple(numbers)) for what, numbers in rows.items())
 
 
@@ -290,7 +289,7 @@ def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
         columns.append(
             [
                 grouping.table(diagnosis.classes, len(CLASSES)).tolist(),
-                grouping.means(diagnosis.classes == FOUND).tolist(),
+                grouping.means(diagnosis.classes == GOOD_FIRST).tolist(),
                 grouping.means(diagnosis.good_rank < TEN).tolist(),
                 grouping.means(diagnosis.video_rank == 0).tolist(),
                 grouping.means(run.quality).tolist(),
@@ -299,7 +298,7 @@ def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
     return GroupTable(
         grouping.title,
         tuple(
-            GroupRow(label, sizes[at], tuple(GroupCell(*(one[at] for one in own)) for own in columns))
+            GroupRow(label, sizes[at], tuple(GroupCell(*(column[at] for column in own)) for own in columns))
             for at, label in enumerate(grouping.labels)
         ),
     )
@@ -322,9 +321,9 @@ def _parts(
     positions = np.concatenate([queries for _, _, queries in chosen] or [np.zeros(0, np.int64)])
     drawn = examples_of(annotations, truth, protocol, [(r.source, r.diagnosis) for r in runs], positions)
     parts, begin = [], 0
-    for title, told, queries in chosen:
+    for title, explanation, queries in chosen:
         if len(queries):
-            parts.append(Part(title, told, drawn[begin : begin + len(queries)]))
+            parts.append(Part(title, explanation, drawn[begin : begin + len(queries)]))
         begin += len(queries)
     return parts
 

@@ -29,7 +29,7 @@ LEVELS: Final = tuple(round(0.05 * step, 2) for step in range(1, 20))
 DEPTHS: Final = (1, 5, 10, 100)
 """How far down a list the curves look."""
 
-FOUND, RANKED_LOW, SPAN_WRONG, VIDEO_LATE, VIDEO_MISSED, NOT_ANSWERED = range(6)
+GOOD_FIRST, RANKED_LOW, SPAN_WRONG, VIDEO_LATE, VIDEO_MISSED, NOT_ANSWERED = range(6)
 """Failure classes: positions in `CLASSES`."""
 
 
@@ -111,13 +111,13 @@ class Diagnosis:
         good, video = self.good_rank, self.video_rank
         cases = (
             (self.rows == 0, NOT_ANSWERED),
-            (good == 0, FOUND),
+            (good == 0, GOOD_FIRST),
             ((good < NEVER) & self.names_moments, RANKED_LOW),
             (video == 0, SPAN_WRONG),
             (video < NEVER, VIDEO_LATE),
         )
-        chosen = np.select([case for case, _ in cases], [np.int64(one) for _, one in cases], VIDEO_MISSED)
-        return np.asarray(chosen, np.int64)
+        conditions, numbers = [case for case, _ in cases], [number for _, number in cases]
+        return np.asarray(np.select(conditions, numbers, VIDEO_MISSED), np.int64)
 
     @cached_property
     def class_counts(self) -> Indices:

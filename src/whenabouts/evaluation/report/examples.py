@@ -12,8 +12,8 @@ from whenabouts.evaluation.matching import NEVER, Mask, Truth, best_iou, judged_
 from whenabouts.evaluation.protocols import Protocol
 from whenabouts.evaluation.report.diagnosis import (
     CLASSES,
-    FOUND,
     GOOD,
+    GOOD_FIRST,
     NOT_ANSWERED,
     Diagnosis,
     FailureClass,
@@ -29,7 +29,7 @@ MOST_OF_A_SIDE: Final = 12
 MOST_OF_A_CLASS: Final = 6
 """Queries shown of each failure class of a single run."""
 FIRST_ROWS: Final = 3
-MOST_LANES: Final = 3
+MOST_TIMELINES: Final = 3
 MOST_BARS: Final = 6
 
 
@@ -62,12 +62,12 @@ class Bar:
     at: float
     width: float
     label: str
-    told: str
+    description: str
     is_good: bool = False
 
 
 @dataclass(frozen=True)
-class Lane:
+class Timeline:
     """A video's time line: the judged spans, and for each run the bars of its rows there."""
 
     video_id: str
@@ -94,7 +94,7 @@ class Answer:
     """What one run did with the query."""
 
     failure: FailureClass
-    told: str
+    description: str
     rows: tuple[Row, ...]
 
 
@@ -105,7 +105,7 @@ class Example:
     query_id: str
     text: str
     answers: tuple[Answer, ...]
-    lanes: tuple[Lane, ...]
+    timelines: tuple[Timeline, ...]
     more_videos: int
     """Right videos that are not drawn."""
 
@@ -130,7 +130,7 @@ def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
     order = np.lexsort((diagnosis.best_iou, -rank))
     chosen = {}
     for number in range(len(CLASSES)):
-        if number not in (FOUND, NOT_ANSWERED):
+        if number not in (GOOD_FIRST, NOT_ANSWERED):
             here = order[diagnosis.classes[order] == number]
             chosen[number] = here[:MOST_OF_A_CLASS]
     return {number: queries for number, queries in chosen.items() if len(queries)}
@@ -165,19 +165,27 @@ def examples_of(
     examples = []
     for place, (position, number) in enumerate(zip(positions.tolist(), numbers.tolist(), strict=True)):
         own = [of_run[place] for of_run in rows]
-        lanes = _lanes(annotations, positives, number, own)
+        timelines = _timelines(annotations, positives, number, own)
         query = annotations.queries[number]
         answers = tuple(
-            Answer(CLASSES[diagnosis.classes[position]], _told(diagnosis, position), listed_rows[:FIRST_ROWS])
+            Answer(
+                CLASSES[diagnosis.classes[position]], _describe(diagnosis, position), listed_rows[:FIRST_ROWS]
+            )
             for (_, diagnosis), listed_rows in zip(runs, own, strict=True)
         )
         examples.append(
-            Example(query.id, query.text, answers, tuple(lanes[:MOST_LANES]), max(len(lanes) - MOST_LANES, 0))
+            Example(
+                query.id,
+                query.text,
+                answers,
+                tuple(timelines[:MOST_TIMELINES]),
+                max(len(timelines) - MOST_TIMELINES, 0),
+            )
         )
     return examples
 
 
-def _told(diagnosis: Diagnosis, position: int) -> str:
+def _describe(diagnosis: Diagnosis, position: int) -> str:
     """Where the answer stands, in a few words."""
     rows = int(diagnosis.rows[position])
     if not rows:
@@ -212,47 +220,47 @@ def _rows_of(
             if number not in place_of:
                 continue
             own = np.arange(bounds[local], bounds[local + 1])
-            wanted = own[_wanted(right[own], best[own])]
+            chosen = own[_worth_showing(right[own], best[own])]
             shown[place_of[number]] = tuple(
                 Row(*row)
                 for row in zip(
-                    (rows.rank[wanted] + 1).tolist(),
-                    [names[video] for video in rows.video[wanted].tolist()],
-                    rows.start[wanted].tolist(),
-                    rows.end[wanted].tolist(),
-                    best[wanted].tolist(),
-                    right[wanted].tolist(),
+                    (rows.rank[chosen] + 1).tolist(),
+                    [names[video] for video in rows.video[chosen].tolist()],
+                    rows.start[chosen].tolist(),
+                    rows.end[chosen].tolist(),
+                    best[chosen].tolist(),
+                    right[chosen].tolist(),
                     strict=True,
                 )
             )
     return shown
 
 
-def _wanted(right: Mask, best: Floats) -> Indices:
+def _worth_showing(right: Mask, best: Floats) -> Indices:
     """Positions in a query's list worth showing, in their order."""
-    wanted = [np.arange(min(FIRST_ROWS, len(best))), np.flatnonzero(right)[:FIRST_ROWS]]
-    good = np.flatnonzero(best >= GOOD)
-    wanted.append(good[:1])
-    if len(best) and best.max() > 0:
-        wanted.append(np.array([best.argmax()]))
-    return np.unique(np.concatenate(wanted)).astype(np.int64)
+    first, good = np.arange(min(FIRST_ROWS, len(best))), np.flatnonzero(best >= GOOD)
+    nearest = [best.argmax()] if len(best) and best.max() > 0 else []
+    chosen = (first, np.flatnonzero(right)[:FIRST_ROWS], good[:1], nearest)
+    return np.unique(np.concatenate(chosen)).astype(np.int64)
 
 
-def _lanes(
+def _timelines(
     annotations: Annotations, positives: Truth, number: int, rows: Sequence[tuple[Row, ...]]
-) -> list[Lane]:
+) -> list[Timeline]:
     """The time lines of a query's right videos, the most relevant first."""
     of_query = positives.query == number
     own = np.flatnonzero(of_query)
     own = own[np.argsort(-positives.relevance[own], kind="stable")]
     graded = len(np.unique(positives.relevance)) > 1
     return [
-        _lane(annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, rows)
+        _timeline(
+            annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, rows
+        )
         for code in dict.fromkeys(positives.video[own].tolist())
     ]
 
 
-def _lane(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Lane:
+def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Timeline:
     """A video's time line with its judged moments and the rows that lie in it."""
     spans = [
         span
@@ -267,7 +275,7 @@ def _lane(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, .
     seconds = max([video.duration or 0.0, *ends]) or 1.0
     truths = _judged(spans, seconds, graded)
     answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
-    return Lane(video.id, seconds, bool(video.duration), truths, answers)
+    return Timeline(video.id, seconds, bool(video.duration), truths, answers)
 
 
 def _judged(
@@ -275,10 +283,10 @@ def _judged(
 ) -> tuple[tuple[Bar, ...], ...]:
     """Rows of judged spans (start, end, grade): graded ones may lie over each other."""
     if graded:
-        told = (f"grade {grade:g}" for *_, grade in spans)
+        labels = (f"grade {grade:g}" for *_, grade in spans)
         return tuple(
             (_bar(start, end, seconds, label, f"judged, {label}"),)
-            for (start, end, _), label in zip(spans[:MOST_BARS], told, strict=False)
+            for (start, end, _), label in zip(spans[:MOST_BARS], labels, strict=False)
         )
     label = "judged" if len(spans) == 1 else ""
     return (tuple(_bar(start, end, seconds, label, "judged") for start, end, _ in spans),)
@@ -290,7 +298,7 @@ def _predicted(row: Row, seconds: float) -> Bar:
     )
 
 
-def _bar(start: float, end: float, seconds: float, label: str, told: str, is_good: bool = False) -> Bar:
+def _bar(start: float, end: float, seconds: float, label: str, what: str, is_good: bool = False) -> Bar:
     at = min(max(100 * start / seconds, 0.0), 100.0)
     width = min(100 * (end - start) / seconds, 100.0 - at)
-    return Bar(round(at, 3), round(width, 3), label, f"{told}: {clock(start)}–{clock(end)}", is_good)
+    return Bar(round(at, 3), round(width, 3), label, f"{what}: {clock(start)}–{clock(end)}", is_good)

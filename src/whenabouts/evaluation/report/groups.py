@@ -23,7 +23,7 @@ MOST_LABELS: Final = 12
 
 @dataclass(frozen=True)
 class Grouping:
-    """Queries told apart by one property: `members` (Q,) are positions in `labels`."""
+    """Queries apart by one property: `members` (Q,) are positions in `labels`."""
 
     title: str
     what: str
@@ -47,7 +47,7 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryProperties:
     """What is known of the queries besides the answers; all are (Q,).
 
     `length` and `middle` (seconds) are those of the most relevant positive, the first of equals, and
@@ -61,19 +61,19 @@ class Asked:
     duration: Floats
 
 
-def asked(annotations: Annotations, truth: Truth, queries: Indices) -> Asked:
+def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> QueryProperties:
     """What the judgements say of some queries, given by the truth's numbers."""
     positives = truth.positives()
     order = np.lexsort((-positives.relevance, positives.query))
-    found, at = np.unique(positives.query[order], return_index=True)
+    answered, at = np.unique(positives.query[order], return_index=True)
     row = np.full(len(truth.query_ids), len(order))
-    row[found] = order[at]
+    row[answered] = order[at]
     durations = [np.nan if video.duration is None else video.duration for video in annotations.videos]
 
     def of_first(values: Floats) -> Floats:
         return np.asarray(np.append(values, np.nan)[row[queries]])
 
-    return Asked(
+    return QueryProperties(
         words=np.array([len(query.text.split()) for query in annotations.queries], np.int64)[queries],
         positives=np.bincount(positives.query, minlength=len(truth.query_ids))[queries],
         length=of_first(positives.end - positives.start),
@@ -82,17 +82,17 @@ def asked(annotations: Annotations, truth: Truth, queries: Indices) -> Asked:
     )
 
 
-def groupings(asked: Asked, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
-    """Every way in which the queries are told apart, labels that no query has left out.
+def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
+    """Every way in which the queries are grouped, labels that no query has left out.
 
     `given` are labels of the queries by the data set's own properties, such as their type.
     """
     return (
         *(by_label(name, labels) for name, labels in given.items()),
-        by_moment_length(asked.length),
-        by_query_length(asked.words),
-        by_position(asked.middle, asked.duration),
-        by_positives(asked.positives),
+        by_moment_length(properties.length),
+        by_query_length(properties.words),
+        by_position(properties.middle, properties.duration),
+        by_positives(properties.positives),
     )
 
 
@@ -108,7 +108,7 @@ def by_moment_length(length: Floats) -> Grouping:
 
 
 def by_query_length(words: Indices) -> Grouping:
-    """By the number of words of a query, told apart by blanks."""
+    """By the number of words of a query, parted by blanks."""
     names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
     members = np.searchsorted(np.array(WORDS), words, "right") - 1
     return _shown(
@@ -118,14 +118,14 @@ def by_query_length(words: Indices) -> Grouping:
 
 def by_position(middle: Floats, duration: Floats) -> Grouping:
     """By where the middle of the most relevant positive lies in its video."""
-    known = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
-    share = np.divide(middle, duration, out=np.zeros(len(middle)), where=known)
+    is_placed = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
+    share = np.divide(middle, duration, out=np.zeros(len(middle)), where=is_placed)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
     return _shown(
         "Position in the video",
         "moments in the {} of the video",
         (*FIFTHS, "duration unknown"),
-        np.where(known, members, len(FIFTHS)),
+        np.where(is_placed, members, len(FIFTHS)),
     )
 
 
@@ -148,10 +148,10 @@ def by_positives(positives: Indices) -> Grouping:
 
 def by_label(name: str, labels: Sequence[str]) -> Grouping:
     """By labels that the data set gives, in the order of their names."""
-    found, members, counts = np.unique(
+    distinct, members, counts = np.unique(
         np.array(labels, dtype=np.str_), return_inverse=True, return_counts=True
     )
-    names = tuple(str(label) or "none" for label in found)
+    names = tuple(str(label) or "none" for label in distinct)
     members = members.reshape(-1)
     if len(names) > MOST_LABELS:
         kept = np.sort(np.argsort(-counts, kind="stable")[: MOST_LABELS - 1])

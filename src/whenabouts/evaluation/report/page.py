@@ -43,7 +43,7 @@ class Written:
                     "run": run.evaluation.run,
                     "summary": run.summary.text,
                     "classes": {
-                        one.key: number for one, number in zip(CLASSES, run.class_counts, strict=True)
+                        kind.key: number for kind, number in zip(CLASSES, run.class_counts, strict=True)
                     },
                     "weak": list(run.weak),
                 }
@@ -111,7 +111,7 @@ def render(report: Report) -> str:
     """The page as text. Whatever comes from data is escaped, and what no page may hold is replaced."""
     from jinja2 import Environment, StrictUndefined
 
-    from whenabouts.evaluation.report.curves import TABLE_DEPTHS
+    from whenabouts.evaluation.report.charts import TABLE_DEPTHS
     from whenabouts.evaluation.report.examples import clock
 
     environment = Environment(

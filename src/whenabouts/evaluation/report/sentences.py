@@ -11,7 +11,7 @@ import numpy as np
 from whenabouts.evaluation.compared import Comparison
 from whenabouts.evaluation.report.diagnosis import (
     BANDS,
-    FOUND,
+    GOOD_FIRST,
     NOT_ANSWERED,
     RANKED_LOW,
     SPAN_WRONG,
@@ -64,28 +64,28 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.0f} %"
 
 
-def count(number: int, one: str, many: str = "") -> str:
+def count(number: int, single: str, plural: str = "") -> str:
     """A number and its noun.
 
     >>> count(1, "query", "queries"), count(1200, "query", "queries")
     ('1 query', '1,200 queries')
     """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {single if number == 1 else plural or single + 's'}"
 
 
 def summarize(diagnosis: Diagnosis) -> Summary:
     """How many queries are found, and of what kind the failures are, most frequent kind first."""
     counts = diagnosis.class_counts
-    total, found = int(counts.sum()), int(counts[FOUND])
-    failed = total - found
+    total, first = int(counts.sum()), int(counts[GOOD_FIRST])
+    failed = total - first
     what = "are answered at the first place" if diagnosis.names_moments else "have a right video first"
-    if found == 1:
+    if first == 1:
         what = what.replace("are", "is", 1).replace("have", "has", 1)
-    headline = f"Of {count(total, 'query', 'queries')}, {found:,} ({percent(found, total)}) {what}."
+    headline = f"Of {count(total, 'query', 'queries')}, {first:,} ({percent(first, total)}) {what}."
     if not failed:
         return Summary(headline, "Nothing fails.", ())
     kinds = sorted(_kinds(diagnosis), key=lambda kind: -kind[0])
-    details = [f"{percent(number, failed)} of the failures: {told}." for number, told, _ in kinds if number]
+    details = [f"{percent(number, failed)} of the failures: {what}." for number, what, _ in kinds if number]
     return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (*_first_row(diagnosis), *details))
 
 
@@ -121,15 +121,15 @@ def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
 def _how_low(diagnosis: Diagnosis) -> str:
     ranks = diagnosis.good_rank[diagnosis.classes == RANKED_LOW] + 1
     bands = zip(BANDS, diagnosis.band_counts.tolist(), strict=True)
-    told = ", ".join(f"{number:,} at {band.name}" for band, number in bands if number)
-    return f" (median rank {np.median(ranks):,.0f}; ranks: {told})"
+    places = ", ".join(f"{number:,} at {band.name}" for band, number in bands if number)
+    return f" (median rank {np.median(ranks):,.0f}; ranks: {places})"
 
 
 def _first_row(diagnosis: Diagnosis) -> list[str]:
     """What the first row says of the failures: whether the video or the span is at fault."""
     if not diagnosis.names_moments:
         return ["The run names videos and no moments, so only retrieval can be judged."]
-    failed = (diagnosis.classes != FOUND) & (diagnosis.rows > 0)
+    failed = (diagnosis.classes != GOOD_FIRST) & (diagnosis.rows > 0)
     answered, right = int(failed.sum()), int((diagnosis.video_rank[failed] == 0).sum())
     if not answered:
         return []
@@ -146,11 +146,11 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
 
     By chance: less than two standard errors of a share below the share of all the other queries.
     """
-    found = (diagnosis.classes == FOUND).astype(np.float64)
-    total, hits = len(found), float(found.sum())
+    first = (diagnosis.classes == GOOD_FIRST).astype(np.float64)
+    total, hits = len(first), float(first.sum())
     weak = []
     for grouping in groupings:
-        sizes, rates = grouping.counts(), grouping.means(found)
+        sizes, rates = grouping.counts(), grouping.means(first)
         others = total - sizes
         rest = np.divide(hits - rates * sizes, others, out=np.zeros(len(sizes)), where=others > 0)
         error = np.sqrt(rest * (1 - rest) * (1 / np.maximum(sizes, 1) + 1 / np.maximum(others, 1)))
@@ -160,20 +160,20 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
             (float(rates[at] - rest[at]), grouping.what.format(grouping.labels[at]), at, grouping)
             for at in np.flatnonzero(clear & (others > 0)).tolist()
         ]
-    weak.sort(key=lambda one: one[0])
-    told = []
+    weak.sort(key=lambda entry: entry[0])
+    sentences = []
     for difference, what, at, grouping in weak[:MOST_WEAK]:
-        size, rate = int(grouping.counts()[at]), float(grouping.means(found)[at])
-        told.append(
+        size, rate = int(grouping.counts()[at]), float(grouping.means(first)[at])
+        sentences.append(
             f"{what} ({count(size, 'query', 'queries')}): {percent(rate, 1)} found, "
             f"against {percent(rate - difference, 1)} of the others"
         )
-    return told
+    return sentences
 
 
 def exchanged(before: Diagnosis, after: Diagnosis) -> tuple[int, int]:
     """How many queries only the second run finds at the first place, and how many only the first."""
-    first, second = before.classes == FOUND, after.classes == FOUND
+    first, second = before.classes == GOOD_FIRST, after.classes == GOOD_FIRST
     return int((second & ~first).sum()), int((first & ~second).sum())
 
 
@@ -191,7 +191,7 @@ def verdict_of(comparison: Comparison) -> Verdict:
     first = comparison.differences[0]
     before, after = (system.means[first.metric].value for system in comparison.systems)
     difference = first.difference
-    told = {
+    verdict = {
         "better": f"By {first.metric}, B is better than A",
         "worse": f"By {first.metric}, B is worse than A",
         "no difference shown": f"By {first.metric}, no difference between A and B is shown",
@@ -207,13 +207,13 @@ def verdict_of(comparison: Comparison) -> Verdict:
         f"({sure} interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, "
         f"{chance(first.p_corrected)})."
     )
-    verdicts = [one.verdict for one in comparison.differences]
+    verdicts = [other.verdict for other in comparison.differences]
     better, worse = verdicts.count("better"), verdicts.count("worse")
     others = (
         f"Of {len(verdicts)} metrics, B is better by {better} and worse by {worse}; "
         f"{len(verdicts) - better - worse} show no difference."
     )
-    return Verdict(f"{told}.", (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ())))
+    return Verdict(f"{verdict}.", (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ())))
 
 
 def no_verdict(why: str) -> Verdict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.evaluation.report.kept import KeptRun
+from whenabouts.evaluation.report.runs import KeptRun
 from whenabouts.formats.runs import Task
 
 
