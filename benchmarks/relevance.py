@@ -119,10 +119,9 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All that is measured."""
     from whenabouts.encoders import EncoderSettings, open_text_encoder
-    from whenabouts.relevance.detectors import detector_of
     from whenabouts.relevance.pairs import PairSettings
     from whenabouts.relevance.phrases import open_phrases
-    from whenabouts.relevance.units import parts_of, units_of
+    from whenabouts.relevance.units import detector_of, parts_of, units_of
 
     queries = captions_of(options.annotations, options.captions)
     encoder = open_text_encoder(settings=EncoderSettings(threads=options.threads))

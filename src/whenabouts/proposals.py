@@ -68,9 +68,9 @@ def best_moments(
     look = min(max(_FIRST_LOOK, 4 * limit), flat.shape[1])
     while len(open_queries):
         candidates = _sorted_candidates(flat[open_queries], look)
-        found, done = _survivors(candidates, start, end, pools[open_queries], cells, iou, limit, over)
+        survivors, done = _survivors(candidates, start, end, pools[open_queries], cells, iou, limit, over)
         done |= look == flat.shape[1]
-        kept[open_queries[done]] = found[done]
+        kept[open_queries[done]] = survivors[done]
         open_queries = open_queries[~done]
         look = min(4 * look, flat.shape[1])
     return _described(kept, flat, start, end, pools, cells)

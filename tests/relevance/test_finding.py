@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whenabouts.relevance import finding
-from whenabouts.relevance.detectors import DETECTORS, detector_of
 from whenabouts.relevance.finding import Parts, listed_pairs, reached_captions, vector_pairs
 from whenabouts.relevance.pairs import PairSettings
-from whenabouts.relevance.units import Units, units_of
+from whenabouts.relevance.units import DETECTORS, Units, detector_of, units_of
 from whenabouts.types import UsageError
 
 

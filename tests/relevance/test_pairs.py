@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts.formats.files import FormatError
-from whenabouts.relevance.detectors import detector_of
 from whenabouts.relevance.finding import listed_pairs, vector_pairs
 from whenabouts.relevance.pairs import PairSettings, RelevantPairs, read_arrays, write_arrays
-from whenabouts.relevance.units import units_of
+from whenabouts.relevance.units import detector_of, units_of
 from whenabouts.types import Query, UsageError
 
 KINDS = ("list", "vectors")

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from whenabouts.formats.files import FormatError
-from whenabouts.relevance.detectors import detector_of
 from whenabouts.relevance.finding import listed_pairs, vector_pairs
 from whenabouts.relevance.pairs import PairSettings
 from whenabouts.relevance.summary import draw_summary, summarise
-from whenabouts.relevance.units import units_of
+from whenabouts.relevance.units import detector_of, units_of
 from whenabouts.types import UsageError
 
 

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whenabouts.relevance.detectors import detector_of
-from whenabouts.relevance.units import encoded, units_of
+from whenabouts.relevance.units import detector_of, encoded, units_of
 from whenabouts.types import Query, UsageError
 
 
@@ -55,5 +54,5 @@ def test_a_vector_that_is_not_finite_is_refused_with_its_text() -> None:
 
 def test_an_unknown_detector_is_answered_with_those_there_are() -> None:
     assert detector_of("NP_VP").name == "np-vp"
-    with pytest.raises(UsageError, match="'noun': no such detector; known: sent, vp, np-vp"):
+    with pytest.raises(UsageError, match="'noun': no such detector; accepted: sent, vp, np-vp"):
         detector_of("noun")

@@ -153,8 +153,13 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
 
         files = write_drop(drops, Path(options.figure))
     if wants_json(options):
-        told = [drop.to_json() for drop in drops]
-        print_json({"protocol": protocol.label, "systems": told, "files": [str(path) for path in files]})
+        print_json(
+            {
+                "protocol": protocol.label,
+                "systems": [drop.to_json() for drop in drops],
+                "files": [str(path) for path in files],
+            }
+        )
         return 0
     for drop in drops:
         _show_drop(drop)

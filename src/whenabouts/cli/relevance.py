@@ -145,8 +145,8 @@ def _annotations(options: argparse.Namespace) -> Annotations:
         return with_words(read_annotations(options.queries, options.input_format), options.queries)
     if not options.data:
         raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
-    found = open_dataset(options.dataset, options.data).annotations(options.split)
-    return with_words(found, found.name)
+    annotations = open_dataset(options.dataset, options.data).annotations(options.split)
+    return with_words(annotations, annotations.name)
 
 
 def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
@@ -204,12 +204,12 @@ def run_ranked(options: argparse.Namespace) -> int:
 
     _refuse_source(options, options.queries, *options.leave_out, *(options.asked_in or ()))
     annotations = _annotations(options)
-    elsewhere, wanted = (
+    elsewhere, inside = (
         None if files is None else [query.text for file in files for query in read_annotations(file).queries]
         for files in (options.leave_out, options.asked_in)
     )
     encoder = open_text_encoder(options.encoder)
-    ranked = rank_moments(annotations, encoder, options.top, asked_elsewhere=elsewhere or (), asked_in=wanted)
+    ranked = rank_moments(annotations, encoder, options.top, asked_elsewhere=elsewhere or (), asked_in=inside)
     write_ranked(ranked, Path(options.out), graded=options.graded)
     summary = ranked.summary(graded=options.graded)
     if wants_json(options):

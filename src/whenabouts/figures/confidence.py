@@ -64,10 +64,10 @@ def _draw_as_claimed(axes: Any) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=DASHED, label="as claimed")
 
 
-def _draw_risk(axes: Any, curve: RiskCoverage, asked: str) -> None:
-    """Risk over coverage, without a title; `asked` is what is answered, in the plural."""
+def _draw_risk(axes: Any, curve: RiskCoverage, what: str) -> None:
+    """Risk over coverage, without a title; `what` is answered, in the plural."""
     axes.plot(curve.coverage, curve.risk, color=BLUE, drawstyle="steps-post")
-    axes.set(xlabel=f"coverage: share of {asked} answered, surest first", xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel=f"coverage: share of {what} answered, surest first", xlim=(0, 1), ylim=(0, 1))
     axes.set_ylabel("risk: share of these answered wrongly")
 
 

@@ -135,11 +135,11 @@ def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) ->
         pairs % len(vocabulary), words.times[pairs // len(vocabulary)].astype(np.float64), len(vocabulary)
     )
     weights = np.log((words.times.sum() + 1) / (held + 1))
-    found = weights[number]
+    of_words = weights[number]
     if mean_for_end:
         padded = len(set(np.diff(words.starts).tolist())) > 1
-        found[words.starts[1:] - 1] = weights.sum() / (len(weights) + padded)
-    return np.asarray(found, np.float32)
+        of_words[words.starts[1:] - 1] = weights.sum() / (len(weights) + padded)
+    return np.asarray(of_words, np.float32)
 
 
 @dataclass(frozen=True)
@@ -271,6 +271,6 @@ def words_of(
         vectors.append(unit)
         ends.append(unit[-1])
     starts, joined = _joined(vectors)
-    said = np.ones(len(ids), np.int64) if times is None else np.asarray(times, np.int64)
-    held = np.stack(ends) if whole is None else whole
-    return Words(starts, np.concatenate(ids), joined, held, made_by, said)
+    counts = np.ones(len(ids), np.int64) if times is None else np.asarray(times, np.int64)
+    whole_vectors = np.stack(ends) if whole is None else whole
+    return Words(starts, np.concatenate(ids), joined, whole_vectors, made_by, counts)

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import open_text_encoder
-from whenabouts.relevance.detectors import detector_of
 from whenabouts.relevance.pairs import ROUNDING, ListedPairs, PairSettings, RelevantPairs, VectorPairs
 from whenabouts.relevance.phrases import open_phrases
-from whenabouts.relevance.units import Units, units_of
+from whenabouts.relevance.units import Units, detector_of, units_of
 from whenabouts.types import Query, UsageError
 
 Bits = NDArray[np.uint8]
@@ -111,15 +110,15 @@ def _hits(vectors: NDArray[np.float32], begin: int, end: int, threshold: float) 
 
 def _captions_with(parts: Parts, hits: Bits, count: int) -> Bits:
     """(B, C / 8): for each of B parts, the captions that have a part near to it."""
-    found = np.empty((count, -(-parts.captions // 8)), np.uint8)
+    reached = np.empty((count, -(-parts.captions // 8)), np.uint8)
     for first in range(0, parts.captions, _CAPTIONS):
         last = min(first + _CAPTIONS, parts.captions)
         slots = slice(int(parts.starts[first]), int(parts.starts[last]))
         begins = parts.starts[first:last] - parts.starts[first]
         near = np.bitwise_or.reduceat(hits[parts.units[slots]], begins, axis=0)
         bits = np.unpackbits(near, axis=1, count=count)
-        found[:, first // 8 : -(-last // 8)] = np.packbits(bits.T, axis=1)
-    return found
+        reached[:, first // 8 : -(-last // 8)] = np.packbits(bits.T, axis=1)
+    return reached
 
 
 def _mirror(reached: Bits, captions: int) -> None:
@@ -174,10 +173,10 @@ def find_pairs(
 
     Names are those of `DETECTORS`, `open_text_encoder` and `open_phrases`. Raises what these raise.
     """
-    wanted = detector_of(detector)
-    extractor = None if wanted.parts is None else open_phrases(phrases)
+    chosen = detector_of(detector)
+    extractor = None if chosen.parts is None else open_phrases(phrases)
     opened = open_text_encoder(encoder)
     made_by = "" if extractor is None else extractor.fingerprint
-    settings = PairSettings(wanted.name, threshold, opened.name, opened.fingerprint, made_by)
-    units = units_of(queries, wanted, extractor, opened)
+    settings = PairSettings(chosen.name, threshold, opened.name, opened.fingerprint, made_by)
+    units = units_of(queries, chosen, extractor, opened)
     return (listed_pairs(units, settings) if as_list else vector_pairs(units, settings)), units

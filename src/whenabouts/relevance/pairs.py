@@ -1,6 +1,6 @@
 """Potentially relevant pairs of queries: who is relevant to whom, how confidently (paper 000, section 4.1).
 
-Q queries have C <= Q distinct captions, and all that is known is known of captions: queries of one text are
+Q queries have C <= Q distinct captions, and pairs are pairs of captions: queries of one text are
 relevant to one another with confidence 1. A pair of confidence 0 counts like one that is not relevant. Pairs
 are kept in one of two ways with equal answers: as a sparse list, or as the vectors from which a batch's pairs
 are computed when they are asked for, whose size does not depend on how many pairs there are.
@@ -34,7 +34,7 @@ _VERSION = "1"
 class PairSettings:
     """What decided which pairs are relevant.
 
-    `detector` is "sent", "vp" or "np-vp" (see `detectors.py`), `threshold` the theta of equation 7, which a
+    `detector` is "sent", "vp" or "np-vp" (see `units.py`), `threshold` the theta of equation 7, which a
     cosine reaches when it is equal. `encoder` opens the sentence encoder again, `encoder_fingerprint` says
     what it was; `phrases` is the fingerprint of what took the captions apart, "" where nothing did.
     """
@@ -81,7 +81,7 @@ class ListedPairs:
         """See `PairsOfCaptions`: a binary search for all n * n pairs at once, whatever the length of rows."""
         low = np.minimum(captions[:, None], captions[None, :])
         high = np.maximum(captions[:, None], captions[None, :])
-        found = np.where(low == high, np.float32(1), np.float32(0))
+        confidence = np.where(low == high, np.float32(1), np.float32(0))
         upper = np.triu(low != high)
         first, last = self.starts[low[upper]], self.starts[low[upper] + 1]
         places = _first_at_least(self.columns, first, last, high[upper])
@@ -89,9 +89,9 @@ class ListedPairs:
         hit[hit] = self.columns[places[hit]] == high[upper][hit]
         values = np.zeros(len(hit), np.float32)
         values[hit] = self.confidence[places[hit]]
-        found[upper] = values
-        found.T[upper] = values
-        return found
+        confidence[upper] = values
+        confidence.T[upper] = values
+        return confidence
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
         """See `PairsOfCaptions`. Looks through the whole list for those of smaller number."""
@@ -128,15 +128,15 @@ class VectorPairs:
         counts = self.starts[captions + 1] - self.starts[captions]
         begins = np.cumsum(counts) - counts
         slots = np.repeat(self.starts[captions] - begins, counts) + np.arange(int(counts.sum()))
-        wanted, place = np.unique(self.units[slots], return_inverse=True)
-        vectors = self.vectors[wanted]
+        distinct, place = np.unique(self.units[slots], return_inverse=True)
+        vectors = self.vectors[distinct]
         cosines = (vectors @ vectors.T)[place]
         best = np.maximum.reduceat(cosines, begins, axis=0)[:, place]
         best = np.maximum.reduceat(best, begins, axis=1)
         own = cosines[begins][:, place[begins]]
-        found = np.where(best >= self.threshold - ROUNDING, np.clip(own, 0, 1), np.float32(0))
-        found[captions[:, None] == captions[None, :]] = 1
-        return np.asarray(found, np.float32)
+        confidence = np.where(best >= self.threshold - ROUNDING, np.clip(own, 0, 1), np.float32(0))
+        confidence[captions[:, None] == captions[None, :]] = 1
+        return np.asarray(confidence, np.float32)
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
         """See `PairsOfCaptions`."""
@@ -178,15 +178,14 @@ class RelevantPairs:
             raise UsageError(
                 f"rows {chosen.min()} to {chosen.max()}: there are {len(self.query_ids)} queries, from 0"
             )
-        found = self.kept.among(self.caption_of[chosen].astype(np.int64))
-        found[chosen[:, None] == chosen[None, :]] = 0
-        return found
+        confidence = self.kept.among(self.caption_of[chosen].astype(np.int64))
+        confidence[chosen[:, None] == chosen[None, :]] = 0
+        return confidence
 
     def rows(self, query_ids: Iterable[str]) -> Indices:
         """The rows of some queries. Raises UsageError for an id that is not among them."""
-        wanted = list(query_ids)
         try:
-            return np.array([self._row_of[query_id] for query_id in wanted], np.int64)
+            return np.array([self._row_of[query_id] for query_id in query_ids], np.int64)
         except KeyError as error:
             raise UsageError(
                 f"query {error.args[0]!r} is not among the {len(self.query_ids)} queries of the relevant "
@@ -202,19 +201,21 @@ class RelevantPairs:
         relevant = np.zeros(len(self.captions), np.bool_)
         confidence[others], relevant[others] = values, True
         confidence[caption], relevant[caption] = 1, True
-        found = np.flatnonzero(relevant[self.caption_of])
-        found = found[found != row]
-        found = found[np.argsort(-confidence[self.caption_of[found]], kind="stable")]
-        return {self.query_ids[one]: float(confidence[self.caption_of[one]]) for one in found.tolist()}
+        others = np.flatnonzero(relevant[self.caption_of])
+        others = others[others != row]
+        confidence = confidence[self.caption_of[others]]
+        order = np.argsort(-confidence, kind="stable")
+        ids = (self.query_ids[other] for other in others[order].tolist())
+        return dict(zip(ids, confidence[order].tolist(), strict=True))
 
     def check(self, queries: Iterable[Query]) -> None:
         """Raise UsageError where a query is missing here or had another text when the pairs were made."""
-        asked = list(queries)
-        for query, row in zip(asked, self.rows(query.id for query in asked).tolist(), strict=True):
-            known = self.captions[self.caption_of[row]]
-            if known != query.text.strip():
+        distinct = list(queries)
+        for query, row in zip(distinct, self.rows(query.id for query in distinct).tolist(), strict=True):
+            caption = self.captions[self.caption_of[row]]
+            if caption != query.text.strip():
                 raise UsageError(
-                    f"query {query.id!r}: the relevant pairs were made of {known[:60]!r}, the annotations "
+                    f"query {query.id!r}: the relevant pairs were made of {caption[:60]!r}, the annotations "
                     f"say {query.text[:60]!r}; make them again (whenabouts relevance pairs)"
                 )
 
@@ -248,7 +249,7 @@ class RelevantPairs:
             )
         try:
             settings = PairSettings(**json.loads(about["settings"]))
-            found = cls(
+            pairs = cls(
                 query_ids=_unpacked(arrays["query_ids"]),
                 caption_of=np.asarray(arrays["caption_of"]),
                 captions=_unpacked(arrays["captions"]),
@@ -257,8 +258,8 @@ class RelevantPairs:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(path, f"lacks a part of {_KIND} ({error}); make it again") from None
-        found._refuse_misfit(path)
-        return found
+        pairs._refuse_misfit(path)
+        return pairs
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
@@ -318,8 +319,8 @@ def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings)
     raise ValueError(f"kept as {kind!r}")
 
 
-def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, wanted: Indices) -> Indices:
-    """The first place in each of N rising stretches [first, last) of at least `wanted`, or `last`.
+def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, least: Indices) -> Indices:
+    """The first place in each of N rising stretches [first, last) of at least `least`, or `last`.
 
     All stretches are halved together; no more of `values` is touched than is looked at.
     """
@@ -329,7 +330,7 @@ def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, wa
         if not len(open_):
             return low
         middle = (low[open_] + high[open_]) // 2
-        below = values[middle] < wanted[open_]
+        below = values[middle] < least[open_]
         low[open_[below]] = middle[below] + 1
         high[open_[~below]] = middle[~below]
 

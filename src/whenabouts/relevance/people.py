@@ -60,10 +60,10 @@ def write_tasks(
         raise UsageError(f"--video-url {url!r}: has no {{video_id}}, where the id of a video goes")
     if queries < 1:
         raise UsageError(f"--queries {queries}: give 1 or more")
-    asked = _full(annotations)
+    full = _queries_with_full_pools(annotations)
     draw = np.random.default_rng(seed)
-    chosen = np.sort(draw.permutation(len(asked))[:queries]).tolist()
-    pairs = [(asked[number], video) for number in chosen for video in _added(annotations, asked[number])]
+    chosen = np.sort(draw.permutation(len(full))[:queries]).tolist()
+    pairs = [(full[number], video) for number in chosen for video in _added(annotations, full[number])]
     tasks = [
         {
             "data": {
@@ -80,7 +80,7 @@ def write_tasks(
     return len(tasks)
 
 
-def _full(annotations: Annotations) -> list[int]:
+def _queries_with_full_pools(annotations: Annotations) -> list[int]:
     """Numbers of the queries whose pool is as large as the largest."""
     sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
     if not sizes or not max(sizes):
@@ -147,11 +147,11 @@ def _values(path: Path, where: str, task: Mapping[str, Any]) -> Iterator[dict[st
     for annotation in annotations:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for result in annotation.get("result", ()):
             value = result.get("value", {})
-            found[str(result.get("from_name"))] = value.get("choices", value.get("number"))
-        yield found
+            values[str(result.get("from_name"))] = value.get("choices", value.get("number"))
+        yield values
 
 
 def _answer(path: Path, where: str, query_id: str, video_id: str, values: Mapping[str, Any]) -> Answer | None:
@@ -230,19 +230,19 @@ def judge_answers(annotations: Annotations, answers: Sequence[Answer]) -> Verdic
         (query.id, video) for number, query in enumerate(annotations.queries)
         if query.id in annotations.pools for video in _added(annotations, number)
     }  # fmt: skip
-    said: dict[tuple[str, str], list[Answer]] = {}
+    by_pair: dict[tuple[str, str], list[Answer]] = {}
     for answer in answers:
-        said.setdefault((answer.query_id, answer.video_id), []).append(answer)
-    unknown = sum(len(said.pop(pair)) for pair in list(said) if pair not in added)
-    if not said:
+        by_pair.setdefault((answer.query_id, answer.video_id), []).append(answer)
+    unknown = sum(len(by_pair.pop(pair)) for pair in list(by_pair) if pair not in added)
+    if not by_pair:
         raise UsageError(
             f"{annotations.name}: none of {len(answers)} answers is about a video added to its pools; give "
             "the pool "
             "file that the tasks were made from"
         )
-    votes = {pair: sum(1 if a.match else -1 for a in given) for pair, given in said.items()}
+    votes = {pair: sum(1 if a.match else -1 for a in given) for pair, given in by_pair.items()}
     decided = {pair: vote > 0 for pair, vote in votes.items() if vote}
-    wrong = {pair: found != (pair in moments) for pair, found in decided.items()}
+    wrong = {pair: is_match != (pair in moments) for pair, is_match in decided.items()}
     return Verdict(
         all=_rate(wrong),
         positives=_rate({pair: is_wrong for pair, is_wrong in wrong.items() if pair in moments}),
@@ -250,8 +250,8 @@ def judge_answers(annotations: Annotations, answers: Sequence[Answer]) -> Verdic
         queries=len({query for query, _ in decided}),
         undecided=len(votes) - len(decided),
         unknown=unknown,
-        agree=_agreement(said),
-        same_moment=_same_moment(said, moments),
+        agree=_agreement(by_pair),
+        same_moment=_same_moment(by_pair, moments),
         false=tuple(
             (*pair, "positive" if pair in moments else "negative") for pair in sorted(wrong) if wrong[pair]
         ),
@@ -270,10 +270,10 @@ def _rate(wrong: Mapping[tuple[str, str], bool]) -> Rate:
     return rate_of(list(wrong.values()), [query for query, _ in wrong])
 
 
-def _agreement(said: Mapping[tuple[str, str], Sequence[Answer]]) -> float | None:
-    """The share of pairs of people that said the same, over all videos that several were asked about."""
+def _agreement(by_pair: Mapping[tuple[str, str], Sequence[Answer]]) -> float | None:
+    """The share of pairs of people who agree, over all videos that several were asked about."""
     same = of = 0
-    for given in said.values():
+    for given in by_pair.values():
         for count in Counter(answer.match for answer in given).values():
             same += count * (count - 1) // 2
         of += len(given) * (len(given) - 1) // 2
@@ -281,10 +281,10 @@ def _agreement(said: Mapping[tuple[str, str], Sequence[Answer]]) -> float | None
 
 
 def _same_moment(
-    said: Mapping[tuple[str, str], Sequence[Answer]], moments: Mapping[tuple[str, str], Sequence[Moment]]
+    by_pair: Mapping[tuple[str, str], Sequence[Answer]], moments: Mapping[tuple[str, str], Sequence[Moment]]
 ) -> Rate:
     hits, groups = [], []
-    for pair, given in said.items():
+    for pair, given in by_pair.items():
         for answer in given:
             if not answer.match or answer.start is None or answer.end is None or pair not in moments:
                 continue

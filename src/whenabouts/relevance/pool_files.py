@@ -48,14 +48,14 @@ def write_released(pools: Pools, path: Path) -> None:
 
 def _first_rows(pools: Pools) -> dict[int, int]:
     """Query -> the judgement that is its own moment, of all queries that are judged to be anywhere."""
-    found: dict[int, int] = {pool.query: pool.rows[0] for pool in pools.pools}
+    rows: dict[int, int] = {pool.query: pool.rows[0] for pool in pools.pools}
     source = pools.source
     for row, (query, relevance) in enumerate(
         zip(source.query.tolist(), source.relevance.tolist(), strict=True)
     ):
         if relevance > 0:
-            found.setdefault(query, row)
-    return dict(sorted(found.items()))
+            rows.setdefault(query, row)
+    return dict(sorted(rows.items()))
 
 
 def _others(pools: Pools, pool: Pool) -> Iterator[list[Any]]:

@@ -210,9 +210,9 @@ def target_query(pools: Pools, named: str | None) -> int:
     """
     if named is None:
         return int(np.diff(pools.distance.starts).argmax())
-    wanted = named.strip().rstrip(".").lower()
+    text = named.strip().rstrip(".").lower()
     for number, query in enumerate(pools.source.queries):
-        if named == query.id or query.text.strip().rstrip(".").lower() == wanted:
+        if named == query.id or query.text.strip().rstrip(".").lower() == text:
             return number
     raise UsageError(
         f"--target {named!r}: {pools.source.name} has no such query; give the text or the id of one, such as "
@@ -255,8 +255,8 @@ def report_lines(
     yield ""
     yield from (f"- {line}" for line in about_lines(pools.about()))
     counts = count_pools(pools.annotations)
-    told = ", ".join(f"{number} with {moments}" for moments, number in counts.moments.items())
-    yield f"- queries by how many moments answer them: {told}"
+    by_count = ", ".join(f"{number} with {moments}" for moments, number in counts.moments.items())
+    yield f"- queries by how many moments answer them: {by_count}"
     yield (
         f"- pools that a video is in: {counts.appearances[0]} to {counts.appearances[2]}, median "
         f"{counts.appearances[1]:g}; negatives described by the query's own words: "

@@ -136,13 +136,13 @@ class VisualCheck:
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
         """Which pairs pass as positives."""
-        found = self.scorer.score(queries, videos, idf=not self.as_released).full_f
-        return found > self.least_positive if self.as_released else found >= self.least_positive
+        scores = self.scorer.score(queries, videos, idf=not self.as_released).full_f
+        return scores > self.least_positive if self.as_released else scores >= self.least_positive
 
     def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
         """Which pairs pass as negatives."""
-        found = self.scorer.score(queries, videos).full_f
-        return found < self.most_negative if self.as_released else found <= self.most_negative
+        scores = self.scorer.score(queries, videos).full_f
+        return scores < self.most_negative if self.as_released else scores <= self.most_negative
 
 
 @dataclass(frozen=True)
@@ -305,9 +305,9 @@ def build_pools(
         annotations, settings, pools, left_out, distance, described, similarity.made_by, visual, frames
     )
     if not made.full:
-        told = "; ".join(f"{count} {why}" for why, count in made.dropped.items())
+        reasons = "; ".join(f"{count} {why}" for why, count in made.dropped.items())
         raise UsageError(
-            f"{annotations.name}: no query has a pool of {settings.size} videos ({told}); give a smaller "
+            f"{annotations.name}: no query has a pool of {settings.size} videos ({reasons}); give a smaller "
             "--pool-size or a higher --negative"
         )
     return made
@@ -327,10 +327,10 @@ class _Work:
         """Query -> its judgements with a moment, above relevance 0."""
         all_ = self.annotations
         rows = np.flatnonzero((all_.relevance > 0) & (all_.start < all_.end))
-        found: dict[int, list[int]] = {}
+        rows_of: dict[int, list[int]] = {}
         for row, query in zip(rows.tolist(), all_.query[rows].tolist(), strict=True):
-            found.setdefault(query, []).append(row)
-        return found
+            rows_of.setdefault(query, []).append(row)
+        return rows_of
 
     def own_videos(self, query: int) -> list[int]:
         """The videos that a query was asked of; most data sets have one."""
@@ -375,19 +375,19 @@ class _Work:
         self, visual: VisualCheck | None, progress: Callable[[float], None]
     ) -> tuple[tuple[Pool, ...], dict[int, str]]:
         """(pools, why others are left out), in blocks of queries."""
-        found: list[Pool] = []
+        made: list[Pool] = []
         count = len(self.annotations.queries)
         left_out = {query: NO_MOMENT for query in range(count) if query not in self.own}
-        asked = np.array(sorted(self.own), np.int64)
-        for begin in range(0, len(asked), _QUERIES_AT_ONCE):
-            block = asked[begin : begin + _QUERIES_AT_ONCE]
+        queries = np.array(sorted(self.own), np.int64)
+        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+            block = queries[begin : begin + _QUERIES_AT_ONCE]
             for pool in self._pools_of(block.tolist(), visual):
                 if len(pool.videos) == self.settings.size or self.settings.as_released:
-                    found.append(pool)
+                    made.append(pool)
                 else:
                     left_out[pool.query] = NOT_FULL
-            progress((begin + len(block)) / len(asked))
-        return tuple(found), left_out
+            progress((begin + len(block)) / len(queries))
+        return tuple(made), left_out
 
     def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
         settings = self.settings
@@ -420,14 +420,14 @@ class _Work:
     def _beside(self, query: int) -> Iterator[tuple[int, float]]:
         """(judgement, similarity) of other moments of the own videos whose sentence is near; spans once."""
         all_, own = self.annotations, self.own[query]
-        known = {(int(all_.video[row]), float(all_.start[row]), float(all_.end[row])) for row in own}
+        seen = {(int(all_.video[row]), float(all_.start[row]), float(all_.end[row])) for row in own}
         column, similarity = self.distance.near(query)
         inside = np.isin(self.described.video[column], self.own_videos(query))
         for place, value in zip(column[inside].tolist(), similarity[inside].tolist(), strict=True):
             row = int(self.described.row[place])
             span = (int(all_.video[row]), float(all_.start[row]), float(all_.end[row]))
-            if span not in known:
-                known.add(span)
+            if span not in seen:
+                seen.add(span)
                 yield row, value
 
 
@@ -439,31 +439,31 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
 def first_passing(
     queries: Sequence[int],
     orders: Sequence[Indices],
-    wanted: Indices,
+    limits: Indices,
     passes: Callable[[Indices, Indices], NDArray[np.bool_]] | None,
 ) -> list[list[int]]:
-    """For each query the first `wanted` videos of its order that pass; fewer where there are no more.
+    """For each query the first videos of its order that pass, `limits` (n,) at most.
 
     A random order's first that pass are a random sample of all that pass, so only as many are scored as are
     needed. Queries are taken through the check together, round by round.
     """
     if passes is None:
-        return [order[:count].tolist() for order, count in zip(orders, wanted.tolist(), strict=True)]
-    found: list[list[int]] = [[] for _ in queries]
+        return [order[:count].tolist() for order, count in zip(orders, limits.tolist(), strict=True)]
+    passing: list[list[int]] = [[] for _ in queries]
     looked_at = [0] * len(queries)
     while True:
         rows, videos = [], []
         for row, order in enumerate(orders):
-            missing = int(wanted[row]) - len(found[row])
+            missing = int(limits[row]) - len(passing[row])
             if missing > 0 and looked_at[row] < len(order):
                 part = order[looked_at[row] : looked_at[row] + 2 * missing + 4]
                 looked_at[row] += len(part)
                 rows.append(np.full(len(part), row))
                 videos.append(part)
         if not rows:
-            return found
+            return passing
         row_of, video_of = np.concatenate(rows), np.concatenate(videos)
         good = passes(np.asarray(queries, np.int64)[row_of], video_of)
         for row, video in zip(row_of[good].tolist(), video_of[good].tolist(), strict=True):
-            if len(found[row]) < wanted[row]:
-                found[row].append(video)
+            if len(passing[row]) < limits[row]:
+                passing[row].append(video)

@@ -94,23 +94,23 @@ def rank_moments(
     usable = np.flatnonzero((annotations.start < annotations.end) & (annotations.relevance > 0))
     captions, caption_of = distinct_captions(annotations.queries)
     left_out = {_same(text) for text in asked_elsewhere}
-    wanted = None if asked_in is None else {_same(text) for text in asked_in} - left_out
+    allowed = None if asked_in is None else {_same(text) for text in asked_in} - left_out
     texts = [_same(query.text) for query in annotations.queries]
     kept = [
         row
         for row, text in enumerate(texts)
-        if (text in wanted if wanted is not None else text not in left_out)
+        if (text in allowed if allowed is not None else text not in left_out)
     ]
     if not len(usable) or not kept:
         raise UsageError(f"{annotations.name}: there are no moments, or no queries left, to rank")
     vectors = encoded(captions, encoder)
     ranking = _Ranking(annotations, usable, caption_of[annotations.query[usable]], vectors, top)
-    found = sorted(ranking.of(np.array(kept, np.int64), caption_of), key=lambda one: one[0])
+    rows = sorted(ranking.of(np.array(kept, np.int64), caption_of), key=lambda row: row[0])
     return RankedSet(
         annotations,
-        query=np.concatenate([np.full(len(moments), query) for query, moments, _ in found]),
-        moment=np.concatenate([moments for _, moments, _ in found]),
-        similarity=np.concatenate([values for _, _, values in found]),
+        query=np.concatenate([np.full(len(moments), query) for query, moments, _ in rows]),
+        moment=np.concatenate([moments for _, moments, _ in rows]),
+        similarity=np.concatenate([values for _, _, values in rows]),
         made_by=encoder.fingerprint,
         removed=len(annotations.queries) - len(kept),
     )
@@ -133,15 +133,15 @@ class _Ranking:
         first = self._first_of_each_moment(order)
         moment_of = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
         own_of = _grouped(self.annotations.query[self.usable], len(self.annotations.queries))
-        wanted, asked = np.unique(caption_of[queries], return_inverse=True)
-        askers = _grouped(asked, len(wanted))
-        for begin in range(0, len(wanted), _CAPTIONS):
-            rows = wanted[begin : begin + _CAPTIONS]
+        captions, caption = np.unique(caption_of[queries], return_inverse=True)
+        queries_of = _grouped(caption, len(captions))
+        for begin in range(0, len(captions), _CAPTIONS):
+            rows = captions[begin : begin + _CAPTIONS]
             cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption[order]]
             peaks = np.maximum.reduceat(cosines, first, axis=1)
             for number, values in enumerate(cosines):
                 best = self._best(peaks[number])
-                for query in queries[askers[begin + number]].tolist():
+                for query in queries[queries_of[begin + number]].tolist():
                     own = np.sort(place[own_of[query]])
                     others = best[~np.isin(best, moment_of[own])]
                     nearest = [_nearest(values, first, moment) for moment in others.tolist()]

@@ -149,7 +149,7 @@ def query_distance(
     Memory: Q * V / 8 bytes of bits (10 MB for ActivityNet Captions), 12 bytes a near sentence, and a block.
     """
     far = np.zeros((queries, -(-described.videos // 8)), np.uint8)
-    found: list[tuple[Indices, Indices, Floats]] = []
+    near: list[tuple[Indices, Indices, Floats]] = []
     histogram = np.zeros(BINS, np.int64)
     for begin in range(0, queries, _QUERIES_AT_ONCE):
         rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, queries))
@@ -157,10 +157,10 @@ def query_distance(
         nearest = _of_videos(cosines, described)
         far[rows] = np.packbits(thresholds.avoided(nearest), axis=1)
         row, column = np.nonzero(thresholds.reached(cosines) & described.usable)
-        found.append((row + begin, column, cosines[row, column]))
+        near.append((row + begin, column, cosines[row, column]))
         histogram += _counted(cosines[:: max(1, _QUERIES_AT_ONCE // 64)])
         progress(float(rows[-1] + 1) / queries)
-    query, column, values = (np.concatenate(part) for part in zip(*found, strict=True))
+    query, column, values = (np.concatenate(part) for part in zip(*near, strict=True))
     starts = np.searchsorted(query, np.arange(queries + 1))
     return QueryDistance(far, starts, column, values, histogram)
 

@@ -73,9 +73,9 @@ class Summary:
             yield from (f"  {count:6}  {text}" for text, count in self.common)
         if self.examples:
             yield "examples (confidence; the two parts that are nearest, and their cosine):"
-        for one in self.examples:
-            yield f"  {one.confidence:.2f}  {one.first}  |  {one.second}"
-            yield f"        {one.part_of_first}  ~  {one.part_of_second}  {one.cosine:.2f}"
+        for example in self.examples:
+            yield f"  {example.confidence:.2f}  {example.first}  |  {example.second}"
+            yield f"        {example.part_of_first}  ~  {example.part_of_second}  {example.cosine:.2f}"
 
 
 def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: int = 0) -> Summary:
@@ -91,10 +91,10 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: in
     else:
         draw = np.random.default_rng(seed)
         rows = np.sort(draw.choice(captions, min(_SAMPLE, captions), replace=False))
-        found = [pairs.kept.of(int(row)) for row in rows]
-        degrees = np.array([len(others) for others, _ in found])
-        first, second = np.repeat(rows, degrees), np.concatenate([others for others, _ in found])
-        confidence = np.concatenate([values for _, values in found])
+        relevant = [pairs.kept.of(int(row)) for row in rows]
+        degrees = np.array([len(others) for others, _ in relevant])
+        first, second = np.repeat(rows, degrees), np.concatenate([others for others, _ in relevant])
+        confidence = np.concatenate([values for _, values in relevant])
         factor = captions / len(rows) / 2
     possible = max(1, captions * (captions - 1) // 2)
     alike = int((weight * (weight - 1) // 2).sum())
@@ -138,13 +138,13 @@ def _examples(
         if not len(rows):
             continue
         row = int(rows[draw.integers(len(rows))])
-        one, other = int(first[row]), int(second[row])
-        parts = [units.units[units.starts[caption] : units.starts[caption + 1]] for caption in (one, other)]
+        left, right = int(first[row]), int(second[row])
+        parts = [units.units[units.starts[caption] : units.starts[caption + 1]] for caption in (left, right)]
         cosines = units.vectors[parts[0]] @ units.vectors[parts[1]].T
         place = np.unravel_index(int(cosines.argmax()), cosines.shape)
         yield Example(
-            units.captions[one],
-            units.captions[other],
+            units.captions[left],
+            units.captions[right],
             float(confidence[row]),
             units.texts[parts[0][place[0]]],
             units.texts[parts[1][place[1]]],

@@ -118,8 +118,8 @@ def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
     """A pair; None for a line of names of columns, and for a pair that nobody rated (STS16 has many)."""
     if line.startswith("{"):
         try:
-            found = json.loads(line)
-            cells = [str(found["score"]), str(found["sentence1"]), str(found["sentence2"])]
+            values = json.loads(line)
+            cells = [str(values["score"]), str(values["sentence1"]), str(values["sentence2"])]
         except (ValueError, KeyError):
             raise FormatError(path, "is no rated pair", line=number, value=line, accepted=_LINE) from None
     else:

@@ -1,19 +1,51 @@
-"""What captions are compared by, as vectors: each distinct text is taken apart once and encoded once."""
+"""What captions are compared by, as vectors: each distinct text is taken apart once and encoded once.
+
+A detector says which parts of two captions are compared (paper 000, section 4.1): they are relevant where any
+part of one has a cosine of at least theta with any part of the other (equation 7). The caption itself is
+always the first part; Phi_np-vp keeps it too, for the paper has clauses take the place of verb phrases
+"instead of solely using VPs in addition to the original sentence".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import TextEncoder
-from whenabouts.relevance.detectors import Detector
-from whenabouts.relevance.phrases.protocol import PhraseExtractor
+from whenabouts.relevance.phrases.protocol import PhraseExtractor, Phrases
 from whenabouts.types import Query, UsageError
 
 _ENCODED_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A name, what it says on the command line, and the parts beside the caption itself, None for none."""
+
+    name: str
+    summary: str
+    parts: Callable[[Phrases], tuple[str, ...]] | None
+
+
+DETECTORS = {
+    detector.name: detector
+    for detector in (
+        Detector("sent", "whole captions", None),
+        Detector("vp", "captions and their verb phrases", lambda phrases: phrases.verb),
+        Detector("np-vp", "captions and their clauses of noun and verb", lambda phrases: phrases.clauses),
+    )
+}
+
+
+def detector_of(name: str) -> Detector:
+    """The detector of that name, also with an underscore. Raises UsageError with the names that there are."""
+    detector = DETECTORS.get(name.lower().replace("_", "-"))
+    if detector is None:
+        raise UsageError(f"{name!r}: no such detector; accepted: {', '.join(DETECTORS)}")
+    return detector
 
 
 @dataclass(frozen=True)
@@ -41,17 +73,17 @@ def units_of(
 
     Raises UsageError for a query without text and for an id that comes twice.
     """
-    asked = list(queries)
-    captions, caption_of = distinct_captions(asked)
+    all_queries = list(queries)
+    captions, caption_of = distinct_captions(all_queries)
     parts = parts_of(captions, detector, extractor)
-    texts = list(dict.fromkeys(part for one in parts for part in one))
+    texts = list(dict.fromkeys(part for own in parts for part in own))
     number = {text: place for place, text in enumerate(texts)}
     return Units(
-        query_ids=tuple(query.id for query in asked),
+        query_ids=tuple(query.id for query in all_queries),
         caption_of=caption_of,
         captions=tuple(captions),
         starts=np.cumsum([0, *map(len, parts)], dtype=np.int64),
-        units=np.array([number[part] for one in parts for part in one], np.int32),
+        units=np.array([number[part] for own in parts for part in own], np.int32),
         texts=tuple(texts),
         vectors=encoded(texts, encoder),
     )
@@ -66,7 +98,7 @@ def distinct_captions(queries: Sequence[Query]) -> tuple[list[str], NDArray[np.i
         text = query.text.strip()
         if not text:
             raise UsageError(
-                f"query {query.id!r} has no text, and relevance is told from texts; give a file that has them"
+                f"query {query.id!r} has no text, and relevance is judged by texts; give a file that has them"
             )
         if query.id in seen:
             raise UsageError(f"query {query.id!r} comes twice; each query needs an id of its own")
@@ -83,10 +115,9 @@ def parts_of(
         return [(caption,) for caption in captions]
     if extractor is None:
         raise UsageError(f"the detector {detector.name!r} needs phrases; name what finds them")
-    found = extractor.phrases(captions)
     return [
         tuple(dict.fromkeys((caption, *detector.parts(phrases))))
-        for caption, phrases in zip(captions, found, strict=True)
+        for caption, phrases in zip(captions, extractor.phrases(captions), strict=True)
     ]
 
 

@@ -5,11 +5,9 @@ Every module here that declares a `NAME` is a way (see `protocol.Family`); a new
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from functools import cache
 from typing import Any
 
+from whenabouts.registry import modules_declaring
 from whenabouts.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
 
 __all__ = [
@@ -42,8 +40,5 @@ def phrase_names() -> tuple[str, ...]:
     return tuple(family.NAME for family in _families())
 
 
-@cache
 def _families() -> tuple[Any, ...]:
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name != "protocol"]
-    return tuple(sorted(modules, key=lambda module: str(module.NAME)))
+    return tuple(sorted(modules_declaring(__name__, "NAME"), key=lambda module: str(module.NAME)))

@@ -99,12 +99,12 @@ def _commands(root: Tree) -> Iterator[str]:
         yield from (text_of(verb) for verb in _members(verbs[0], lambda child: child.label == "VP"))
 
 
-def _members(node: Tree, wanted: Callable[[Tree], bool]) -> list[Tree]:
+def _members(node: Tree, is_member: Callable[[Tree], bool]) -> list[Tree]:
     """What is joined in a phrase by "and", or the phrase itself."""
     if any(child.label in ("CC", "CONJP") for child in node.children):
-        members = [child for child in node.children if child.label not in _JOINS and wanted(child)]
+        members = [child for child in node.children if child.label not in _JOINS and is_member(child)]
         if len(members) > 1:
-            return [deeper for member in members for deeper in _members(member, wanted)]
+            return [deeper for member in members for deeper in _members(member, is_member)]
     return [node]
 
 

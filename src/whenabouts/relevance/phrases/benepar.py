@@ -48,7 +48,7 @@ class ConstituencyExtractor:
     @property
     def fingerprint(self) -> str:
         """See `PhraseExtractor`."""
-        versions = " ".join(f"{one}={importlib.metadata.version(one)}" for one in ("benepar", "spacy"))
+        versions = " ".join(f"{name}={importlib.metadata.version(name)}" for name in ("benepar", "spacy"))
         return f"{self.name} {versions}"
 
     def phrases(self, texts: Sequence[str]) -> list[Phrases]:

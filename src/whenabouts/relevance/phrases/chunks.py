@@ -126,7 +126,7 @@ class ChunkExtractor:
         for sentence in _SENTENCE.finditer(letters):
             begin, end = sentence.span()
             parts = Sentence(tuple(words[begin:end]), letters[begin:end])
-            noun += [parts.text(*found.span()) for found in _NOUNS.finditer(parts.letters)]
+            noun += [parts.text(*match.span()) for match in _NOUNS.finditer(parts.letters)]
             for group in parts.groups():
                 verb += [parts.text(start, group.stop) for start in group.starts]
                 clauses += _clauses(group.subject, parts.text(group.starts[0], group.stop))
@@ -161,8 +161,8 @@ class Sentence:
         main: tuple[str, ...] = ()
         left = 0
         previous: Group | None = None
-        for found in _VERBS.finditer(self.letters):
-            start, end = found.span()
+        for match in _VERBS.finditer(self.letters):
+            start, end = match.span()
             finite = self.letters[start] in "xv"
             own_nouns = not finite and self._follows_nouns(start)
             stop = self._stop(end, after_nouns=own_nouns and previous is None)
@@ -232,21 +232,21 @@ class Sentence:
             return self._doer(start) or main if self._follows_nouns(start) else main
         if self._relative(left, start) and _NOUNS.search(self.letters, left, start) is None:
             return self._nouns_before(left)
-        found = self._first_nouns(left, start)
-        if found:
-            return found
+        nouns = self._first_nouns(left, start)
+        if nouns:
+            return nouns
         if previous is not None and left == start:  # "a man holding a guitar walks"
             return previous.subject
         return main
 
     def _doer(self, place: int) -> tuple[str, ...]:
         """The noun phrase right before a participle, unless it says where: "lying on a bed watching"."""
-        matches = [found.start() for found in _NOUNS.finditer(self.letters, 0, place)]
+        matches = [match.start() for match in _NOUNS.finditer(self.letters, 0, place)]
         governed = matches[-1] > 0 and self.words[matches[-1] - 1] in _PLACES
         return () if governed else self._nouns_before(place)
 
     def _nouns_before(self, place: int) -> tuple[str, ...]:
-        matches = [found.span() for found in _NOUNS.finditer(self.letters, 0, place)]
+        matches = [match.span() for match in _NOUNS.finditer(self.letters, 0, place)]
         return self._each(*matches[-1]) if matches and matches[-1][1] == place else ()
 
     def _first_nouns(self, left: int, start: int) -> tuple[str, ...]:
@@ -255,8 +255,8 @@ class Sentence:
         Behind another verb the last one serves where all are governed: "before Mary calls".
         """
         governed: tuple[str, ...] = ()
-        for found in _NOUNS.finditer(self.letters, left, start):
-            begin, end = found.span()
+        for match in _NOUNS.finditer(self.letters, left, start):
+            begin, end = match.span()
             if begin > left and self.letters[begin - 1] == "q":
                 governed = self._each(begin, end) if left else ()
                 continue
@@ -270,13 +270,13 @@ class Sentence:
     def _each(self, begin: int, end: int) -> tuple[str, ...]:
         """The members of a list of noun phrases."""
         return tuple(
-            _plain(self.text(begin + one.start(), begin + one.end()))
-            for one in re.finditer(r"[^c,]+", self.letters[begin:end])
+            _plain(self.text(begin + match.start(), begin + match.end()))
+            for match in re.finditer(r"[^c,]+", self.letters[begin:end])
         )
 
 
 def _clauses(subject: tuple[str, ...], verb: str) -> list[str]:
-    return [f"{one} {verb}" for one in subject] or [verb]
+    return [f"{noun} {verb}" for noun in subject] or [verb]
 
 
 def _plain(noun: str) -> str:
