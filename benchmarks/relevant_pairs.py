@@ -2,11 +2,11 @@
 
     python -m benchmarks.relevant_pairs FEATURES RUN [RUN ...]
 
-RUNs are folders that `benchmarks.simulated_charades` trained. Each encodes the same 20 batches of 128
-training queries with the pairs of `xml_pr.toml`. Told in Markdown: the mean cosine of a query with its own
-video, with those of relevant pairs and with all others; how often equation 12 holds (a relevant pair stays
-below C times its positive) and equation 11 (C times a relevant pair lies a margin above the mean negative);
-and in how many pairs the video of the relevant caption outranks the query's own.
+RUNs are folders that `benchmarks.studies simulated-charades` trained. Each encodes the same 20 batches of
+128 training queries with the pairs of the row `xml_pr`. Printed as Markdown: the mean cosine of a query
+with its own video, with those of relevant pairs and with all others; how often equation 12 holds (a
+relevant pair stays below C times its positive) and equation 11 (C times a relevant pair lies a margin above
+the mean negative); and in how many pairs the video of the relevant caption outranks the query's own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from benchmarks.studies import load_studies
 from torch import Tensor
 
 from whenabouts.models.protocol import Batch
@@ -24,16 +25,17 @@ from whenabouts.ranking.corpus import evaluating
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
 
-EXPERIMENT = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades" / "xml_pr.toml"
 BATCHES, MARGIN = 20, 0.1
 COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevant above own")
 
 
 def batches(folder: Path) -> Iterator[Batch]:
     """The same batches for every system."""
-    experiment = load_experiment(EXPERIMENT)
-    with ExperimentData.open(experiment.data, experiment.features, folder, splits=("train",)) as material:
-        made = material.split("train").batches(size=128, seed=1)
+    systems = load_studies()["simulated-charades"].systems
+    xml_pr = next(system for system in systems if system.name == "xml_pr")
+    experiment = load_experiment(xml_pr.experiment, xml_pr.settings)
+    with ExperimentData.open(experiment.data, experiment.features, folder, splits=("train",)) as data:
+        made = data.split("train").batches(size=128, seed=1)
         for _, batch in zip(range(BATCHES), made, strict=False):
             yield batch
 

@@ -1,232 +1,295 @@
-"""Trains what docs/results.md compares beyond XML's family, over several seeds, and measures it.
+"""Trains the systems that docs/results.md compares, over several seeds, measures them, and prints its tables.
 
     python -m benchmarks.studies STUDY FEATURES OUT [--seeds 1,2,3] [--systems a,b] [--jobs 2] [--pools FILE]
     python -m benchmarks.studies STUDY FEATURES OUT --table
+    python -m benchmarks.studies STUDY FEATURES OUT --commands
 
-    charades-pools, tacos-pools   MMN, CroCs-dagger, CroCs (papers 001, 002), in pools and in the given video
-    subtitles                     PREM beside XML, ReLoCLNet and CONQUER (paper 003, tables 1 and 4)
-    prem-retriever                tables 2 and 3 of paper 003: streams, positives, pooling
-    prem-localizer                table 6: streams, gates, adversarial training, Shared-Norm
-
-FEATURES is what `simulate_features.py` wrote (docs/results.md has the commands). Everything is done by
-commands of `whenabouts` that anyone can give: `train` with the settings below, `run`, and the evaluation of
-`evaluate`. A training is one thread in a process of its own; what is finished is not done again, what was cut
-short goes on. The means are added to OUT/results.jsonl, a line per system and seed.
+`studies.toml` beside this file has the studies: what each compares, and on which files. FEATURES is the
+folder of the feature files (docs/results.md says how `simulate_features.py` writes simulated ones).
+Everything is done by commands of `whenabouts` that anyone can give: `train` with the settings of a row,
+`run`, and the evaluation of `evaluate`. A training is one thread in a process of its own; what is finished
+is not done again, what was cut short goes on. The means are added to OUT/results.jsonl: a line per system
+and seed, and with measure "truths" per decoding and truth (captions' own, and graded ones where FEATURES
+has them).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from benchmarks import trainings
 
-CHARADES, TACOS = "simulated_charades", "simulated_tacos"
-VIDEOS = ("VR R@1", "VR R@5", "VR R@10", "VR R@100")
-MOMENTS = tuple(f"{task}R@{k},IoU={m}" for task in ("", "SVMR ") for k in (1, 10) for m in (0.5, 0.7))
-POOLS = tuple(f"R@{n},IoU={m}" for n in (1, 5, 20) for m in (0.3, 0.5, 0.7))
+STUDIES = Path(__file__).with_suffix(".toml")
+ROW = "row:"
+"""Before the name of a row, where the folder of its training is meant."""
+TRUTHS = {
+    "charades_test.jsonl": None,
+    "charades_ranked_test.jsonl": "rvmr",
+    # Asked of the videos that were trained on, by queries that were not: as TVR-Ranking is made.
+    "charades_ranked_known.jsonl": "rvmr",
+}
+"""File below FEATURES -> protocol, for the measure "truths"."""
+SINGLE = next(iter(TRUTHS))
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    extends: str
+    set: tuple[str, ...] = ()
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    measure: Literal["corpus", "pools", "truths"]
+    shown: tuple[str, ...]
+    rows: dict[str, _Row]
+    set: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class System:
-    """An experiment with settings; `of` is what it comes after, whose folder the setting `place` names."""
+    """A row of a study: an experiment with settings; `after` is the row that must be trained before."""
 
     name: str
-    experiment: str
+    experiment: Path
     settings: tuple[str, ...] = ()
-    of: str = ""
-    place: str = ""
+    title: str = ""
+
+    @property
+    def after(self) -> str:
+        """The row that a setting names; "" for none."""
+        values = (setting.partition("=")[2] for setting in self.settings)
+        return next((value.removeprefix(ROW) for value in values if value.startswith(ROW)), "")
+
+    def settings_in(self, out: Path, seed: str) -> list[str]:
+        """The settings of one training, with the folder of the row that comes before."""
+        settings = [
+            setting.replace(f"={ROW}{self.after}", f"={out}/{self.after}-{seed}") for setting in self.settings
+        ]
+        return [f"title={self.title}", f"training.seed={seed}", *settings]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Systems that are compared on the same files, and the numbers that are shown of them."""
+    """Systems that are compared on the same files, how they are measured, and the metrics that are shown."""
 
+    name: str
     systems: tuple[System, ...]
+    measure: str
     shown: tuple[str, ...]
-    pools: bool = False
 
 
-def _pools(folder: str) -> Study:
-    first = System("crocs_first", f"{folder}/crocs_first.toml")
-    second = System("crocs", f"{folder}/crocs.toml", (), first.name, "data.first_stage")
-    shown = (*(f"VMR {name}" for name in POOLS[:3]), *POOLS)
-    return Study((System("mmn", f"{folder}/mmn.toml"), first, second), shown, pools=True)
+def load_studies(path: Path = STUDIES) -> dict[str, Study]:
+    """The studies of a file, by name. Raises ValueError for a row that extends nothing."""
+    tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, _Table])
+    return {name: _study(name, table) for name, table in tables.items()}
 
 
-NARROW = ("model.hidden=128",)
-"""One width for all systems: PREM's own is 384, XML's 256, ReLoCLNet's 384, CONQUER's 768."""
-PREM = (*NARROW, "model.feedforward=512", "training.learning_rate=3e-4")
-RETRIEVER = (*PREM, "training.epochs=10", "training.evaluate_every=5")
-LOCALIZER = (*PREM, "training.epochs=2", "training.evaluate_every=1", "data.retrieved.videos=2")
-LATE = (*NARROW, "training.epochs=20", "training.evaluate_every=5", "training.learning_rate=3e-4")
-EARLY = (*NARROW, "training.epochs=4", "training.evaluate_every=2", "training.learning_rate=3e-4")
-SEEN = ('features.streams={vision = "charades_video_cl-3.h5"}',)
-SAID = ('features.streams={sub = "charades_sub_cl-3.h5"}',)
-
-
-def _retriever(name: str, *settings: str) -> System:
-    return System(name, f"{CHARADES}/prem_retriever_sub.toml", (*RETRIEVER, *settings))
-
-
-def _localizer(name: str, *settings: str) -> System:
-    settings = (*LOCALIZER, *settings)
-    return System(name, f"{CHARADES}/prem_localizer_sub.toml", settings, "retriever", "data.retrieved.lists")
-
-
-CONQUER = System("conquer", f"{CHARADES}/conquer_sub.toml", EARLY, "xml", "data.retrieved.lists")
-STUDIES: Mapping[str, Study] = {
-    "charades-pools": _pools(CHARADES),
-    "tacos-pools": _pools(TACOS),
-    "subtitles": Study(
-        (
-            System("xml", f"{CHARADES}/xml_sub.toml", LATE),
-            System("reloclnet", f"{CHARADES}/reloclnet_sub.toml", LATE),
-            CONQUER,
-            _retriever("retriever"),
-            _localizer("prem"),
-            _localizer("prem_longer", "training.epochs=4"),
-        ),
-        (*MOMENTS, *VIDEOS),
-    ),
-    "prem-retriever": Study(
-        (
-            _retriever("retriever"),
-            _retriever("retriever_seen", *SEEN),
-            _retriever("retriever_said", *SAID),
-            _retriever("retriever_no_weak", "model.lambda_weak=0"),
-            _retriever("retriever_no_strong_no_weak", "model.lambda_weak=0", "model.strong=false"),
-            _retriever("retriever_mean", "model.pooling=mean"),
-            _retriever("retriever_max", "model.pooling=max"),
-        ),
-        VIDEOS,
-    ),
-    "prem-localizer": Study(
-        (
-            _retriever("retriever"),
-            _localizer("prem"),
-            _localizer("prem_seen", *SEEN),
-            _localizer("prem_said", *SAID),
-            _localizer("prem_no_gates", "model.gates=false"),
-            _localizer("prem_no_adversary", "model.gamma=0"),
-            _localizer("prem_no_shared_norm", "model.shared_norm=false"),
-        ),
-        MOMENTS,
-    ),
-}
+def _study(name: str, table: _Table) -> Study:
+    systems: dict[str, System] = {}
+    for row_name, row in table.rows.items():
+        base = systems.get(row.extends)
+        if base is None and not row.extends.endswith(".toml"):
+            raise ValueError(f"{name}: {row_name} extends {row.extends!r}: no file, no row above")
+        if base is None:
+            base = System("", trainings.EXPERIMENTS / row.extends, table.set)
+        settings = (*base.settings, *row.set)
+        systems[row_name] = System(row_name, base.experiment, settings, f"{row_name}, study {name}")
+    return Study(name, tuple(systems.values()), table.measure, table.shown)
 
 
 def main() -> None:
-    """Train what is not trained yet and measure it, or print the table."""
-    options = _options()
-    study = STUDIES[options.study]
+    """Train what is not trained yet and measure it, or print the table or the commands."""
+    studies = load_studies()
+    options = _options(list(studies))
+    study = studies[options.study]
+    names = options.systems.split(",") if options.systems else [system.name for system in study.systems]
+    systems = [system for system in study.systems if system.name in names]
+    seeds = options.seeds.split(",")
     if options.table:
-        print("\n".join(table(study, trainings.results(options.out))))
+        print("\n".join(tables(study, trainings.results(options.out))))
         return
-    if study.pools and options.pools is None:
-        raise SystemExit(f"{options.study}: --pools FILE is wanted: a file of MVMR, of the test split")
+    if options.commands:
+        for system in systems:
+            print(shlex.join(["whenabouts", *_training(options, system, seeds[0])]))
+        return
+    if study.measure == "pools" and options.pools is None:
+        raise SystemExit(f"{options.study}: give --pools FILE: a file of MVMR, of the test split")
     options.out.mkdir(parents=True, exist_ok=True)
-    asked = options.systems.split(",") if options.systems else [one.name for one in study.systems]
-    waits: dict[tuple[str, str], Future[None]] = {}
+    before: dict[tuple[str, str], Future[None]] = {}
     with ThreadPoolExecutor(options.jobs) as workers:
-        # What comes after another waits for it; those that wait for nothing are handed out first.
-        for system in sorted(study.systems, key=lambda one: one.of != ""):
-            for seed in options.seeds.split(","):
-                if system.name in asked:
-                    first = waits.get((system.of, seed))
-                    job = workers.submit(_one, options, study, system, seed, first)
-                    waits[system.name, seed] = job
-    for job in waits.values():
+        # A row that comes after another waits for it; those that wait for nothing are handed out first.
+        for system in sorted(systems, key=lambda system: system.after != ""):
+            for seed in seeds:
+                first = before.get((system.after, seed))
+                before[system.name, seed] = workers.submit(_train, options, study, system, seed, first)
+    for job in before.values():
         job.result()
 
 
-def _options() -> argparse.Namespace:
+def _options(studies: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("study", choices=list(STUDIES))
+    parser.add_argument("study", choices=studies)
     parser.add_argument("features", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, help="the folder of the annotations, where it is another")
     parser.add_argument("--systems", default="", help="some of the study's; default: all")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, a thread each")
-    parser.add_argument("--pools", type=Path, help="the pools of charades-pools and tacos-pools")
+    parser.add_argument("--pools", type=Path, help='the pools of a study with the measure "pools"')
     parser.add_argument("--set", action="append", default=[], help="handed on to `whenabouts train`")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--commands", action="store_true")
     return parser.parse_args()
 
 
-def _one(
+def _training(options: argparse.Namespace, system: System, seed: str) -> list[str]:
+    """The `train` command of a row."""
+    settings = [*system.settings_in(options.out, seed), *options.set]
+    data = ["--data", str(options.data)] if options.data else []
+    files = ["--features", str(options.features), *data, "--out", str(options.out / f"{system.name}-{seed}")]
+    return [
+        "train",
+        str(system.experiment),
+        *files,
+        *(part for setting in settings for part in ("--set", setting)),
+    ]
+
+
+def _train(
     options: argparse.Namespace, study: Study, system: System, seed: str, first: Future[None] | None
 ) -> None:
     """Train one system with one seed, once what it comes after is there, and measure it."""
     if first is not None:
         first.result()
     run = options.out / f"{system.name}-{seed}"
-    before = options.out / f"{system.of}-{seed}"
-    settings = [f"training.seed={seed}", *system.settings, *options.set]
-    settings += [f"{system.place}={before}"] if system.of else []
-    trainings.train(trainings.EXPERIMENTS / system.experiment, options.features, run, settings)
+    trainings.train(_training(options, system, seed), run)
     if not trainings.is_finished(run):
         raise SystemExit(f"{run}: is not trained; see {run}.log")
-    if any(line["system"] == system.name and line["seed"] == seed for line in trainings.results(options.out)):
-        return
-    metrics = _in_pools(options, run) if study.pools else _in_corpus(options, run, before, system)
-    line = {"study": options.study, "system": system.name, "seed": seed, "metrics": metrics}
-    trainings.add_result(options.out, line)
+    line = {"study": study.name, "system": system.name, "seed": seed}
+    done = [
+        result.get("truth")
+        for result in trainings.results(options.out)
+        if (result["system"], result["seed"]) == (system.name, seed)
+    ]
+    if study.measure == "truths":
+        for more in _under_truths(options, run, done):
+            trainings.add_result(options.out, line | more)
+    elif not done:
+        metrics = (
+            _in_pools(options, run) if study.measure == "pools" else _in_corpus(options, run, system, seed)
+        )
+        trainings.add_result(options.out, line | {"metrics": metrics})
 
 
-def _in_corpus(options: argparse.Namespace, run: Path, before: Path, system: System) -> dict[str, Any]:
-    """All lists that the system can make of the test split, after its retriever where it has one."""
-    retriever = ["--retriever", str(before)] if system.place == "data.retrieved.lists" else []
-    answers = _answers(options, run, "answers.json", retriever)
-    return _means(_truth(run, options.features), answers, "tvr")
+def _in_corpus(options: argparse.Namespace, run: Path, system: System, seed: str) -> dict[str, Any]:
+    """Means of all lists that the system makes of the test split, after its retriever where it has one."""
+    has_lists = any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings)
+    retriever = ["--retriever", str(options.out / f"{system.after}-{seed}")] if has_lists else []
+    return _means(_judgements(options, run), _answers(options, run, "answers.json", retriever), "tvr")
 
 
 def _in_pools(options: argparse.Namespace, run: Path) -> dict[str, Any]:
     """Recall in the pools and, with `VMR` before its name, in the given video."""
     pools = ["--pools", str(options.pools)]
-    found = _means(options.pools, _answers(options, run, "mvmr.jsonl", pools), "mvmr")
+    metrics = _means(options.pools, _answers(options, run, "mvmr.jsonl", pools), "mvmr")
     given = _answers(options, run, "vmr.jsonl", [*pools, "--task", "svmr"])
-    return found | {f"VMR {name}": value for name, value in _means(options.pools, given, "mvmr").items()}
+    return metrics | {f"VMR {name}": value for name, value in _means(options.pools, given, "mvmr").items()}
+
+
+def _under_truths(
+    options: argparse.Namespace, run: Path, done: Sequence[str | None]
+) -> Iterator[dict[str, Any]]:
+    """Means of one checkpoint for each truth that is not done; for its own truth under several decodings."""
+    from whenabouts.evaluation.evaluate import evaluate
+    from whenabouts.models.trained import Trained
+    from whenabouts.ranking import rank_split
+    from whenabouts.training.data import ExperimentData
+    from whenabouts.training.experiment import load_experiment
+
+    trained, experiment = Trained.from_pretrained(run), load_experiment(run / "experiment.toml")
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    line = {"epochs": experiment.training.epochs, "steps": record["steps"], "seconds": record["seconds"]}
+    for truth, protocol in TRUTHS.items():
+        if not (options.features / truth).exists() or truth in done:
+            continue
+        data = replace(experiment.data, test=truth, pairs="")
+        with ExperimentData.open(
+            data, experiment.features, options.features, inputs=trained.inputs, splits=("test",)
+        ) as opened:
+            examples = opened.split("test")
+            for name, decoding in _decodings(trained.decoding, truth):
+                answers = rank_split(replace(trained, decoding=decoding), examples)
+                means = evaluate(examples.annotations, answers, protocol=protocol).means()
+                yield {**line, "truth": truth, "decoding": name, "metrics": means}
+
+
+def _decodings(own: Any, truth: str) -> Iterator[tuple[str, Any]]:
+    """The own one; for one truth also those of the authors' programs: as released, and exclusive."""
+    yield "own", own
+    if truth == SINGLE:
+        yield from ((name, replace(own, ends=name)) for name in ("as-released", "exclusive"))
 
 
 def _answers(options: argparse.Namespace, run: Path, name: str, more: Sequence[str]) -> Path:
-    answers = run / name
+    answers: Path = run / name
     command = ["run", "--checkpoint", str(run), "--features", str(options.features), "--split", "test"]
-    command += ["--out", str(answers), *more]
-    if trainings.whenabouts(command, run.with_name(f"{run.name}.log")):
+    command += ["--data", str(options.data)] if options.data else []
+    if trainings.whenabouts([*command, "--out", str(answers), *more], run.with_name(f"{run.name}.log")):
         raise SystemExit(f"{run}: gives no answers; see {run}.log")
     return answers
 
 
-def _means(truth: Path, answers: Path, protocol: str) -> dict[str, Any]:
+def _means(truth: Any, answers: Path, protocol: str) -> dict[str, Any]:
     from whenabouts.evaluation.evaluate import evaluate
 
     return dict(evaluate(truth, answers, protocol=protocol).means())
 
 
-def _truth(run: Path, features: Path) -> Path:
+def _judgements(options: argparse.Namespace, run: Path) -> Any:
+    """The test split's judgements: of the data set that the experiment names, or its file."""
+    from whenabouts.datasets import open_dataset
     from whenabouts.training.experiment import load_experiment
 
-    return features / str(load_experiment(run / "experiment.toml").data.test)
+    data = load_experiment(run / "experiment.toml").data
+    if data.dataset:
+        return open_dataset(data.dataset, data.beside(options.features, "")).annotations(data.test)
+    return data.beside(options.features, data.test)
 
 
-def table(study: Study, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Mean and deviation over seeds, in percent, as Markdown."""
-    known = [name for name in study.shown if any(name in line["metrics"] for line in lines)]
-    yield f"| system | seeds | {' | '.join(known)} |"
-    yield "|" + "---|" * (len(known) + 2)
-    for system in study.systems:
-        same = [line["metrics"] for line in lines if line["system"] == system.name]
-        values = [[100 * one[name] for one in same if one.get(name) is not None] for name in known]
-        if any(values):
-            cells = [trainings.seeds(each, 1) if each else "" for each in values]
-            yield f"| {system.name} | {len(same)} | {' | '.join(cells)} |"
+def tables(study: Study, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Mean and deviation over seeds, in percent, as Markdown: a table for each truth."""
+    for truth in dict.fromkeys(line.get("truth") for line in lines):
+        of_truth = [line for line in lines if line.get("truth") == truth]
+        if truth is not None:
+            yield from (f"Truth: {truth}", "")
+        yield from _table(study, of_truth)
+        if truth is not None:
+            yield ""
+
+
+def _table(study: Study, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    names = [name for name in study.shown if any(name in line["metrics"] for line in lines)]
+    order = [system.name for system in study.systems]
+    rows: dict[tuple[str, str], list[Mapping[str, float | None]]] = {}
+    for line in lines:
+        if line["system"] in order:
+            rows.setdefault((line["system"], line.get("decoding", "own")), []).append(line["metrics"])
+    yield f"| system | decoding | seeds | {' | '.join(names)} |"
+    yield "|" + "---|" * (len(names) + 3)
+    for (system, decoding), runs in sorted(rows.items(), key=lambda row: order.index(row[0][0])):
+        values = [[100 * value for run in runs if (value := run.get(name)) is not None] for name in names]
+        cells = [trainings.seeds(each) if each else "" for each in values]
+        yield f"| {system} | {decoding} | {len(runs)} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Trainings as processes of their own: what is finished is not done again, what was cut short goes on.
 
-`simulated_charades` and `studies` train by this, and `seeds` says what several seeds came to.
+`studies` trains by this, and `seeds` has the mean and deviation of several.
 """
 
 from __future__ import annotations
@@ -19,30 +19,28 @@ EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 
 def is_finished(run: Path) -> bool:
     """Whether the training of this folder came to its end."""
-    facts = run / "run.json"
-    return facts.is_file() and bool(json.loads(facts.read_text(encoding="utf-8")).get("ended"))
+    record = run / "run.json"
+    return record.is_file() and bool(json.loads(record.read_text(encoding="utf-8")).get("ended"))
 
 
-def train(experiment: Path, features: Path, run: Path, settings: Sequence[str]) -> None:
-    """One training on one thread, into `run`; what it says goes to a file beside that folder."""
+def train(command: Sequence[str], run: Path) -> None:
+    """One training (a `train` command) on one thread, into `run`; its output goes to a file beside it."""
     if is_finished(run):
         return
-    command = ["train", str(experiment), "--features", str(features), "--out", str(run)]
-    command += [part for setting in settings for part in ("--set", setting)]
-    command += ["--resume"] if (run / "state.safetensors").exists() else []
-    code = whenabouts(command, run.with_name(f"{run.name}.log"))
+    resume = ["--resume"] if (run / "state.safetensors").exists() else []
+    code = whenabouts([*command, *resume], run.with_name(f"{run.name}.log"))
     print(f"{run.name}: exit {code}", flush=True)
 
 
 def whenabouts(command: Sequence[str], log: Path) -> int:
-    """The exit code of a command of ours on one thread; what it says is added to a file."""
+    """The exit code of a command of ours on one thread; its output is added to a file."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("a", encoding="utf-8") as said:
+    with log.open("a", encoding="utf-8") as output:
         return subprocess.run(
             [sys.executable, "-m", "whenabouts", *command],
             env=environment,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             check=False,
         ).returncode
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.studies import load_studies
 
 from whenabouts.formats.files import FormatError
 from whenabouts.models import new_model
@@ -13,8 +14,8 @@ from whenabouts.training.experiment import Experiment, load_experiment
 from whenabouts.training.stages import has_stages, load_stages
 from whenabouts.types import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted((ROOT / "experiments").rglob("*.toml"))
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+FILES = sorted(EXPERIMENTS.rglob("*.toml"))
 STAGED = [path for path in FILES if has_stages(path)]
 SHIPPED = [path for path in FILES if path not in STAGED]
 
@@ -31,61 +32,71 @@ def inputs_for(experiment: Experiment) -> Inputs:
     )
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_experiment_and_row_of_a_study_loads_and_fits_its_system() -> None:
+    rows = {
+        f"{study.name} {system.name}": (system.experiment, system.settings)
+        for study in load_studies().values()
+        for system in study.systems
+    }
+    shipped = {str(path.relative_to(EXPERIMENTS)): (path, ()) for path in SHIPPED}
+    for name, (path, settings) in {**shipped, **rows}.items():
+        for released in (False, True):
+            experiment = load_experiment(path, [*settings, *(["as_released=true"] if released else [])])
+            config = experiment.config(inputs_for(experiment))
+            # A system without a released program has no such setting.
+            assert getattr(config, "as_released", released) is released, name
+            assert experiment.data.labels == "inclusive" or released, name
+            assert experiment.decoding.ends == "inclusive" or released, name
+            assert experiment.title, name
+            assert experiment.simulated == ("simulated" in path.parent.name), name
+
+
 @pytest.mark.parametrize("released", [False, True])
-def test_every_shipped_experiment_loads_and_builds_its_model(path: Path, released: bool) -> None:
-    experiment = load_experiment(path, ["as_released=true"] if released else [])
-    model = new_model(experiment.system, experiment.config(inputs_for(experiment)))
-    if hasattr(model.config, "as_released"):  # not where there is no released program
-        assert model.config.as_released is released
-    assert experiment.data.labels == "inclusive" or released
-    assert experiment.decoding.ends == "inclusive" or released
-    assert experiment.title
-    assert experiment.simulated == ("simulated" in path.parent.name)
+def test_a_model_of_every_system_that_is_shipped_is_built(released: bool) -> None:
+    systems: dict[str, Experiment] = {}
+    for path in SHIPPED:
+        experiment = load_experiment(path, [f"as_released={str(released).lower()}"])
+        systems.setdefault(experiment.system, experiment)
+    for system, experiment in systems.items():
+        small = {"hidden": 16} if "hidden" in experiment.model else {}
+        experiment = replace(experiment, model={**experiment.model, **small})
+        assert new_model(system, experiment.config(inputs_for(experiment)))
 
 
-@pytest.mark.parametrize("path", STAGED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_shipped_file_of_stages_loads_and_its_last_stage_builds_on_another(path: Path) -> None:
-    staged = load_stages(path)
-    *_, last = staged.stages.values()
-    assert staged.title
-    assert len(staged.stages) == 2
-    assert last.data.first_stage == "stage:crocs_first" or staged.retriever in staged.stages
-    assert len({one.data.train for one in staged.stages.values()}) == 1
-    assert len({one.data.validation for one in staged.stages.values()}) == 1
+def test_every_shipped_file_of_stages_loads_and_its_last_stage_builds_on_another() -> None:
+    for path in STAGED:
+        staged = load_stages(path)
+        *_, last = staged.stages.values()
+        assert staged.title
+        assert len(staged.stages) == 2
+        assert last.data.first_stage == "stage:crocs_first" or staged.retriever in staged.stages
+        assert len({stage.data.train for stage in staged.stages.values()}) == 1
+        assert len({stage.data.validation for stage in staged.stages.values()}) == 1
 
 
-def test_the_papers_experiments_in_stages_are_all_there() -> None:
-    names = {f"{path.parent.name}/{path.stem}" for path in STAGED}
-    assert {"tvr/prem", "didemo/prem", "simulated_charades/prem", "charades_sta/crocs_stages"} <= names
-
-
-def test_the_papers_experiments_are_all_there() -> None:
-    names = {f"{path.parent.name}/{path.stem}" for path in SHIPPED}
-    for dataset in ("charades_sta", "simulated_charades"):
-        for variant in ("xml", "xml_sl", "xml_pr", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1", "reloclnet"):
-            assert f"{dataset}/{variant}" in names
-    assert {"tvr/xml", "tvr/reloclnet", "tvr_ranking/xml", "tvr_ranking/reloclnet"} <= names
-    for variant in ("xml", "xml_sl", "xml_pr", "xml_sl_pr", "xml_pr_c1", "xml_sl_pr_c1"):
-        assert f"didemo/{variant}" in names
-
-
-def test_a_variant_changes_what_it_says_and_nothing_else() -> None:
-    folder = ROOT / "experiments" / "charades_sta"
-    base, variant = load_experiment(folder / "xml.toml"), load_experiment(folder / "xml_sl.toml")
-    assert variant.model == {**base.model, "lambda_vcmr": 1.0}
-    assert variant.training == replace(base.training, epochs=200)
-    assert (variant.data, variant.features, variant.decoding) == (base.data, base.features, base.decoding)
+def test_a_row_of_a_study_changes_what_it_says_and_names_what_comes_before() -> None:
+    studies = load_studies()
+    xml, *_, xml_pr_c1 = studies["simulated-charades"].systems[:5]
+    base, changed = (load_experiment(row.experiment, row.settings) for row in (xml, xml_pr_c1))
+    assert changed.data == replace(base.data, pairs="charades_pairs_np-vp_0.7.safetensors")
+    assert changed.model.items() - base.model.items() == {
+        *(("lambda_rel_neg_vr", 1.0), ("lambda_pos_rel_vr", 1.0), ("lambda_nll_2", 1.0)),
+        ("confidence_is_one", True),
+    }
+    assert (changed.training, changed.features) == (base.training, base.features)
+    crocs = studies["charades-pools"].systems[-1]
+    assert crocs.after == "crocs_first"
+    assert "data.first_stage=out/crocs_first-3" in crocs.settings_in(Path("out"), "3")
 
 
 CELLS_AND_TEXT = {"clips_per_cell", "text_encoder"}
 
 
-@pytest.mark.parametrize("system", ["xml", "reloclnet"])
-def test_video_rows_of_tvr_stay_as_they_are_released_and_subtitles_do_not(system: str) -> None:
+def test_video_rows_of_tvr_stay_as_they_are_released_and_subtitles_do_not() -> None:
     """Their two parts are of unit length each; the released trainings leave them so."""
-    features = load_experiment(ROOT / "experiments" / "tvr" / f"{system}.toml").features
-    assert {name: features.normalises(name) for name in features.streams} == {"video": False, "sub": True}
+    for system in ("xml", "reloclnet"):
+        features = load_experiment(EXPERIMENTS / "tvr" / f"{system}.toml").features
+        assert {name: features.normalises(name) for name in features.streams} == {"video": False, "sub": True}
 
 
 def written(tmp_path: Path, text: str, name: str = "a.toml") -> Path:
@@ -238,7 +249,7 @@ def test_a_model_cannot_say_of_the_features_what_they_are_not(
 
 @pytest.mark.parametrize("change", [{"clips_per_cell": 2}, {"tokenizer": "words"}])
 def test_what_a_system_knows_nothing_of_is_refused(change: dict[str, Any]) -> None:
-    experiment = load_experiment(ROOT / "experiments" / "simulated_charades" / "xml.toml")
+    experiment = load_experiment(EXPERIMENTS / "simulated_charades" / "xml.toml")
     inputs = Inputs(StreamInput(8), {"vision": StreamInput(8)}, **change)
     with pytest.raises(UsageError, match="xml has no such setting"):
         experiment.config(inputs)

@@ -114,7 +114,8 @@ def test_the_shipped_exclusive_conquer_trains(tiny: Any, tmp_path: Path, folder:
         *("features.query=query.h5", "features.clip_seconds=2.0", "model.hidden=16", "model.heads=2"),
         *("model.clusters=2", "model.span_hidden=8", "training.epochs=1", "training.batch_size=8"),
     ]
-    path = ROOT / "experiments" / folder / "conquer_exclusive.toml"
+    path = ROOT / "experiments" / folder / "conquer.toml"
+    settings += ["model.measure=exclusive", "model.lambda_video=0.05"]
     settings += [f"features.streams.{name}=vision.h5" for name in load_experiment(path).features.streams]
     losses: list[float] = []
     outcome = launch(
