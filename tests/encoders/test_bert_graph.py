@@ -13,14 +13,17 @@ from whenabouts.encoders._bert_graph import BertShape, Pooling, bert_graph
 def test_the_bytes_parse_and_pass_the_checker(pooling: Pooling) -> None:
     onnx = pytest.importorskip("onnx")
     shape = BertShape(width=8, layers=1, heads=2, epsilon=1e-12, activation="none", pooling=pooling)
-    model = onnx.load_model_from_string(bert_graph(shape, {"embeddings.word_embeddings.weight": (300, 8)}))
+    graph = bert_graph(shape)
+    model = onnx.load_model_from_string(graph.model(dict.fromkeys(graph.parameters, (300, 8))))
     assert {entry.domain: entry.version for entry in model.opset_import} == {"": 20, "com.microsoft": 1}
     assert [value.name for value in model.graph.input] == ["ids", "lengths"]
     assert [
         size.dim_param or size.dim_value for size in model.graph.output[0].type.tensor_type.shape.dim
     ] == ["B", 8]
-    (words,) = [tensor for tensor in model.graph.initializer if tensor.name.startswith("embeddings")]
+    (words,) = [tensor for tensor in model.graph.initializer if tensor.name.startswith("embeddings.word")]
     assert list(words.dims) == [300, 8]
+    names = [tensor.name for tensor in model.graph.initializer if tensor.external_data]
+    assert names == graph.parameters and len(set(names)) == 5 + 16
     epsilon = [a.f for node in model.graph.node for a in node.attribute if a.name == "epsilon"]
     assert epsilon == pytest.approx([1e-12] * 3)
     for node in model.graph.node:

@@ -36,29 +36,28 @@ class BertShape:
     pooling: Pooling
 
 
-def bert_graph(shape: BertShape, parameters: Mapping[str, Sequence[int]]) -> bytes:
-    """A serialised ONNX model: `ids` (B, L) int32, `lengths` (B,) int32 ->
-    `vectors` (B, width) float32 of unit length, and `tokens` (B, L, width) float32, the last hidden state.
+def bert_graph(shape: BertShape) -> Graph:
+    """A graph from `ids` (B, L) int32, `lengths` (B,) int32 to `vectors` (B, width) float32 of unit length,
+    and `tokens` (B, L, width) float32, the last hidden state.
 
-    `parameters` maps the names of the external initializers to their shapes. Rows of `ids` are padded on
-    the right; `lengths` says how many of a row's tokens are real (what `tokens` holds behind them is void).
+    Rows of `ids` are padded on the right; `lengths` says how many of a row's tokens are real (what `tokens`
+    holds behind them is void).
     """
-    graph = _Graph(parameters)
+    graph = Graph()
     hidden = _embeddings(graph, shape)
     for layer in range(shape.layers):
         hidden = _layer(graph, shape, hidden, f"encoder.layer.{layer}.")
     pooled = _pool(graph, shape, hidden)
     graph.node("LpNormalization", [pooled], "vectors", axis=-1, p=2)
-    return graph.model(
-        inputs=[_value("ids", _INT32, ("B", "L")), _value("lengths", _INT32, ("B",))],
-        outputs=[
-            _value("vectors", _FLOAT, ("B", shape.width)),
-            _value("tokens", _FLOAT, ("B", "L", shape.width)),
-        ],
-    )
+    graph.inputs = [_value("ids", _INT32, ("B", "L")), _value("lengths", _INT32, ("B",))]
+    graph.outputs = [
+        _value("vectors", _FLOAT, ("B", shape.width)),
+        _value("tokens", _FLOAT, ("B", "L", shape.width)),
+    ]
+    return graph
 
 
-def _embeddings(graph: _Graph, shape: BertShape) -> str:
+def _embeddings(graph: Graph, shape: BertShape) -> str:
     words = graph.node("Gather", ["embeddings.word_embeddings.weight", "ids"], "words")
     size = graph.node("Shape", ["ids"], "size")
     graph.node("Slice", [size, graph.integers("one", [1]), graph.integers("two", [2])], "length")
@@ -73,7 +72,7 @@ def _embeddings(graph: _Graph, shape: BertShape) -> str:
     return graph.node("Reshape", [normed, "flat"], "hidden")
 
 
-def _layer(graph: _Graph, shape: BertShape, hidden: str, prefix: str) -> str:
+def _layer(graph: Graph, shape: BertShape, hidden: str, prefix: str) -> str:
     """One transformer layer on (B * L, width); only the attention sees sentences."""
     parts = []
     for role in ("query", "key", "value"):
@@ -89,13 +88,13 @@ def _layer(graph: _Graph, shape: BertShape, hidden: str, prefix: str) -> str:
     return _residual(graph, shape, active, hidden, f"{prefix}output")
 
 
-def _residual(graph: _Graph, shape: BertShape, fresh: str, kept: str, prefix: str) -> str:
+def _residual(graph: Graph, shape: BertShape, fresh: str, kept: str, prefix: str) -> str:
     projected = graph.linear(fresh, f"{prefix}.dense")
     total = graph.node("Add", [projected, kept], f"{prefix}.sum")
     return graph.layer_norm(total, f"{prefix}.LayerNorm", shape.epsilon)
 
 
-def _pool(graph: _Graph, shape: BertShape, hidden: str) -> str:
+def _pool(graph: Graph, shape: BertShape, hidden: str) -> str:
     """(B * L, width) -> (B, width): the first token, or the mean over the real ones."""
     hidden = graph.node("Reshape", [hidden, "batched"], "tokens")
     if shape.pooling == "cls":
@@ -115,17 +114,21 @@ def _pool(graph: _Graph, shape: BertShape, hidden: str) -> str:
     return graph.node("Div", [total, count], "pooled")
 
 
-class _Graph:
-    """Nodes and initializers of one graph while it is being written."""
+class Graph:
+    """A graph that is being written; `parameters` are the names of its external initializers."""
 
-    def __init__(self, parameters: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self) -> None:
+        self.inputs: list[bytes] = []
+        self.outputs: list[bytes] = []
+        self.parameters: list[str] = []
         self._nodes: list[bytes] = []
-        self._tensors = [_external(name, shape) for name, shape in parameters.items()]
+        self._constants: list[bytes] = []
 
     def node(
         self, op: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: object
     ) -> str:
-        """Add a node with one output; give the output's name."""
+        """Add a node with one output; give the output's name. Weights and biases are parameters."""
+        self.parameters += [name for name in inputs if name.endswith((".weight", ".bias"))]
         message = b"".join(_bytes(1, name) for name in inputs) + _bytes(2, output) + _bytes(3, output)
         message += _bytes(4, op) + b"".join(_bytes(5, _attribute(*item)) for item in attributes.items())
         self._nodes.append(message + (_bytes(7, domain) if domain else b""))
@@ -137,7 +140,7 @@ class _Graph:
         content = (
             struct.pack(f"<{len(values)}q", *values) if values is not None else struct.pack("<q", scalar)
         )
-        self._tensors.append(dims + _int(2, _INT64) + _bytes(8, name) + _bytes(9, content))
+        self._constants.append(dims + _int(2, _INT64) + _bytes(8, name) + _bytes(9, content))
         return name
 
     def linear(self, hidden: str, prefix: str) -> str:
@@ -149,12 +152,13 @@ class _Graph:
         inputs = [hidden, f"{prefix}.weight", f"{prefix}.bias"]
         return self.node("LayerNormalization", inputs, f"{prefix}.out", axis=-1, epsilon=epsilon)
 
-    def model(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> bytes:
-        """The finished ModelProto."""
+    def model(self, shapes: Mapping[str, Sequence[int]]) -> bytes:
+        """The finished ModelProto; `shapes` are those of the parameters."""
+        tensors = [*(_external(name, shapes[name]) for name in self.parameters), *self._constants]
         graph = b"".join(_bytes(1, node) for node in self._nodes) + _bytes(2, "bert")
-        graph += b"".join(_bytes(5, tensor) for tensor in self._tensors)
-        graph += b"".join(_bytes(11, value) for value in inputs)
-        graph += b"".join(_bytes(12, value) for value in outputs)
+        graph += b"".join(_bytes(5, tensor) for tensor in tensors)
+        graph += b"".join(_bytes(11, value) for value in self.inputs)
+        graph += b"".join(_bytes(12, value) for value in self.outputs)
         opsets = _bytes(8, _bytes(1, "") + _int(2, 20)) + _bytes(8, _bytes(1, _CONTRIB) + _int(2, 1))
         return _int(1, 9) + _bytes(2, "whenabouts") + _bytes(7, graph) + opsets
 

@@ -395,10 +395,11 @@ def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.Inference
 
     files = _weights.safetensors_files(folder)
     tensors = {name: values for file in files for name, values in _map_weights(file).items()}
-    missing = [name for name in _parameters(shape) if name not in tensors]
+    graph = bert_graph(shape)
+    missing = [name for name in graph.parameters if name not in tensors]
     if missing:
         raise EncoderUnavailable(f"{folder}: the weights lack {missing[0]} and {len(missing) - 1} more")
-    parameters = {name: tensors[name] for name in _parameters(shape)}
+    parameters = {name: tensors[name] for name in graph.parameters}
     width = parameters["embeddings.word_embeddings.weight"].shape[1]
     if width != shape.width:
         raise EncoderUnavailable(f"{folder}: config.json says width {shape.width}, the weights have {width}")
@@ -411,23 +412,5 @@ def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.Inference
     # The graph is written as it should run; the optimizer would fuse what is faster apart.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_external_initializers(list(parameters), held)
-    graph = bert_graph(shape, {name: array.shape for name, array in parameters.items()})
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"]), held
-
-
-def _parameters(shape: BertShape) -> list[str]:
-    """The names of the parameters that the graph needs."""
-    attention = [f"attention.{part}" for part in ("self.query", "self.key", "self.value", "output.dense")]
-    dense = [
-        *attention,
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "output.dense",
-        "output.LayerNorm",
-    ]
-    names = [f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
-    parts = [
-        "embeddings.LayerNorm",
-        *(f"encoder.layer.{i}.{part}" for i in range(shape.layers) for part in dense),
-    ]
-    return names + [f"{part}.{kind}" for part in parts for kind in ("weight", "bias")]
+    model = graph.model({name: array.shape for name, array in parameters.items()})
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
