@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.overlap import temporal_iou
-from whenabouts.ranking.segments import SegmentSettings, segment_clips
+from whenabouts.ranking.proposals import SegmentSettings
+from whenabouts.ranking.units import segment_clips
 from whenabouts.search import Searcher
 from whenabouts.trained import segment_search
 from whenabouts.trained.kept import KeptSystem

@@ -30,7 +30,7 @@ from whenabouts.index.keys import open_keys
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.corpus import CorpusEncoding, encode_corpus, evaluating
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
 from whenabouts.search import Searcher
 from whenabouts.trained import search as trained_search
 from whenabouts.trained.kept import KeptSystem
@@ -108,7 +108,7 @@ def write(store: Store, world: World, count: int) -> float:
     return time.perf_counter() - started
 
 
-def all_videos(world: World, trained: Trained, count: int) -> CorpusEncoding:
+def all_videos(world: World, trained: Trained, count: int) -> MemoryCorpus:
     """Every video, encoded in full precision, in memory."""
     clips = np.concatenate([made for _, made in blocks(world, count)])
     return encode_corpus(
@@ -153,7 +153,7 @@ def measure(store: Store, world: World, trained: Trained, count: int, queries: i
         began = time.perf_counter()
         best = CandidateRanking(trained, corpus, finder.asked(str(number)), K).moments()
         slow.append(1000 * (time.perf_counter() - began))
-        names = [corpus.video_ids[row] for row in best.row.tolist()]
+        names = [corpus.ids[row] for row in best.row.tolist()]
         exact.append(list(zip(names, best.start.tolist(), best.end.tolist(), strict=True)))
     results["exact over all videos"] = {"ms": percentiles(slow)}
     for candidates, found in answers.items():

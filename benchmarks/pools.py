@@ -32,11 +32,13 @@ from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.models import config_of, new_model
-from whenabouts.models.decoding import Decoding
+from whenabouts.models.decoding import Decoding, span_mask
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
-from whenabouts.ranking.corpus import CorpusEncoding, evaluating
-from whenabouts.ranking.pools import PoolScorer, pool_candidates, pool_moments
-from whenabouts.ranking.rank import Ranker
+from whenabouts.ranking.candidates import Candidates
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, evaluating
+from whenabouts.ranking.localize import scored_pairs
+from whenabouts.ranking.rank import rank
+from whenabouts.ranking.ranker import Ranker
 
 QUERIES, VIDEOS, POOL, CELLS = 3_716, 1_334, 50, 16
 RELEASED = {"scoring_seconds": 119.0, "suppression_and_recall_seconds": 542.3, "both_seconds": 661.3}
@@ -50,7 +52,7 @@ class Given:
     """A system, its corpus, and judgements with pools."""
 
     model: Any
-    corpus: CorpusEncoding
+    corpus: MemoryCorpus
     truth: Annotations
     tokens: torch.Tensor
     system: str = "mmn"
@@ -85,7 +87,7 @@ def made(seed: int = 0) -> Given:
         few = model.encode_videos(clips)
     durations = rng.uniform(15, 60, VIDEOS)
     place = np.arange(VIDEOS)
-    corpus = CorpusEncoding(
+    corpus = MemoryCorpus(
         tuple(f"v{number:04d}" for number in range(VIDEOS)),
         durations / CELLS,
         durations,
@@ -134,17 +136,21 @@ def _encoded(given: Given) -> QueryEncoding:
     return found
 
 
+def _candidates(given: Given, count: int) -> Candidates:
+    """The videos of the first pools."""
+    pools = list(given.truth.pools.values())[:count]
+    return Candidates.ragged([np.sort(given.corpus.rows_of(pool)) for pool in pools])
+
+
 def step_scoring(given: Given) -> dict[str, Any]:
-    """All spans of all pools scored, as much at a time as is scored in a run, and let go again."""
+    """All spans of all pools scored, a block at a time, and let go again."""
     begun = time.perf_counter()
-    scorer = PoolScorer(given.model, given.corpus, given.decoding)
-    queries = _encoded(given)
-    candidates = pool_candidates(given.corpus, list(given.truth.pools.values()))
-    size, cells = scorer.together(POOL), 0
-    for low in range(0, QUERIES, size):
-        some = torch.arange(low, min(low + size, QUERIES))
-        part = replace(candidates, rows=candidates.rows[some], scores=candidates.scores[some])
-        cells += int((scorer.scores(queries.take(some), part) > -torch.inf).sum())
+    queries, candidates, cells = _encoded(given), _candidates(given, QUERIES), 0
+    allowed = span_mask(CELLS, given.decoding)
+    with evaluating(given.model):
+        for scores, _ in scored_pairs(given.model, queries, given.corpus, candidates, given.decoding):
+            assert scores.spans is not None
+            cells += int(((scores.spans > -torch.inf) & allowed).sum())
     return {"seconds": time.perf_counter() - begun, "cells": cells}
 
 
@@ -165,21 +171,24 @@ def step_whole(given: Given) -> dict[str, Any]:
 
 def check(given: Given) -> None:
     """The lists of some queries are those of plain loops over videos and cells."""
-    scorer = PoolScorer(given.model, given.corpus, given.decoding)
-    queries = _encoded(given).take(torch.arange(_CHECKED))
-    candidates = pool_candidates(given.corpus, list(given.truth.pools.values())[:_CHECKED])
-    found = pool_moments(scorer, queries, candidates, iou=0.5, limit=50)
+    queries, candidates = _encoded(given).take(torch.arange(_CHECKED)), _candidates(given, _CHECKED)
+    decoding = replace(given.decoding, nms=0.5 + 1e-9, spans_per_query=50)
+    moments = rank(given, given.corpus, queries, candidates, decoding, exact=True)
     for query in range(_CHECKED):
         kept: list[tuple[float, int, float, float]] = []
         for row in candidates.rows[query].tolist():
             with evaluating(given.model):
-                own = given.model.score_spans(
+                scores = given.model.score_spans(
                     queries.take(torch.tensor([query])), given.corpus.blocks[0].take(torch.tensor([row]))
                 )
-            kept += _suppressed(own.spans[0].numpy(), row, float(given.corpus.clip_seconds[row]))
+            kept += _suppressed(scores.spans[0].numpy(), row, float(given.corpus.clip_seconds[row]))
         kept.sort(key=lambda one: (-one[0], *one[1:]))
-        np.testing.assert_allclose(found.score[query], [one[0] for one in kept[:50]], atol=1e-5)
-        np.testing.assert_allclose(found.start[query], [one[2] for one in kept[:50]], atol=1e-9)
+        np.testing.assert_allclose(
+            moments.score[moments.query == query], [one[0] for one in kept[:50]], atol=1e-5
+        )
+        np.testing.assert_allclose(
+            moments.start[moments.query == query], [one[2] for one in kept[:50]], atol=1e-9
+        )
 
 
 def _suppressed(spans: Any, row: int, cell: float) -> list[tuple[float, int, float, float]]:

@@ -41,7 +41,7 @@ from whenabouts.formats.runs import RunBlock
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding, span_mask
 from whenabouts.models.protocol import ClipBatch, QueryBatch
-from whenabouts.ranking import CorpusEncoding, Ranker, encode_corpus
+from whenabouts.ranking import MemoryCorpus, Ranker, encode_corpus
 
 Indices = NDArray[np.int64]
 STREAMS = ("vision", "subtitle")
@@ -208,7 +208,7 @@ def product_rate() -> float:
     return best
 
 
-def compared(one: System, corpus: CorpusEncoding, blocks: list[RunBlock]) -> dict[str, Any]:
+def compared(one: System, corpus: MemoryCorpus, blocks: list[RunBlock]) -> dict[str, Any]:
     """Shares of the first 10 and of all moments that brute force answers, too; and the largest difference."""
     model, how = one.model, one.decoding
     rows = np.linspace(0, sum(map(len, blocks)) - 1, COMPARED).astype(np.int64)
@@ -242,7 +242,7 @@ def moments(block: RunBlock) -> Iterator[tuple[str, list[Answer]]]:
         yield query, answers[block.offsets[at] : block.offsets[at + 1]]
 
 
-def brute_force(model: Any, how: Decoding, corpus: CorpusEncoding, row: int) -> list[Answer]:
+def brute_force(model: Any, how: Decoding, corpus: MemoryCorpus, row: int) -> list[Answer]:
     """The answers to one query by scoring every video and every span of the best ones."""
     query = model.encode_queries(queries_of(np.array([row])))
     scores = torch.empty(len(corpus), dtype=torch.float64)
@@ -267,7 +267,7 @@ def brute_force(model: Any, how: Decoding, corpus: CorpusEncoding, row: int) -> 
     answers: list[Answer] = []
     for number, score in zip(order[: how.spans_per_query].tolist(), value.tolist(), strict=False):
         place, first, last = number // clips**2, number // clips % clips, number % clips
-        answers.append(((corpus.video_ids[int(best[place])], first * 1.5, (last + 1) * 1.5), score))
+        answers.append(((corpus.ids[int(best[place])], first * 1.5, (last + 1) * 1.5), score))
     return answers
 
 

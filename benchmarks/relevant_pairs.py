@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.corpus import evaluating
+from whenabouts.ranking.encoded_corpus import evaluating
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
 

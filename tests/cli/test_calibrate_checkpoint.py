@@ -14,8 +14,8 @@ import pytest
 from whenabouts.cli import calibrate
 from whenabouts.formats.annotations import Annotations
 from whenabouts.models.trained import Trained
+from whenabouts.ranking.answerability import with_drawn_pools
 from whenabouts.ranking.confidence import load_confidence
-from whenabouts.ranking.trials import with_drawn_pools
 from whenabouts.types import UsageError
 
 from .test_run import QUERIES, saved, write_features, write_pools
@@ -132,7 +132,7 @@ def test_pools_larger_than_the_split_are_told(
         assert wanted == int(size or 50)
         return with_drawn_pools(annotations, 2, seed)
 
-    monkeypatch.setattr("whenabouts.ranking.trials.with_drawn_pools", drawn)
+    monkeypatch.setattr("whenabouts.ranking.answerability.with_drawn_pools", drawn)
     asked = ("--checkpoint", checkpoint, "--features", features, "--iou", 0.01, "--json")
     notes = json.loads(calibrated(*asked, *(("--pool-size", size) if size else ())))["notes"]
     expected = f"pools of {told} videos cannot be had: validation has 5; all of them were in each pool"

@@ -333,7 +333,7 @@ def test_each_query_is_answered_from_its_pool_under_the_ids_of_the_pool_file(
     ran: Any, pools: Path, tmp_path: Path, bare: Any
 ) -> None:
     told = ran(tmp_path / "a.jsonl", "--pools", str(pools))
-    assert (told["queries"], told["tasks"], told["decoding"]["nms"]) == (QUERIES, ["VCMR"], run.POOL_NMS)
+    assert (told["queries"], told["tasks"], told["decoding"]["nms"]) == (QUERIES, ["VCMR"], 0.5)
     found = lines(tmp_path / "a.jsonl")
     assert set(found) == {f"v{query % VIDEOS}#{query // VIDEOS}" for query in range(QUERIES)}
     for name, moments in found.items():

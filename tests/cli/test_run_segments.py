@@ -13,8 +13,8 @@ import pytest
 from whenabouts import formats
 from whenabouts.cli import run
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.refining import SegmentRanker
-from whenabouts.ranking.segments import SegmentSettings
+from whenabouts.ranking import Ranker
+from whenabouts.ranking.proposals import SegmentSettings
 from whenabouts.ranking.split import SplitRun
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.experiment import load_experiment
@@ -50,7 +50,7 @@ def test_the_answers_are_those_of_the_segment_ranker(features: Path, tmp_path: P
     trained = [Trained.from_pretrained(place) for place in (first, second)]
     with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         split = material.split("test")
-        ranker = SegmentRanker(
+        ranker = Ranker.by_segments(
             (trained[0], split), (trained[1], split), SegmentSettings(4.0), video_weight=5.0
         )
         (expected,) = SplitRun(ranker, split, ("VCMR",)).blocks()

@@ -16,7 +16,7 @@ from whenabouts.encoders import EncoderUnavailable, open_text_encoder
 from whenabouts.explanation.asking import borders, heard, pieces_of
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import Named, QueryEncoding, SpanScores, VideoEncoding
-from whenabouts.ranking.corpus import CorpusEncoding
+from whenabouts.ranking.encoded_corpus import MemoryCorpus
 
 ASKED = QueryEncoding({"video": torch.ones(1, 2)})
 
@@ -52,11 +52,11 @@ def weights(*rows: Sequence[float]) -> dict[str, Tensor]:
     return {f"s{number}": torch.tensor([row]) for number, row in enumerate(rows)}
 
 
-def corpus(clips: int, duration: float, seconds: float = 2.0) -> CorpusEncoding:
+def corpus(clips: int, duration: float, seconds: float = 2.0) -> MemoryCorpus:
     """One video."""
     kept = VideoEncoding(torch.ones(1, clips, dtype=torch.bool), parts={"none": torch.zeros(1, clips, 1)})
     zero = np.zeros(1, np.int64)
-    return CorpusEncoding(("v",), np.array([seconds]), np.array([duration]), [kept], zero, zero)
+    return MemoryCorpus(("v",), np.array([seconds]), np.array([duration]), [kept], zero, zero)
 
 
 def logs(values: Sequence[float]) -> Tensor:

@@ -21,7 +21,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from whenabouts.ranking import CorpusEncoding, encode_corpus
+from whenabouts.ranking import MemoryCorpus, encode_corpus
 
 Indices = NDArray[np.int64]
 WIDTH = 6
@@ -137,7 +137,7 @@ class Toy:
         tokens = torch.from_numpy(self.tokens[rows])
         return QueryBatch(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
 
-    def corpus(self, **more: Any) -> CorpusEncoding:
+    def corpus(self, **more: Any) -> MemoryCorpus:
         return encode_corpus(
             self.model,
             self.clips_of,

@@ -12,27 +12,21 @@ import pytest
 
 from whenabouts.confidence.outcomes import risk_coverage
 from whenabouts.formats.files import FormatError
+from whenabouts.ranking.answerability import Answerability
+from whenabouts.ranking.calibration import ENOUGH_TO_BEND, TrainedReport, calibrated
 from whenabouts.ranking.calibrators import area_under_curve
-from whenabouts.ranking.confidence import (
-    ENOUGH_TO_BEND,
-    FILE,
-    TrainedReport,
-    calibrated,
-    confidence_of,
-    load_confidence,
-)
-from whenabouts.ranking.trials import Background, Trials
+from whenabouts.ranking.confidence import FILE, Background, confidence_of, load_confidence
 from whenabouts.types import UsageError
 
 
-def trials(count: int = 600, seed: int = 0, missing: int = 0) -> Trials:
+def made_up(count: int = 600, seed: int = 0, missing: int = 0) -> Answerability:
     """Made up: with an answer queries score higher, and the right ones highest."""
     rng = np.random.default_rng(seed)
     right = rng.random(count) < 0.6
     inside = rng.normal(0.0, 1.0, count) + 1.5 + right
     outside = rng.normal(0.0, 1.0, count)
     outside[:missing] = np.nan
-    return Trials(
+    return Answerability(
         tuple(f"q{at}" for at in range(count)),
         right,
         {"in": 10 + 3 * inside, "out": 10 + 3 * outside},
@@ -43,14 +37,14 @@ def trials(count: int = 600, seed: int = 0, missing: int = 0) -> Trials:
     )
 
 
-def report(told: Trials | None = None, **changes: Any) -> TrainedReport:
+def report(told: Answerability | None = None, **changes: Any) -> TrainedReport:
     settings: dict[str, Any] = {"split": "validation", "iou": 0.5, **changes}
-    return calibrated(told or trials(), "0123456789abcdef", "toy", **settings)
+    return calibrated(told or made_up(), "0123456789abcdef", "toy", **settings)
 
 
 def test_confidence_is_the_share_of_first_answers_that_are_right() -> None:
     for method, apart in (("temperature", 0.1), ("isotonic", 0.05)):
-        found = report(trials(4000), method=method)
+        found = report(made_up(4000), method=method)
         assert found.error < apart / 2
         for one in found.bins:
             if one.count > 400:
@@ -58,7 +52,7 @@ def test_confidence_is_the_share_of_first_answers_that_are_right() -> None:
 
 
 def test_the_numbers_of_a_report_are_those_of_their_definitions() -> None:
-    told = trials(missing=7)
+    told = made_up(missing=7)
     found = report(told)
     about = found.confidence.about
     assert (about["answerable"], about["unanswerable"], about["pool_size"]) == (600, 593, 50.0)
@@ -73,7 +67,7 @@ def test_the_numbers_of_a_report_are_those_of_their_definitions() -> None:
 
 
 def test_an_answer_is_judged_by_what_was_fitted_to_other_videos() -> None:
-    told = trials()
+    told = made_up()
     half = {name: number % 2 for number, name in enumerate(sorted(set(told.group)))}
     other = np.array([half[name] == 1 for name in told.group])
     changed = dict(told.margin)
@@ -90,14 +84,14 @@ def test_an_answer_is_judged_by_what_was_fitted_to_other_videos() -> None:
 
 
 def test_the_curve_bends_where_there_are_enough_answers() -> None:
-    few, many = report(trials(ENOUGH_TO_BEND // 4)), report(trials(ENOUGH_TO_BEND // 2))
+    few, many = report(made_up(ENOUGH_TO_BEND // 4)), report(made_up(ENOUGH_TO_BEND // 2))
     assert few.confidence.calibrator.to_json()["method"] == "temperature"
     assert many.confidence.calibrator.to_json()["method"] == "isotonic"
 
 
 @pytest.mark.parametrize("method", ["temperature", "isotonic"])
 def test_thresholds_call_a_tenth_of_the_unanswerable_a_match_at_most(method: Any) -> None:
-    told = trials()
+    told = made_up()
     kept = report(told, method=method).confidence
     sure = kept.calibrator(told.margin["out"])
     assert np.mean(sure >= kept.thresholds.match_at) <= 0.1
@@ -110,7 +104,7 @@ def test_thresholds_call_a_tenth_of_the_unanswerable_a_match_at_most(method: Any
 
 def test_a_step_on_which_many_unanswerable_queries_stand_is_no_match() -> None:
     """Numbers of two kinds give the curve two steps: a quarter of the unanswerable stand on the upper one."""
-    told = trials(800)
+    told = made_up(800)
     rng = np.random.default_rng(1)
     steps = {"in": (rng.random(800) < 0.9).astype(float), "out": (rng.random(800) < 0.25).astype(float)}
     kept = report(replace(told, margin=steps), method="isotonic").confidence
@@ -176,7 +170,7 @@ def test_a_file_that_is_no_calibration_is_refused(
 
 
 def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> None:
-    told = trials()
+    told = made_up()
     wrong = replace(told, right=np.zeros(600, bool))
     with pytest.raises(UsageError, match="both halves need right and wrong"):
         report(wrong)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, VideoEncoding
-from whenabouts.ranking import CorpusEncoding, corpus, encode_corpus
+from whenabouts.ranking import encode_corpus, encoded_corpus
 from whenabouts.types import UsageError
 
 
@@ -33,9 +32,9 @@ def same(one: VideoEncoding, other: VideoEncoding) -> bool:
 def test_videos_lie_in_the_order_of_their_ids_each_with_its_own_clips(toy: Callable[..., Any]) -> None:
     one = toy()
     encoded = one.corpus(batch_videos=4)
-    assert list(encoded.video_ids) == sorted(one.video_ids)
+    assert list(encoded.ids) == sorted(one.video_ids)
     taken = encoded.take(np.arange(len(encoded)))
-    for row, name in enumerate(encoded.video_ids):
+    for row, name in enumerate(encoded.ids):
         at = one.video_ids.index(name)
         count = one.clips[at]
         assert taken.mask[row].sum() == count
@@ -67,24 +66,35 @@ def test_without_by_length_the_order_is_the_one_given_and_there_is_one_block(toy
 def test_a_corpus_on_disk_is_the_one_in_memory(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(encoded_corpus, "_BLOCK_BYTES", 1000)
     one = toy()
     memory = one.corpus(batch_videos=2)
     assert len(memory.blocks) > 2
-    one.corpus(batch_videos=2, folder=tmp_path / "made", about={"fingerprint": "x"})
-    memory.save(tmp_path / "saved")
-    for name in ("made", "saved"):
-        opened = CorpusEncoding.open(tmp_path / name)
-        assert opened.video_ids == memory.video_ids
-        np.testing.assert_array_equal(opened.durations, memory.durations)
-        np.testing.assert_array_equal(opened.clip_seconds, memory.clip_seconds)
+    for _ in range(2):  # an encoded corpus of that name is replaced
+        in_folder = one.corpus(batch_videos=2, folder=tmp_path / "made")
+        assert in_folder.ids == memory.ids
+        np.testing.assert_array_equal(in_folder.durations, memory.durations)
+        np.testing.assert_array_equal(in_folder.clip_seconds, memory.clip_seconds)
         rows = [3, 0, 12, 3]
-        assert same(opened.take(rows), memory.take(rows))
-    assert CorpusEncoding.about(tmp_path / "made") == {"fingerprint": "x"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "saved"]
+        assert same(in_folder.take(rows), memory.take(rows))
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
-def test_durations_that_are_not_known_stay_so_on_disk(toy: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_nearest_units_are_those_whose_best_key_is(toy: Callable[..., Any]) -> None:
+    one = toy("retriever")
+    corpus = one.corpus(batch_videos=3)
+    vector = one.tokens[0].sum(0)
+    scores = {name: float((one.videos[at] @ vector).max()) for at, name in enumerate(one.video_ids)}
+    expected = sorted(scores, key=lambda name: (-scores[name], name))
+    rows, found = corpus.nearest({"vision": vector}, 5)
+    assert [corpus.ids[row] for row in rows] == expected[:5]
+    assert found.tolist() == [scores[name] for name in expected[:5]]
+    allowed = np.isin(corpus.ids, expected[2:4])
+    rows, _ = corpus.nearest({"vision": vector}, 5, allowed)
+    assert [corpus.ids[row] for row in rows] == expected[2:4]
+
+
+def test_durations_that_are_not_known_are_infinite(toy: Callable[..., Any], tmp_path: Path) -> None:
     one = toy()
     durations = np.where(np.arange(13) % 2, np.nan, one.durations)
     encoded = encode_corpus(
@@ -96,9 +106,7 @@ def test_durations_that_are_not_known_stay_so_on_disk(toy: Callable[..., Any], t
         durations=durations,
         folder=tmp_path / "c",
     )
-    opened = CorpusEncoding.open(tmp_path / "c")
     assert np.isinf(encoded.durations).sum() == 6
-    np.testing.assert_array_equal(opened.durations, encoded.durations)
 
 
 def test_encoding_leaves_the_model_as_it_was_and_uses_no_dropout(toy: Callable[..., Any]) -> None:
@@ -139,19 +147,11 @@ def test_a_folder_of_something_else_is_never_replaced(toy: Callable[..., Any], t
 
 
 def test_a_block_cut_off_in_the_middle_is_named(toy: Callable[..., Any], tmp_path: Path) -> None:
-    toy().corpus(folder=tmp_path / "c")
+    corpus = toy().corpus(folder=tmp_path / "c")
     path = tmp_path / "c" / "block-00000.safetensors"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(FormatError, match=r"block-00000\.safetensors: cannot be read"):
-        CorpusEncoding.open(tmp_path / "c").take([0])
-
-
-def test_another_version_is_refused(toy: Callable[..., Any], tmp_path: Path) -> None:
-    toy().corpus(folder=tmp_path / "c")
-    path = tmp_path / "c" / "corpus.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 9}))
-    with pytest.raises(FormatError, match=r"is of format 9.*an encoded corpus of format 1"):
-        CorpusEncoding.open(tmp_path / "c")
+        corpus.take([0])
 
 
 def test_a_video_that_comes_twice_is_named(toy: Callable[..., Any]) -> None:
@@ -188,8 +188,6 @@ def test_silent_videos_are_known_in_memory_and_on_disk(
     made = encode_corpus(
         one.model, clips_of, one.video_ids, clips=one.clips, clip_seconds=2.0, folder=folder, batch_videos=2
     )
-    found = [made, CorpusEncoding.open(made.save(tmp_path / "copy"))]
-    for one_ in [*found, *([CorpusEncoding.open(folder)] if folder else [])]:
-        told = zip(one_.video_ids, one_.audible.tolist(), strict=True)
-        assert {name for name, heard in told if not heard} == silent
+    retrieved = zip(made.ids, made.audible.tolist(), strict=True)
+    assert {name for name, is_audible in retrieved if not is_audible} == silent
     assert one.corpus().audible.all()

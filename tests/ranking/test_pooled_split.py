@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whenabouts.ranking.pooled_split import pooled_split
+from whenabouts.ranking.split import pooled_split
 from whenabouts.types import UsageError
 
 from .toy_split import ToySplit, judgements

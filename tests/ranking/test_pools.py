@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from whenabouts.formats.runs import MemoryRun, Task
 from whenabouts.models.decoding import Decoding
-from whenabouts.ranking import Ranker, pools
-from whenabouts.ranking.pools import PoolScorer, best_of_videos, pool_candidates
-from whenabouts.ranking.video_run import VideoRun
+from whenabouts.ranking import Ranker, rank
+from whenabouts.ranking.candidates import RankedVideos
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 from .test_rank import Row, answers, best_videos, by_hand, iou
@@ -39,11 +37,14 @@ def survivors(one: Any, query: int, how: Decoding, videos: Sequence[str], weight
 
 
 @pytest.mark.parametrize("kind", ["borders", "map"])
-@pytest.mark.parametrize("numbers", [1 << 24, 100])
+@pytest.mark.parametrize("spans", [1 << 21, 100])
 def test_a_pool_is_answered_as_by_plain_loops(
-    toy: Callable[..., Any], kind: str, numbers: int, monkeypatch: pytest.MonkeyPatch
+    toy: Callable[..., Any], kind: str, spans: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_NUMBERS", numbers)
+    """Also where few spans are looked at, at first and together."""
+    monkeypatch.setattr(rank, "_SPANS_HELD", spans)
+    monkeypatch.setattr(rank, "_LEAST_SPANS", spans // 20)
+    monkeypatch.setattr(rank, "_SPANS_A_MOMENT", 1)
     one = toy(kind)
     found = answers(one, one.corpus(batch_videos=3), ("VCMR",), pools=POOLS, decoding=HOW)["VCMR"]
     for query, name in enumerate(one.query_ids):
@@ -96,37 +97,6 @@ def test_what_videos_score_is_not_asked_where_it_changes_nothing(toy: Callable[.
     assert answers(one, one.corpus(), ("VCMR",), pools=POOLS, decoding=HOW)["VCMR"] == expected
 
 
-@pytest.mark.parametrize("numbers", [1 << 24, 60])
-def test_the_best_moment_of_every_video_is_that_of_plain_loops(
-    toy: Callable[..., Any], numbers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pools, "_NUMBERS", numbers)
-    one = toy()
-    corpus = one.corpus()
-    queries = one.model.eval().encode_queries(one.queries(np.arange(9)))
-    candidates = pool_candidates(corpus, [POOLS[name] for name in one.query_ids])
-    best = best_of_videos(PoolScorer(one.model, corpus, HOW, weight=0.0), queries, candidates)
-    for query, name in enumerate(one.query_ids):
-        told = {}
-        for row, start, end, score in zip(*(x[query].tolist() for x in vars(best).values()), strict=True):
-            if score > -np.inf:
-                told[corpus.video_ids[row]] = (score, corpus.video_ids[row], start, end)
-        places = {video: [one.video_ids.index(video)] for video in POOLS[name]}
-        rows = {video: by_hand(one, query, HOW, place, weighted=False) for video, place in places.items()}
-        assert told == {video: own[0] for video, own in rows.items() if own}
-
-
-def test_a_pool_without_videos_is_refused(toy: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="the pool of query number 1 has no videos"):
-        pool_candidates(toy().corpus(), [["v01"], []])
-
-
-def test_a_system_that_finds_no_moments_cannot_be_asked_for_them(toy: Callable[..., Any]) -> None:
-    one = toy("retriever")
-    with pytest.raises(UsageError, match="chooses videos and does not find moments"):
-        PoolScorer(one.model, one.corpus(), HOW)
-
-
 def test_broken_weights_are_named_and_not_ranked(toy: Callable[..., Any]) -> None:
     one = toy("localizer")
     one.model.whole.weight.data.fill_(torch.nan)
@@ -137,13 +107,13 @@ def test_broken_weights_are_named_and_not_ranked(toy: Callable[..., Any]) -> Non
 # A run file as the retriever ----------------------------------------------------------------------
 
 
-def run_of(listed: Mapping[str, Sequence[tuple[str, float]]]) -> VideoRun:
+def run_of(listed: Mapping[str, Sequence[tuple[str, float]]]) -> RankedVideos:
     """Moments of videos: the best one stands for its video."""
     run = {
         name: [ScoredMoment(Moment(video, at, at + 1), score) for at, (video, score) in enumerate(rows)]
         for name, rows in listed.items()
     }
-    return VideoRun.of(MemoryRun.from_run(run, "videos.jsonl"))
+    return RankedVideos.of(MemoryRun.from_run(run, "videos.jsonl"))
 
 
 def test_a_run_of_videos_chooses_them(toy: Callable[..., Any]) -> None:
@@ -165,7 +135,7 @@ def test_a_run_counts_as_any_retriever_does(toy: Callable[..., Any]) -> None:
     one, retriever = toy("borders"), toy("retriever")
     ranker = Ranker(retriever, retriever.corpus(), decoding=Decoding(top_videos=13))
     blocks = tuple(lists["VR"] for lists in ranker.answers(one.query_ids, retriever.queries, VIDEOS))
-    listed = VideoRun.of(MemoryRun("videos", {"VR": blocks}))
+    listed = RankedVideos.of(MemoryRun("videos", {"VR": blocks}))
     expected = answers(one, one.corpus(), ("VCMR",), retriever=ranker)
     assert answers(one, one.corpus(), ("VCMR",), retriever=listed) == expected
 
@@ -184,4 +154,4 @@ def test_a_run_without_a_query_or_with_a_foreign_video_is_refused(toy: Callable[
 def test_moments_in_given_videos_choose_no_videos() -> None:
     lists = MemoryRun.from_run({"q": [ScoredMoment(Moment("v", 0, 1), 1.0)]}).lists["VCMR"]
     with pytest.raises(UsageError, match="ranks moments in given videos alone"):
-        VideoRun.of(MemoryRun("given", {"SVMR": lists}))
+        RankedVideos.of(MemoryRun("given", {"SVMR": lists}))

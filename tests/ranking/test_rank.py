@@ -12,8 +12,7 @@ import torch
 
 from whenabouts.formats.runs import RunBlock, Task, best_first
 from whenabouts.models.decoding import Decoding, clips_inside, seconds_of, span_mask
-from whenabouts.ranking import Ranker, corpus, localize, rank, retrieve
-from whenabouts.ranking.pools import pool_candidates
+from whenabouts.ranking import Ranker, candidates, encoded_corpus, localize, ranker
 from whenabouts.types import UsageError
 
 Row = tuple[float, str, float, float]
@@ -94,12 +93,12 @@ def test_batches_blocks_and_copies_do_not_change_an_answer(
     one = toy(kind, queries=40)
     given = dict.fromkeys(one.query_ids, "v05")
     expected = answers(one, one.corpus(), given=given)
-    monkeypatch.setattr(corpus, "_BLOCK_BYTES", 500)
+    monkeypatch.setattr(encoded_corpus, "_BLOCK_BYTES", 500)
     for module, name, value in (
-        (rank, "_QUERIES", 7),
-        (rank, "_ENCODED_TOGETHER", 3),
-        (retrieve, "_QUERIES", 2),
-        (retrieve, "_VIDEOS", 1),
+        (ranker, "_QUERIES", 7),
+        (encoded_corpus, "_ENCODED_TOGETHER", 3),
+        (candidates, "_QUERIES", 2),
+        (candidates, "_VIDEOS", 1),
         (localize, "_TOGETHER", 1),
         (localize, "_COPIES", {"cpu": 1}),
         (localize, "_POPULAR", 100),
@@ -280,7 +279,7 @@ def test_the_number_of_threads_is_what_it_was(
 
 
 def test_progress_counts_the_queries(toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank, "_QUERIES", 4)
+    monkeypatch.setattr(ranker, "_QUERIES", 4)
     one = toy()
     told: list[tuple[int, int]] = []
     answers(one, one.corpus(), progress=lambda done, total: told.append((done, total)))
@@ -296,7 +295,7 @@ def test_silent_videos_are_no_answers_and_are_scored_only_where_they_are_given(
     encoded = one.corpus(batch_videos=3)
     usual = answers(one, encoded, decoding=how)["VR"]
     silent = [rows[0][1] for rows in usual.values()][:3]  # the best of the first queries
-    deaf = replace(encoded, silent=np.isin(encoded.video_ids, silent))
+    deaf = replace(encoded, silent=np.isin(encoded.ids, silent))
     given = {"q0": silent[0], "q1": one.video_ids[0]}
     found = answers(one, deaf, decoding=how, given=given)
     for query, name in enumerate(one.query_ids):
@@ -304,7 +303,7 @@ def test_silent_videos_are_no_answers_and_are_scored_only_where_they_are_given(
         assert [row[1] for row in found["VR"][name]] == [one.video_ids[at] for at in heard]
         assert found["VCMR"][name] == by_hand(one, query, how, heard, weighted=True)
     assert found["SVMR"] == answers(one, encoded, ("SVMR",), decoding=how, given=given)["SVMR"]
-    assert Ranker(one, deaf).unfound == len(set(silent)) and Ranker(one, encoded).unfound == 0
+    assert Ranker(one, deaf).unfindable == len(set(silent)) and Ranker(one, encoded).unfindable == 0
 
 
 @pytest.mark.parametrize("nms", [None, 0.5])
@@ -316,17 +315,11 @@ def test_silent_videos_of_a_pool_are_no_answers(
     encoded = one.corpus()
     pools = {name: one.video_ids[at : at + 4] for at, name in enumerate(one.query_ids)}
     silent = set(one.video_ids[2:8:2])
-    deaf = replace(encoded, silent=np.isin(encoded.video_ids, sorted(silent)))
+    deaf = replace(encoded, silent=np.isin(encoded.ids, sorted(silent)))
     how = Decoding(top_videos=13, spans_per_query=500, nms=nms)
     found = answers(one, deaf, ("VCMR",), decoding=how, pools=pools)["VCMR"]
     smaller = {name: [video for video in pool if video not in silent] for name, pool in pools.items()}
     assert found == answers(one, encoded, ("VCMR",), decoding=how, pools=smaller)["VCMR"]
-    candidates = pool_candidates(deaf, list(pools.values()))
-    kept = [
-        {deaf.video_ids[row] for row, score in zip(rows, scores, strict=True) if score > -np.inf}
-        for rows, scores in zip(candidates.rows.tolist(), candidates.scores.tolist(), strict=True)
-    ]
-    assert kept == [set(pool) for pool in smaller.values()]
 
 
 def test_another_retriever_finds_what_is_silent_for_the_localizer(toy: Callable[..., Any]) -> None:

@@ -16,19 +16,13 @@ from whenabouts.formats.runs import RunBlock
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import QueryBatch
-from whenabouts.ranking import refining
-from whenabouts.ranking.refining import Moments, SegmentRanker, chosen, refined
-from whenabouts.ranking.retrieve import Candidates
-from whenabouts.ranking.segments import (
-    Proposals,
-    SegmentIndex,
-    SegmentSettings,
-    Windows,
-    joined_segments,
-    place_in_group,
-    segment_clips,
-)
+from whenabouts.ranking import Ranker, rank, ranker
+from whenabouts.ranking.candidates import Candidates
+from whenabouts.ranking.proposals import Proposals, SegmentSettings, joined_segments, place_in_group
+from whenabouts.ranking.rank import Moments, best_first, rank_proposals
+from whenabouts.ranking.ranker import SegmentCorpus
 from whenabouts.ranking.split import SplitRun
+from whenabouts.ranking.units import Units, segment_clips
 from whenabouts.types import UsageError, Video
 
 from .toy_split import ToySplit, judgements
@@ -99,6 +93,17 @@ def reels(toy: Callable[..., Any]) -> Callable[..., Reels]:
     return made
 
 
+def segments_of(one: Reels, settings: SegmentSettings) -> SegmentCorpus:
+    """The videos cut into segments and encoded, for the system that chooses."""
+    units = Units.cut(one, settings.seconds)
+    return SegmentCorpus(units, units.encoded(one.model), settings)
+
+
+def refined(one: Reels, proposals: Proposals, padding: float = PLAIN.padding_seconds) -> Moments:
+    """The best moment of each proposal, in their order."""
+    return rank._best_of_proposals(one.model, one, _asked(one), proposals, one.decoding, padding, None)
+
+
 def _asked(one: Reels) -> Any:
     return one.model.encode_queries(one.query_batch(np.arange(len(one.tokens))))
 
@@ -107,7 +112,7 @@ def _asked(one: Reels) -> Any:
 
 
 def test_videos_are_cut_into_equal_segments_and_the_last_ones_are_shorter(reels: Any) -> None:
-    segments = Windows.equal(reels(), 4.0)
+    segments = Units.cut(reels(), 4.0)
     assert segments.video.tolist() == [0] * 4 + [1] + [2] * 6 + [3] * 2
     assert segments.first.tolist()[:5] == [0, 2, 4, 6, 0]
     assert segments.stop.tolist()[:5] == [2, 4, 6, 7, 1]
@@ -119,7 +124,7 @@ def test_videos_are_cut_into_equal_segments_and_the_last_ones_are_shorter(reels:
     ("seconds", "clips"), [(0.5, 1), (2.9, 1), (3.0, 2), (4.0, 2), (7.0, 4), (999.0, 12)]
 )
 def test_a_segment_has_whole_clips_and_one_at_least(reels: Any, seconds: float, clips: int) -> None:
-    segments = Windows.equal(reels(), seconds)
+    segments = Units.cut(reels(), seconds)
     assert (segments.stop - segments.first).max() == clips
     covered = [list(range(a, b)) for a, b in zip(segments.first, segments.stop, strict=True)]
     for video, length in enumerate((7, 1, 12, 4)):
@@ -130,7 +135,7 @@ def test_a_segment_has_whole_clips_and_one_at_least(reels: Any, seconds: float, 
 def test_seconds_around_a_moment_are_rounded_outward_and_end_with_the_video(reels: Any) -> None:
     one = reels()
     video = np.array([0, 0, 0, 2, 1])
-    windows = Windows.around(
+    windows = Units.around(
         one, video, np.array([2.0, 3.9, -8.0, 21.0, 5.0]), np.array([4.0, 4.1, 99.0, 23.0, 6.0])
     )
     assert list(zip(windows.first.tolist(), windows.stop.tolist(), strict=True)) == [
@@ -141,7 +146,7 @@ def test_seconds_around_a_moment_are_rounded_outward_and_end_with_the_video(reel
 
 def test_a_batch_reads_each_video_once_and_holds_the_rows_of_each_window(reels: Any) -> None:
     one = reels()
-    segments = Windows.equal(one, 6.0)
+    segments = Units.cut(one, 6.0)
     batch = segments.clip_batch(np.array([3, 0, 2, 1]))
     assert one.read == [1, 0]
     assert batch.mask.sum(1).tolist() == [1, 3, 1, 3]
@@ -154,15 +159,13 @@ def test_a_batch_reads_each_video_once_and_holds_the_rows_of_each_window(reels: 
 
 def test_the_nearest_segments_are_those_with_the_best_clips(reels: Any) -> None:
     one = reels(seed=2)
-    index = SegmentIndex.of(one.model, one, PLAIN)
-    found = index.nearest(_asked(one))
+    index = segments_of(one, PLAIN)
+    found = index.nearest(one.model, _asked(one))
     sums = one.tokens.sum(1)
     for query in range(5):
         scores = [
             float((one.features[video][first:stop] @ sums[query]).max())
-            for video, first, stop in zip(
-                index.segments.video, index.segments.first, index.segments.stop, strict=True
-            )
+            for video, first, stop in zip(index.units.video, index.units.first, index.units.stop, strict=True)
         ]
         best = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[: PLAIN.depth]
         assert found.rows[query].tolist() == best
@@ -171,10 +174,10 @@ def test_the_nearest_segments_are_those_with_the_best_clips(reels: Any) -> None:
 
 def test_segments_of_videos_that_are_not_allowed_are_not_found(reels: Any) -> None:
     one = reels(seed=3)
-    index = SegmentIndex.of(one.model, one, replace(PLAIN, depth=100))
+    index = segments_of(one, replace(PLAIN, depth=100))
     allowed = torch.ones(5, 4, dtype=torch.bool)
     allowed[0] = torch.tensor([False, True, False, True])
-    proposals = index.proposals(_asked(one), allowed)
+    proposals = index.proposals(one.model, _asked(one), allowed)
     assert set(proposals.video[proposals.query == 0].tolist()) == {1, 3}
     assert set(proposals.video[proposals.query == 1].tolist()) == {0, 1, 2, 3}
 
@@ -186,36 +189,26 @@ def test_segments_of_which_nothing_is_read_are_not_found(reels: Any) -> None:
     one.features[2][4:8] = 0
     one.tokens = -np.abs(one.tokens)
     one.features = [np.abs(rows) for rows in one.features]
-    index = SegmentIndex.of(one.model, one, replace(PLAIN, depth=100))
-    found = index.nearest(_asked(one))
-    silent = [at for at in range(len(index.segments)) if index.segments.video[at] == 1]
-    silent += [int(np.flatnonzero(index.segments.video == 2)[place]) for place in (2, 3)]
+    index = segments_of(one, replace(PLAIN, depth=100))
+    found = index.nearest(one.model, _asked(one))
+    silent = [at for at in range(len(index.units)) if index.units.video[at] == 1]
+    silent += [int(np.flatnonzero(index.units.video == 2)[place]) for place in (2, 3)]
     for query in range(5):
         rows = found.rows[query][found.scores[query] > -np.inf].tolist()
-        assert sorted(rows) == [at for at in range(len(index.segments)) if at not in silent]
-    assert index.unfound == SegmentRanker((one, one), (one, one), PLAIN).unfound == 1
+        assert sorted(rows) == [at for at in range(len(index.units)) if at not in silent]
+    assert index.silent_videos == Ranker.by_segments((one, one), (one, one), PLAIN).unfindable == 1
     assert "v8" not in {
         row[0]
-        for rows in _all(SegmentRanker((one, one), (one, one), PLAIN), one, "VCMR").values()
+        for rows in _all(Ranker.by_segments((one, one), (one, one), PLAIN), one, "VCMR").values()
         for row in rows
     }
-
-
-def test_few_queries_at_a_time_find_the_same(reels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = reels()
-    index = SegmentIndex.of(one.model, one, PLAIN)
-    whole = index.nearest(_asked(one))
-    monkeypatch.setattr("whenabouts.ranking.segments._NUMBERS", 2 * len(index.segments))
-    parts = index.nearest(_asked(one))
-    assert torch.equal(whole.rows, parts.rows)
-    assert torch.equal(whole.scores, parts.scores)
 
 
 # --- proposals
 
 
 def _joined_by_hand(
-    found: list[int], segments: Windows, settings: SegmentSettings
+    found: list[int], segments: Units, settings: SegmentSettings
 ) -> list[tuple[int, int, int, int]]:
     """(rank, video, first, last) of the proposals of one query, whose segments are in order of rank."""
     stretches: list[tuple[int, int, list[int]]] = []
@@ -258,7 +251,7 @@ def _joined_by_hand(
 def test_neighbouring_segments_are_one_proposal_that_ranks_as_its_best(
     reels: Any, more: dict[str, Any]
 ) -> None:
-    segments = Windows.equal(reels(lengths=(40, 1, 33, 80, 2)), 4.0)
+    segments = Units.cut(reels(lengths=(40, 1, 33, 80, 2)), 4.0)
     settings = SegmentSettings(depth=30, **more)
     rng = np.random.default_rng(5)
     chosen = [rng.permutation(len(segments))[: rng.integers(0, 31)].tolist() for _ in range(40)]
@@ -279,7 +272,7 @@ def test_neighbouring_segments_are_one_proposal_that_ranks_as_its_best(
 
 
 def test_the_last_segment_of_a_video_is_no_neighbour_of_the_next_videos_first(reels: Any) -> None:
-    segments = Windows.equal(reels(lengths=(4, 4)), 4.0)
+    segments = Units.cut(reels(lengths=(4, 4)), 4.0)
     every = Candidates(torch.tensor([[1, 2]]), torch.tensor([[2.0, 1.0]]))
     found = joined_segments(every, segments, SegmentSettings(gap=5, reach=2.0))
     assert found.video.tolist() == [0, 1]
@@ -321,8 +314,8 @@ def test_each_padded_proposal_answers_with_its_best_span_in_seconds_of_the_video
 ) -> None:
     """The localizer's own score of the window counts; that of the segment where it has none."""
     retriever, one = reels("retriever", seed=4), reels(kind, seed=4)
-    proposals = SegmentIndex.of(retriever.model, retriever, PLAIN).proposals(_asked(retriever))
-    found = refined(one.model, _asked(one), one, proposals, one.decoding, PLAIN.padding_seconds)
+    proposals = segments_of(retriever, PLAIN).proposals(retriever.model, _asked(retriever))
+    found = refined(one, proposals)
     assert np.array_equal(found.query, proposals.query)
     assert np.array_equal(found.video, proposals.video)
     told = zip(proposals.video, proposals.start, proposals.end, proposals.score, strict=True)
@@ -345,7 +338,7 @@ def test_a_window_of_more_clips_than_the_system_has_places_for_is_pooled_in_the_
         np.array([33.0]),
         np.zeros(1, np.float32),
     )
-    found = refined(one.model, _asked(one), one, proposals, one.decoding, 3.0)
+    found = refined(one, proposals, 3.0)
     assert (found.start.tolist(), found.end.tolist()) == ([28.0], [32.0])
 
 
@@ -354,12 +347,12 @@ def test_a_proposal_without_an_allowed_span_answers_nothing(reels: Any) -> None:
     proposals = Proposals(
         np.array([0, 2, 2, 2, 2, 2]), np.array([1, 3]), np.zeros(2), np.ones(2), np.zeros(2, np.float32)
     )
-    found = refined(one.model, _asked(one), one, proposals, one.decoding, 3.0)
+    found = refined(one, proposals, 3.0)
     assert found.video.tolist() == [3]
     nothing = Proposals(
         np.zeros(6, np.int64), *(np.zeros(0, kind) for kind in (int, float, float, np.float32))
     )
-    assert refined(one.model, _asked(one), one, nothing, one.decoding, 3.0).score.tolist() == []
+    assert len(rank_proposals(one, one, _asked(one), nothing, one.decoding, 3.0, nms=None)) == 0
 
 
 # --- the whole way
@@ -371,7 +364,7 @@ def _rows(block: RunBlock) -> dict[str, list[tuple[Any, ...]]]:
     return {name: rows[block.offsets[at] : block.offsets[at + 1]] for at, name in enumerate(block.query_ids)}
 
 
-def _all(ranker: SegmentRanker, one: Reels, task: Any, **more: Any) -> dict[str, list[tuple[Any, ...]]]:
+def _all(ranker: Ranker, one: Reels, task: Any, **more: Any) -> dict[str, list[tuple[Any, ...]]]:
     found: dict[str, list[tuple[Any, ...]]] = {}
     for lists in ranker.answers(one.query_ids, one.query_batch, (task,), **more):
         found |= _rows(lists[task])
@@ -382,12 +375,12 @@ def _all(ranker: SegmentRanker, one: Reels, task: Any, **more: Any) -> dict[str,
 def test_moments_come_best_first_whatever_is_asked_together(
     reels: Any, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr(refining, "_FOUND", together)
-    monkeypatch.setattr(refining, "_READ", max(1, together // 2))
+    monkeypatch.setattr(ranker, "_QUERIES_BY_SEGMENTS", together)
+    monkeypatch.setattr(rank, "_READ", max(1, together // 2))
     one = reels(seed=6)
-    found = _all(SegmentRanker((one, one), (one, one), PLAIN), one, "VCMR")
-    proposals = SegmentIndex.of(one.model, one, PLAIN).proposals(_asked(one))
-    plain = refined(one.model, _asked(one), one, proposals, one.decoding, PLAIN.padding_seconds)
+    found = _all(Ranker.by_segments((one, one), (one, one), PLAIN), one, "VCMR")
+    proposals = segments_of(one, PLAIN).proposals(one.model, _asked(one))
+    plain = refined(one, proposals)
     for query, name in enumerate(one.query_ids):
         mine = plain.take(plain.query == query)
         told = zip([one.videos[row].id for row in mine.video], mine.start, mine.end, mine.score, strict=True)
@@ -398,7 +391,7 @@ def test_the_windows_score_counts_as_often_as_is_told(reels: Any) -> None:
     """Padded by an hour a window is its whole video."""
     one, wide = reels(seed=6), replace(PLAIN, padding_seconds=3600.0)
     counted = {
-        weight: _all(SegmentRanker((one, one), (one, one), wide, video_weight=weight), one, "VCMR")
+        weight: _all(Ranker.by_segments((one, one), (one, one), wide, video_weight=weight), one, "VCMR")
         for weight in (None, 3.0, 0.5, 0.0)
     }
     assert counted[None] == counted[3.0] != counted[0.0]
@@ -411,7 +404,7 @@ def test_the_windows_score_counts_as_often_as_is_told(reels: Any) -> None:
 
 def test_videos_rank_as_their_best_segments(reels: Any) -> None:
     one = reels("retriever", seed=7)
-    ranker = SegmentRanker((one, one), (one, one), replace(PLAIN, depth=100))
+    ranker = Ranker.by_segments((one, one), (one, one), replace(PLAIN, depth=100))
     assert ranker.tasks == ("VR",)
     found = _all(ranker, one, "VR")
     for query, name in enumerate(one.query_ids):
@@ -426,7 +419,7 @@ def test_videos_rank_as_their_best_segments(reels: Any) -> None:
 
 def test_a_given_video_or_a_pool_is_all_that_is_looked_into(reels: Any) -> None:
     one = reels(seed=8)
-    ranker = SegmentRanker((one, one), (one, one), PLAIN)
+    ranker = Ranker.by_segments((one, one), (one, one), PLAIN)
     given = _all(ranker, one, "SVMR", given={"q1": "v7", "q3": "v8"})
     assert list(given) == ["q1", "q3"]
     assert {row[0] for row in given["q1"]} == {"v7"}
@@ -440,9 +433,9 @@ def test_a_given_video_or_a_pool_is_all_that_is_looked_into(reels: Any) -> None:
 def test_suppression_drops_what_padded_proposals_found_twice(reels: Any) -> None:
     one = reels(seed=1, lengths=(120, 90))
     settings = SegmentSettings(seconds=2.0, depth=80, padding_seconds=6.0)
-    every = _all(SegmentRanker((one, one), (one, one), settings), one, "VCMR")
+    every = _all(Ranker.by_segments((one, one), (one, one), settings), one, "VCMR")
     how = replace(one.decoding, nms=0.4, spans_per_query=3)
-    kept = _all(SegmentRanker((one, one), (one, one), settings, decoding=how), one, "VCMR")
+    kept = _all(Ranker.by_segments((one, one), (one, one), settings, decoding=how), one, "VCMR")
     twice = 0
     for name, rows in every.items():
         left: list[tuple[Any, ...]] = []
@@ -468,8 +461,8 @@ def test_retriever_and_localizer_may_have_clips_of_other_lengths_and_videos_in_a
     fine.features = [np.repeat(rows, 2, axis=0)[: 2 * len(rows) - 1] for rows in coarse.features[::-1]]
     fine.tokens, fine.names = coarse.tokens, ("v6", "v7", "v8", "v9")
     settings = replace(PLAIN, padding_seconds=0.0)
-    found = _all(SegmentRanker((coarse, coarse), (fine, fine), settings), fine, "VCMR")
-    proposals = SegmentIndex.of(coarse.model, coarse, settings).proposals(_asked(coarse))
+    found = _all(Ranker.by_segments((coarse, coarse), (fine, fine), settings), fine, "VCMR")
+    proposals = segments_of(coarse, settings).proposals(coarse.model, _asked(coarse))
     for query, name in enumerate(fine.query_ids):
         asked, expected = fine.tokens[query].sum(0), []
         for at in range(proposals.offsets[query], proposals.offsets[query + 1]):
@@ -488,7 +481,7 @@ def test_a_run_of_a_split_has_each_list(reels: Any) -> None:
     judged = {"q0": [("v9", 0.0, 2.0)], "q1": [("v7", 2.0, 4.0)]}
     split = ToySplit(one, judgements(judged))
     split.toy = type("Asked", (), {"queries": staticmethod(one.query_batch)})()
-    run = SplitRun(SegmentRanker((one, one), (one, one), PLAIN), split, ("VCMR", "SVMR"))
+    run = SplitRun(Ranker.by_segments((one, one), (one, one), PLAIN), split, ("VCMR", "SVMR"))
     assert run.name == "test"
     (moments,), (given,) = list(run.blocks()), list(run.blocks("SVMR"))
     assert moments.query_ids == given.query_ids == ("q0", "q1")
@@ -506,7 +499,7 @@ def test_a_moment_of_three_seconds_is_found_in_an_hour(reels: Any) -> None:
     asked = one.tokens[0].sum(0)
     one.features[0][1777], one.features[0][1778] = asked, asked[::-1]
     assert one.inputs.clip_seconds_of(2400) == 150.0
-    found = _all(SegmentRanker((one, one), (one, one), SegmentSettings()), one, "VCMR")
+    found = _all(Ranker.by_segments((one, one), (one, one), SegmentSettings()), one, "VCMR")
     video, start, end, _ = found["q0"][0]
     assert (video, start, end) == ("v9", 1777 * 1.5, 1779 * 1.5)
     assert len(found["q0"]) <= 200
@@ -541,17 +534,19 @@ def test_segments_have_whole_clips_between_one_and_as_many_as_there_are_places(r
     with pytest.raises(UsageError, match=r"segments of 17 s are 11 clips of 1.5 s, .* give 15 or less"):
         segment_clips(told, 17.0, "x")
     one = reels(clip_seconds=1.5)
-    assert SegmentRanker((one, one), (one, one), SegmentSettings(2.3)).settings.seconds == 3.0
+    segments = Ranker.by_segments((one, one), (one, one), SegmentSettings(2.3)).segments
+    assert segments is not None and segments.settings.seconds == 3.0
     with pytest.raises(UsageError, match="segments of 1 s are shorter than the clips of toy"):
-        SegmentRanker((one, one), (one, one), SegmentSettings(1.0))
+        Ranker.by_segments((one, one), (one, one), SegmentSettings(1.0))
 
 
 def test_a_moment_is_answered_once_also_where_nothing_is_suppressed() -> None:
     """Padded proposals that overlap find the same best moment; one that is a little longer is another."""
     start, end = np.array([2.0, 2.0, 2.0, 2.0]), np.array([5.0, 5.0, 5.5, 5.0])
     video, query = np.array([0, 0, 0, 1]), np.zeros(4, np.int64)
-    found = Moments(query, video, start, end, np.array([0.3, 0.9, 0.8, 0.1]))
-    best = chosen(found, ["a", "b"], None, 10)
+    clips = np.zeros(4, np.int64)
+    found = Moments(query, video, start, end, np.array([0.3, 0.9, 0.8, 0.1]), clips, clips)
+    best = best_first(found, ["a", "b"], None, 10)
     told = zip(best.video.tolist(), best.end.tolist(), best.score.tolist(), strict=True)
     assert list(told) == [(0, 5.0, 0.9), (0, 5.5, 0.8), (1, 5.0, 0.1)]
 
@@ -559,12 +554,12 @@ def test_a_moment_is_answered_once_also_where_nothing_is_suppressed() -> None:
 def test_systems_that_cannot_do_their_part_are_told(reels: Any) -> None:
     one, chooser, finder = reels(), reels("retriever"), reels("localizer")
     with pytest.raises(UsageError, match="chooses no videos, and so no segments"):
-        SegmentRanker((finder, finder), (one, one), PLAIN)
-    with pytest.raises(UsageError, match="does not find moments in them; name a localizer"):
+        Ranker.by_segments((finder, finder), (one, one), PLAIN)
+    with pytest.raises(UsageError, match=r"does not find moments in them; .* name a localizer"):
         nothing = Proposals(np.zeros(6, np.int64), *(np.zeros(0, int) for _ in range(4)))
-        refined(chooser.model, _asked(chooser), chooser, nothing, chooser.decoding, 3.0)
+        rank_proposals(chooser, chooser, _asked(chooser), nothing, chooser.decoding, 3.0, nms=None)
     with pytest.raises(UsageError, match="toy finds no moments and cannot answer VCMR"):
-        _all(SegmentRanker((one, one), (chooser, chooser), PLAIN), one, "VCMR")
+        _all(Ranker.by_segments((one, one), (chooser, chooser), PLAIN), one, "VCMR")
     with pytest.raises(UsageError, match="knows 4 videos and the localizer 3, and they are not the same"):
         fewer = reels(lengths=(7, 1, 12))
-        SegmentRanker((one, one), (fewer, fewer), PLAIN)
+        Ranker.by_segments((one, one), (fewer, fewer), PLAIN)

@@ -32,9 +32,9 @@ from whenabouts.models.protocol import (
     max_over_keys,
 )
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.refining import SegmentRanker
-from whenabouts.ranking.retrieve import score_corpus
-from whenabouts.ranking.segments import SegmentSettings
+from whenabouts.ranking import Ranker
+from whenabouts.ranking.candidates import score_corpus
+from whenabouts.ranking.proposals import SegmentSettings
 from whenabouts.trained import segment_search
 from whenabouts.trained.nearest import nearest_segments
 from whenabouts.types import UsageError, Video
@@ -84,7 +84,7 @@ def run_by_segments(
         first, second = (
             Exported(source, one.inputs, tuple(corpus.videos())) for one in (retriever, localizer)
         )
-        ranker = SegmentRanker(
+        ranker = Ranker.by_segments(
             (retriever, first), (localizer, second), SegmentSettings(4.0, **settings), decoding=decoding
         )
         tasks: tuple[Task, ...] = ("VCMR",)

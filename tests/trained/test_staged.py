@@ -18,8 +18,8 @@ from whenabouts.models.inputs import StreamInput
 from whenabouts.models.staged import fingerprint_of, write_stages
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.calibrators import Temperature
+from whenabouts.ranking.candidates import score_corpus
 from whenabouts.ranking.confidence import TrainedConfidence
-from whenabouts.ranking.retrieve import score_corpus
 from whenabouts.trained import search as trained_search
 from whenabouts.types import UsageError
 
@@ -134,7 +134,7 @@ def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> N
     found = corpus.search(QUERY, 1, model=run).moments[0]
     piece = found.evidence["subtitle"]
     retrieved = corpus._finder(small_retriever()).retrieved(QUERY, 9, None, corpus.searcher())
-    row = retrieved.corpus.video_ids.index(found.moment.video_id)
+    row = retrieved.corpus.ids.index(found.moment.video_id)
     keys = retrieved.corpus.blocks[0].keys["subtitle"][row]
     scores = (keys @ retrieved.encoded.search["subtitle"][0]).numpy()
     inside = range(int(found.moment.start // 2), int(np.ceil(found.moment.end / 2)))

@@ -22,7 +22,7 @@ from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from whenabouts.formats.annotations import Annotations
-    from whenabouts.ranking.confidence import TrainedReport
+    from whenabouts.ranking.calibration import TrainedReport
 
 POOL_SIZE = 50
 """Videos in a pool that is drawn, where nobody says otherwise: as many as in MVMR's."""
@@ -172,9 +172,9 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
     """The calibration, and notes on the pools."""
     from whenabouts import formats
     from whenabouts.models import staged
-    from whenabouts.ranking.confidence import calibrated
-    from whenabouts.ranking.pooled_split import pooled_split
-    from whenabouts.ranking.trials import Chooser, run_trials, with_drawn_pools
+    from whenabouts.ranking.answerability import SplitSystem, measure_answerability, with_drawn_pools
+    from whenabouts.ranking.calibration import calibrated
+    from whenabouts.ranking.split import pooled_split
     from whenabouts.training.devices import open_device
 
     first, localizer = stages_named(options.checkpoint, None)
@@ -187,19 +187,21 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
         else:
             pools = with_drawn_pools(system.split.annotations, _pool_size(options), options.seed)
         split = pooled_split(system.split, pools)
-        chooser = None if retriever is None else Chooser.of(retriever.trained, split.beside(retriever.split))
-        told = _progress()
-        trials = run_trials(
+        chooser = None
+        if retriever is not None:
+            chooser = SplitSystem.encoded(retriever.trained, split.beside(retriever.split))
+        show = _progress()
+        measured = measure_answerability(
             system.trained,
             split,
             iou=options.iou,
             seed=options.seed,
-            chooser=chooser,
-            progress=lambda done, of: told(done / of),
+            retriever=chooser,
+            progress=lambda done, of: show(done / of),
         )
     trained = system.trained
     report = calibrated(
-        trials,
+        measured,
         staged.fingerprint_of(
             trained.fingerprint, None if retriever is None else retriever.trained.fingerprint
         ),

@@ -61,30 +61,11 @@ class SplitOptions:
 
     def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
         """What chooses the videos for another system. Raises UsageError where one of them cannot."""
-        from whenabouts.ranking.retrieve import can_retrieve
+        from whenabouts.ranking.split_run import check_pair
 
         opened = self.opened(files, place)
-        if not can_retrieve(opened.trained.model):
-            raise UsageError(f"{place} ({opened.trained.system}) chooses no videos; name a retriever")
-        check_localizer(localizer, place)
-        if [query.id for query in opened.split.queries] != [query.id for query in localizer.split.queries]:
-            raise UsageError(
-                f"{place}: its {self.split} split has {len(opened.split.queries)} queries, that of "
-                f"{localizer.place} {len(localizer.split.queries)}, and they are not the same; "
-                "both must name the same annotations"
-            )
+        check_pair(opened, localizer, place)
         return opened
-
-
-def check_localizer(localizer: OpenedSystem, chooser: str) -> None:
-    """Raise UsageError for a system that finds no moments in the videos that another chooses."""
-    from whenabouts.ranking.localize import can_localize
-
-    if not can_localize(localizer.trained.model):
-        raise UsageError(
-            f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
-            "chooses; name a localizer, or leave out the retriever"
-        )
 
 
 def files_of_system(place: str) -> Iterator[Path]:

@@ -14,10 +14,9 @@ from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, ope
 from whenabouts.explanation.told import Borders, Heard
 from whenabouts.models.decoding import Decoding, seconds_of, span_mask
 from whenabouts.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
-from whenabouts.ranking.corpus import CorpusEncoding, device_of, evaluating
+from whenabouts.ranking.candidates import Candidates
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, System, device_of, evaluating
 from whenabouts.ranking.localize import best_moments, can_localize
-from whenabouts.ranking.rank import System
-from whenabouts.ranking.retrieve import Candidates
 from whenabouts.types import Moment
 
 # How tokenizers mark a piece that goes on a word (BERT), and one that begins it (SentencePiece, byte pairs).
@@ -69,7 +68,7 @@ def heard(
     return Heard(tuple(words), summed, named)
 
 
-def borders(trained: System, encoded: QueryEncoding, corpus: CorpusEncoding, video_id: str) -> Borders | None:
+def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Borders | None:
     """Start and end of one query (Q = 1) along a video; None for a system that finds no moments."""
     model = trained.model
     if not can_localize(model):
@@ -127,9 +126,9 @@ def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[
     return start.softmax(0), end.softmax(0)
 
 
-def _best(trained: System, encoded: QueryEncoding, corpus: CorpusEncoding, video_id: str) -> Moment | None:
+def _best(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Moment | None:
     """The best moment of the query in one video."""
-    candidates = Candidates.given(corpus, [video_id], device_of(trained.model))
+    candidates = Candidates.ragged([corpus.rows_of([video_id])], device_of(trained.model))
     best, rows = best_moments(trained.model, encoded, corpus, candidates, trained.decoding, 1, weight=0.0)
     if not best.score[0, 0] > -torch.inf:
         return None

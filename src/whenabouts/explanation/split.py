@@ -16,8 +16,8 @@ from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import RunBlock
 from whenabouts.models.protocol import QueryBatch, QueryEncoding
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
-from whenabouts.ranking.rank import Ranker
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
+from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import Split, encode_split
 from whenabouts.types import Moment, Query, UsageError
 
@@ -121,7 +121,7 @@ class _Asked:
     system: InSplit
     row: int
     query: Query
-    corpus: CorpusEncoding
+    corpus: MemoryCorpus
     encoded: QueryEncoding
     chooser: _Asked | None = None
 

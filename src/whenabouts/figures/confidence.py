@@ -12,7 +12,7 @@ import numpy as np
 from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, claims, risk_coverage
 from whenabouts.drawing import BLUE, DASHED, GREY, ORANGE, new_figure, save_both
 from whenabouts.formats.files import write_atomically
-from whenabouts.ranking.confidence import TrainedReport
+from whenabouts.ranking.calibration import TrainedReport
 
 _LEVELS = tuple(np.linspace(0.0, 1.0, 101).tolist())
 

@@ -46,7 +46,7 @@ class ClipBatch:
     """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
 
     A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None tells
-    videos of which no stream has anything: whoever encodes them cannot find them (`ranking.corpus`).
+    videos of which no stream has anything: whoever encodes them cannot find them (`ranking.encoded_corpus`).
     """
 
     streams: Named

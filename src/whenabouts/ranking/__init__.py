@@ -1,11 +1,11 @@
-"""Ranking a corpus with a trained system: encode its videos once, then retrieve, localize, rank.
+"""Moments by a trained system: a corpus encoded once, then retrieved, localized and ranked for any queries.
 
-`encode_corpus` makes a `CorpusEncoding`; a `Ranker` answers queries from it; `rank_split` does both for a
-split of a data set.
+`encode_corpus` makes a `MemoryCorpus`; a `Ranker` answers queries from it; `rank_split` does both for a split
+of a data set. `rank` is what all of these, and a search of one's own videos, come to in the end.
 """
 
-from whenabouts.ranking.corpus import CorpusEncoding, encode_corpus
-from whenabouts.ranking.rank import Ranker
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus
+from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import rank_split
 
-__all__ = ["CorpusEncoding", "Ranker", "encode_corpus", "rank_split"]
+__all__ = ["MemoryCorpus", "Ranker", "encode_corpus", "rank_split"]

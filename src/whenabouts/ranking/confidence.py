@@ -1,48 +1,69 @@
 """How sure a trained system's answer is: a calibration that is kept in the checkpoint's folder.
 
 The confidence of an answer is the probability that its first moment is right (that it shares enough with a
-positive), told from one raw number (`trials.py`) by a calibrator (`calibrators.py`). It was fitted to queries
-of a validation split, each asked twice, with its positives and without them: it holds where as many questions
-have an answer as do not.
+positive), from a raw number by a calibrator (`calibrators.py`). The raw number is one of
+
+- `top`: the score of the best moment;
+- `margin`: how far that is above what unrelated queries score best on the same videos,
+  (top - median) / (upper quartile - lower quartile). It means the same among 50 videos and among 20,000,
+  where every query finds something that scores high.
+
+`calibration.py` measures it on queries of a validation split, each answered twice, with its positives and
+without them: it holds where as many queries have an answer as do not.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from whenabouts.confidence.chance import Thresholds
-from whenabouts.confidence.outcomes import Outcome, risk_coverage
 from whenabouts.formats.files import FormatError, json_error, read_json, write_atomically
 from whenabouts.models.trained import CALIBRATION
-from whenabouts.ranking.calibrators import (
-    Bin,
-    Calibrator,
-    Method,
-    area_under_curve,
-    calibrator_from,
-    expected_calibration_error,
-    fit,
-    reliability,
-)
-from whenabouts.ranking.trials import DEFINITIONS, Background, Definition, Trials
+from whenabouts.ranking.calibrators import Calibrator, Floats, calibrator_from
 from whenabouts.types import UsageError
 
-Floats = NDArray[np.float64]
-
+Definition = Literal["top", "margin"]
+DEFINITIONS: tuple[Definition, ...] = ("top", "margin")
 FILE = CALIBRATION
 FORMAT = 1
-FALSE_ALARMS = 0.1
-"""The share of queries without an answer that may be called a match, and of others that may be missed."""
-ENOUGH_TO_BEND = 1000
-"""With fewer answers a curve of two numbers is surer than one that bends as it must."""
+LEAST_UNRELATED = 8
+"""With fewer unrelated queries, quartiles say nothing."""
+# Below this share of the scores' size a spread is none: unrelated queries all score the same.
+_LEAST_SPREAD = 1e-6
 _ACCEPTED = "what `whenabouts calibrate --checkpoint RUN` writes"
+_KEYS = ("fingerprint", "system", "definition", "calibrator", "iou", "thresholds", "about", "unrelated")
+
+
+@dataclass(frozen=True)
+class Background:
+    """What unrelated queries score best on some videos: the median, and the distance of the quartiles."""
+
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, scores: Sequence[float] | Floats) -> Background:
+        """From their best scores. Raises UsageError for fewer than `LEAST_UNRELATED`."""
+        values = np.asarray(scores, np.float64)
+        values = values[np.isfinite(values)]
+        if len(values) < LEAST_UNRELATED:
+            raise UsageError(
+                f"{len(values)} unrelated queries found anything; what chance scores needs {LEAST_UNRELATED}"
+            )
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+        least = _LEAST_SPREAD * max(1.0, abs(float(median)))
+        return cls(float(median), max(float(high - low), least))
+
+    def margin(self, score: Floats | float) -> Floats:
+        """How far a score is above chance, in spreads."""
+        return np.asarray((np.asarray(score, np.float64) - self.median) / self.spread)
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,7 @@ class TrainedConfidence:
         if self.definition == "top":
             return self.calibrator(scores)
         if background is None:
-            raise ValueError("a margin is told from what unrelated queries score; there is no background")
+            raise ValueError("a margin is above what unrelated queries score; there is no background")
         return self.calibrator(background.margin(np.asarray(scores, np.float64)))
 
     def to_json(self) -> dict[str, Any]:
@@ -102,9 +123,7 @@ def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence |
     Raises FormatError for a file that is none, UsageError for the calibration of another checkpoint.
     """
     path = Path(folder) / FILE
-    if not path.is_file():
-        return None
-    return _checked(path, read_json(path), fingerprint)
+    return _checked(path, read_json(path), fingerprint) if path.is_file() else None
 
 
 def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str) -> TrainedConfidence | None:
@@ -116,25 +135,25 @@ def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str)
         return None
     path = Path(name) / FILE
     try:
-        told = json.loads(calibration)
+        content = json.loads(calibration)
     except ValueError as error:
         raise json_error(path, error, None, _ACCEPTED) from None
-    return _checked(path, told, fingerprint)
+    return _checked(path, content, fingerprint)
 
 
-def _checked(path: Path, told: Any, fingerprint: str) -> TrainedConfidence:
-    """What a file says, refused where it is no calibration or that of another checkpoint."""
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        found = told.get("format") if isinstance(told, dict) else type(told).__name__
-        raise FormatError(path, f"is of format {found!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
+def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
+    """The calibration in a file, refused where it is none or that of another checkpoint."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        kind = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise FormatError(path, f"is of format {kind!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
     again = f"run `whenabouts calibrate --checkpoint {path.parent}` again, or remove that file"
-    missing = next((key for key in _KEYS if key not in told), None)
+    missing = next((key for key in _KEYS if key not in content), None)
     if missing is not None:
         raise FormatError(
             path, "is missing in this calibration", field=missing, accepted=f"{_ACCEPTED}; {again}"
         )
     try:
-        kept = _from_json(told)
+        kept = _from_json(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FormatError(path, f"is no calibration ({what})", accepted=f"{_ACCEPTED}; {again}") from None
@@ -146,18 +165,15 @@ def _checked(path: Path, told: Any, fingerprint: str) -> TrainedConfidence:
     return kept
 
 
-_KEYS = (*("fingerprint", "system", "definition", "calibrator", "iou", "thresholds", "about", "unrelated"),)
-
-
-def _from_json(told: Mapping[str, Any]) -> TrainedConfidence:
-    if told["definition"] not in DEFINITIONS:
-        raise ValueError(f"definition {told['definition']!r}; accepted: {', '.join(DEFINITIONS)}")
-    unrelated = tuple(told["unrelated"])
+def _from_json(content: Mapping[str, Any]) -> TrainedConfidence:
+    if content["definition"] not in DEFINITIONS:
+        raise ValueError(f"definition {content['definition']!r}; accepted: {', '.join(DEFINITIONS)}")
+    unrelated = tuple(content["unrelated"])
     if not all(isinstance(text, str) for text in unrelated):
         raise ValueError("unrelated sentences are text")
-    if not isinstance(told["about"], dict) or not isinstance(told["about"].get("split"), str):
+    if not isinstance(content["about"], dict) or not isinstance(content["about"].get("split"), str):
         raise ValueError("about says no split on which it was measured")
-    iou, thresholds = float(told["iou"]), Thresholds.from_json(told["thresholds"])
+    iou, thresholds = float(content["iou"]), Thresholds.from_json(content["thresholds"])
     if not 0 < iou <= 1:
         raise ValueError(f"iou {iou:g}; accepted: above 0, at most 1")
     if not 0 <= thresholds.no_match_below <= thresholds.match_at <= 1:
@@ -166,172 +182,12 @@ def _from_json(told: Mapping[str, Any]) -> TrainedConfidence:
             "accepted: shares from 0 to 1, the first no greater than the second"
         )
     return TrainedConfidence(
-        str(told["fingerprint"]),
-        str(told["system"]),
-        told["definition"],
-        calibrator_from(told["calibrator"]),
+        str(content["fingerprint"]),
+        str(content["system"]),
+        content["definition"],
+        calibrator_from(content["calibrator"]),
         iou,
         unrelated,
         thresholds,
-        dict(told["about"]),
+        dict(content["about"]),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedReport:
-    """A calibration and what it was told by.
-
-    Every number is of answers judged by a calibrator that was fitted to other videos' queries. `auroc` tells
-    for each definition of the raw number how often a query with its answer scores above one without.
-    """
-
-    confidence: TrainedConfidence
-    outcomes: tuple[Outcome, ...]
-    bins: tuple[Bin, ...]
-    auroc: Mapping[str, float]
-
-    @property
-    def error(self) -> float:
-        """The expected calibration error."""
-        return expected_calibration_error(self.bins)
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        curve = risk_coverage(self.outcomes)
-        return {
-            **{key: value for key, value in self.confidence.to_json().items() if key != "unrelated"},
-            "reliability": [one.to_json() for one in self.bins],
-            "risk_coverage": None if curve is None else curve.to_json(),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """For people."""
-        kept, about = self.confidence, self.confidence.about
-        yield (
-            f"{kept.system}: {about['answerable']:,} queries of {about['split']} with their answer, "
-            f"{about['unanswerable']:,} with all judged videos taken out; "
-            f"pools of {about['pool_size']:g} videos"
-        )
-        told = ", ".join(f"{value:.3f} by {name}" for name, value in self.auroc.items())
-        yield (
-            f"right first answers: {about['right']:.1%} (IoU {kept.iou:g} or more); AUROC of answerable "
-            f"against unanswerable {told}"
-        )
-        yield (
-            f"{kept.calibrator.to_json()['method']} on {kept.definition}: expected calibration error "
-            f"{self.error:.3f}; a match from {kept.thresholds.match_at:.1%}, no match below "
-            f"{kept.thresholds.no_match_below:.1%}"
-        )
-        yield "reliability: first answers by their confidence, and how many of them were right"
-        yield f"  {'confidence':<12} {'its mean':>9} {'right':>7} {'answers':>8}"
-        for one in self.bins:
-            span = f"{one.low:>4.0%} to {one.high:<4.0%}"
-            yield f"  {span} {one.confidence:9.1%} {one.right:7.1%} {one.count:8,}"
-        curve = risk_coverage(self.outcomes)
-        if curve is not None:
-            yield "risk and coverage: if only the surest answers are given, how many of these are wrong"
-            yield "   given  wrong"
-            for share in (0.1, 0.25, 0.5, 0.75, 1.0):
-                yield f"  {share:>6.0%} {curve.risk_at(share):6.1%}"
-            yield f"  area under the curve {curve.area:.3f}; {curve.ideal:.3f} in the best order"
-
-
-def calibrated(
-    trials: Trials,
-    fingerprint: str,
-    system: str,
-    *,
-    split: str,
-    iou: float,
-    method: Method | None = None,
-    definition: Definition = "margin",
-) -> TrainedReport:
-    """A calibration from trials, and how good it is on videos that it did not see.
-
-    For the report queries are parted by their video in two halves, each judged by what was fitted to the
-    other; what is kept is fitted to all. Without a `method` it is isotonic from `ENOUGH_TO_BEND` answers on.
-    Raises UsageError where no first answer is right, or all are.
-    """
-    raw, right, group, kinds = _answers(trials, definition)
-    method = method or ("isotonic" if len(raw) >= ENOUGH_TO_BEND else "temperature")
-    confidence = _crossed(raw, right, group, method)
-    outcomes = tuple(
-        Outcome("known" if kind == "known" else "taken_out", float(sure), True, bool(good), False, False, own)
-        for kind, sure, good, own in zip(kinds, confidence, right, group, strict=True)
-    )
-    calibrator = fit(method, raw, right)
-    auroc: dict[str, float] = {name: _auroc(trials, name) for name in DEFINITIONS}
-    thresholds = _thresholds(calibrator(raw[kinds == "known"]), calibrator(raw[kinds == "taken_out"]))
-    bins = tuple(reliability(confidence, right))
-    curve = risk_coverage(outcomes)
-    about = {
-        "split": split,
-        "answerable": int((kinds == "known").sum()),
-        "unanswerable": int((kinds == "taken_out").sum()),
-        "pool_size": float(np.median(trials.pool_sizes)),
-        "right": float(trials.right.mean()),
-        "auroc": auroc,
-        "expected_calibration_error": expected_calibration_error(bins),
-        "risk_coverage_area": None if curve is None else curve.area,
-        "risk_coverage_ideal": None if curve is None else curve.ideal,
-    }
-    kept = TrainedConfidence(
-        fingerprint, system, definition, calibrator, iou, trials.unrelated, thresholds, about
-    )
-    return TrainedReport(kept, outcomes, bins, auroc)
-
-
-def _answers(
-    trials: Trials, definition: Definition
-) -> tuple[Floats, NDArray[np.bool_], list[str], NDArray[np.str_]]:
-    """Raw numbers, whether right, own videos and kinds: of all queries, then with positives taken out.
-
-    Trials without a raw number are left out.
-    """
-    raw = trials.raw(definition)
-    numbers = np.concatenate([raw["in"], raw["out"]])
-    right = np.concatenate([trials.right, np.zeros(len(trials.right), bool)])
-    kinds = np.repeat(["known", "taken_out"], len(trials.right))
-    told = np.isfinite(numbers)
-    group = [name for name, there in zip(trials.group * 2, told.tolist(), strict=True) if there]
-    return numbers[told], right[told], group, kinds[told]
-
-
-def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Method) -> Floats:
-    """Confidences, each by a calibrator fitted to the other half of the videos."""
-    names = sorted(set(group))
-    half = {name: number % 2 for number, name in enumerate(names)}
-    side = np.array([half[name] for name in group])
-    if len(names) < 2 or any(len(set(right[side == own].tolist())) < 2 for own in (0, 1)):
-        raise UsageError(
-            f"{len(names)} videos: too few to calibrate on one half of them and check on the other; both "
-            "halves need right and wrong first answers"
-        )
-    confidence = np.zeros(len(raw))
-    for own in (0, 1):
-        confidence[side == own] = fit(method, raw[side != own], right[side != own])(raw[side == own])
-    return confidence
-
-
-def _auroc(trials: Trials, definition: Definition) -> float:
-    raw = trials.raw(definition)
-    return area_under_curve(*(raw[side][np.isfinite(raw[side])] for side in ("in", "out")))
-
-
-def _thresholds(known: Floats, taken_out: Floats) -> Thresholds:
-    """A match is what at most `FALSE_ALARMS` of queries without an answer reach, no match what at most so
-    many with one stay below; never above a match."""
-    match_at = _reached_by_few(taken_out) if len(taken_out) else 0.5
-    return Thresholds(match_at, min(match_at, float(np.quantile(known, FALSE_ALARMS, method="lower"))))
-
-
-def _reached_by_few(confidence: Floats) -> float:
-    """The lowest confidence, of those told, that at most `FALSE_ALARMS` of the answers reach.
-
-    A curve of steps gives many answers the same confidence: then fewer reach it. Where the highest step has
-    too many, it lies just above that.
-    """
-    rising = np.sort(confidence)
-    too_low = rising[len(rising) - 1 - int(FALSE_ALARMS * len(rising))]
-    higher = rising[rising > too_low]
-    return float(higher[0]) if len(higher) else min(1.0, float(np.nextafter(too_low, np.inf)))

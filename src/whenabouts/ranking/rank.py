@@ -1,355 +1,253 @@
-"""Rank: queries -> the best moments of a corpus, block by block."""
+"""Rank: encoded queries and their candidates -> moments, suppressed and in order.
+
+The one way to moments by a trained system: `run`, validation, a search of one's own corpus and the
+calibration all come through `rank` (whole videos) or `rank_proposals` (windows of long ones).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.models.decoding import BestSpans, Decoding, seconds_of
-from whenabouts.models.protocol import QueryBatch, QueryEncoding, joined
+from whenabouts.models.protocol import QueryEncoding
 from whenabouts.overlap import suppress
-from whenabouts.ranking.corpus import CorpusEncoding, Progress, device_of, evaluating
-from whenabouts.ranking.localize import best_moments, can_localize
-from whenabouts.ranking.pools import PoolScorer, pool_moments, widest
-from whenabouts.ranking.retrieve import Candidates, best_videos, can_retrieve, query_blocks, score_corpus
-from whenabouts.ranking.video_run import VideoRun
-from whenabouts.types import UsageError
+from whenabouts.ranking.candidates import Candidates, can_retrieve, query_blocks
+from whenabouts.ranking.encoded_corpus import Floats, Indices, MemoryCorpus, System, device_of, evaluating
+from whenabouts.ranking.localize import best_moments, best_of_each, check_localizes
+from whenabouts.ranking.proposals import Proposals, place_in_group
+from whenabouts.ranking.units import Footage, Units
 
-Indices = NDArray[np.int64]
-Queries = Callable[[Indices], QueryBatch]
-"""Gives some queries, by their numbers, as the model reads them."""
+NMS = 0.5
+"""Moments of one video that share more than this (IoU) are one answer, where nobody says otherwise."""
 
-# Queries that are answered together, and numbers (float32) that may be held for them.
-_QUERIES = 4096
-_NUMBERS = 1 << 26
-_CLIPS = 128
-_ENCODED_TOGETHER = 256
-
-
-class System(Protocol):
-    """What is needed of a trained system: `models.trained.Trained` is one."""
-
-    @property
-    def system(self) -> str:
-        """Its name."""
-
-    @property
-    def model(self) -> Any:
-        """The module."""
-
-    @property
-    def decoding(self) -> Decoding:
-        """How spans become moments."""
+# Moments that share more than this are one and the same, also where nothing else is suppressed.
+_THE_SAME = 1 - 1e-9
+# Where suppression looks at all spans: so many at first, and then so many times more until enough survive.
+_SPANS_A_MOMENT, _LEAST_SPANS, _MORE = 4, 256, 4
+# Spans that are held at once where suppression looks at all of them.
+_SPANS_HELD = 1 << 21
+# Queries whose proposals are read and encoded together.
+_READ = 32
 
 
-class Ranker:
-    """Answers queries from an encoded corpus: retrieve, localize, rank.
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """M moments of some queries, each query's best first; all (M,).
 
-    Moments of the corpus (VCMR) are sought in the `decoding.top_videos` best videos and score
-    `span + video_weight * video`, a logarithm; moments in a given video (SVMR) score `span`, videos (VR)
-    their score. Order is total: score, then video, start, end. It does not depend on how queries and videos
-    were put into blocks. Of videos as many are listed (VR) as the decoding of what chooses them says, or as
-    the longest list of a `VideoRun` has.
-
-    A video of which the system that chooses reads nothing (no words, for one that reads subtitles alone) is
-    no answer: what it scores is the same whatever is in it. Only where it is given (SVMR) its moments are
-    scored.
-
-    In pools (MVMR) suppression looks at all spans of every video, so that as many moments survive as are
-    asked for, and not only at the `spans_before_nms` best (`pools.py`).
-
-    `retriever` chooses the videos in place of the system: another `Ranker` on the same videos, or a
-    `VideoRun`, videos that any program ranked. `video_weight` is how often a video's score counts in that of
-    its moments; None is the system's own.
+    `query` numbers the query and `video` the video, `start` and `end` are seconds. `first` and `last` are
+    clips (inclusive) on the grid of what was scored: a whole video, or a window of it.
     """
 
-    def __init__(
-        self,
-        trained: System,
-        corpus: CorpusEncoding,
-        *,
-        decoding: Decoding | None = None,
-        retriever: Ranker | VideoRun | None = None,
-        video_weight: float | None = None,
-    ) -> None:
-        if isinstance(retriever, Ranker) and retriever.corpus.video_ids != corpus.video_ids:
-            raise UsageError(
-                f"the retriever knows {len(retriever.corpus)} videos and the localizer {len(corpus)}, "
-                "and they are not the same; encode the same videos for both"
+    query: Indices
+    video: Indices
+    start: Floats
+    end: Floats
+    score: Floats
+    first: Indices
+    last: Indices
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def take(self, rows: NDArray[Any]) -> Moments:
+        """Some of them."""
+        return Moments(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Moments]) -> Moments:
+        """All moments of some lists (at least one list), one after the other."""
+        return cls(
+            *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls))
+        )
+
+    @classmethod
+    def whole(cls, query: Indices, video: Indices, score: Floats, end: Floats | float = np.nan) -> Moments:
+        """Whole videos: from the beginning to `end`, or without times (NaN)."""
+        start = np.where(np.isnan(end), np.nan, 0.0) + np.zeros(len(query))
+        clips = np.zeros(len(query), np.int64)
+        return cls(query, video, start, end + np.zeros(len(query)), score, clips, clips)
+
+    @classmethod
+    def none(cls) -> Moments:
+        """No moments."""
+        none = np.zeros(0, np.int64)
+        return cls.whole(none, none, np.zeros(0))
+
+
+def rank(
+    trained: System,
+    corpus: MemoryCorpus,
+    queries: QueryEncoding,
+    candidates: Candidates,
+    decoding: Decoding,
+    *,
+    weight: float | None = None,
+    exact: bool = False,
+    cut: bool = False,
+) -> Moments:
+    """The best `decoding.spans_per_query` moments of each query in its candidate videos.
+
+    A moment scores `span + weight * video`, a logarithm; `weight` None is the system's own `video_weight`.
+    Order is total: score, then row of the corpus, start, end. A moment goes that shares more than
+    `decoding.nms` with a better one of its video: of the `spans_before_nms` best, or, where it is `exact`, of
+    all spans, so that as many survive as are asked for. `cut`: "as-released" moments end with their video.
+    """
+    limit = decoding.spans_per_query
+    looked_at = decoding.spans_before_nms
+    if exact:
+        looked_at = max(_LEAST_SPANS, _SPANS_A_MOMENT * limit)
+    if decoding.nms is None:
+        looked_at, exact = limit, False
+    parts, left = [Moments.none()], np.arange(len(candidates))
+    while len(left):
+        size = max(1, _SPANS_HELD // max(looked_at, candidates.rows.shape[1])) if exact else len(left)
+        cut_off: list[Indices] = []
+        for some in np.split(left, range(size, len(left), size)):
+            rows = torch.from_numpy(some).to(candidates.rows.device)
+            best, videos = best_moments(
+                trained.model,
+                queries.take(rows),
+                corpus,
+                candidates.take(rows),
+                decoding,
+                looked_at,
+                weight=weight,
             )
-        self.trained: System = trained
-        self.corpus: CorpusEncoding = corpus
-        self.decoding: Decoding = decoding if decoding is not None else trained.decoding
-        self.retriever = retriever
-        self.video_weight = video_weight
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """What it can be asked for, by what its systems can do."""
-        retrieves = self._retrieves
-        localizes = can_localize(self.trained.model)
-        able: dict[Task, bool] = {"VCMR": retrieves and localizes, "SVMR": localizes, "VR": retrieves}
-        return tuple(task for task, can in able.items() if can)
-
-    @property
-    def _retrieves(self) -> bool:
-        if isinstance(self.retriever, VideoRun):
-            return True
-        return can_retrieve((self.retriever or self).trained.model)
-
-    def rank(self, query_ids: Sequence[str], queries: Queries, **more: Any) -> Iterator[RunBlock]:
-        """The best moments of the corpus for each query. `more` is as in `answers`."""
-        task: Task = "VCMR"
-        for lists in self.answers(query_ids, queries, (task,), **more):
-            yield lists[task]
-
-    def answers(
-        self,
-        query_ids: Sequence[str],
-        queries: Queries,
-        tasks: Collection[Task],
-        *,
-        given: Mapping[str, str] | None = None,
-        pools: Mapping[str, Sequence[str]] | None = None,
-        retrieval_queries: Queries | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[Mapping[Task, RunBlock]]:
-        """The lists of some tasks, for some queries at a time.
-
-        `given` names for SVMR the video of each query; a query without one is left out of that list. `pools`
-        restricts queries to some videos (MVMR); then a system that does not choose videos ranks all of them.
-        `retrieval_queries` are what the retriever reads, where that differs. Raises UsageError for a task
-        that the systems cannot do.
-        """
-        self._check(tasks, pools)
-        for some in query_blocks(len(query_ids), self._together(pools)):
-            numbers = np.arange(some.start, some.stop)
-            names = [query_ids[at] for at in some]
-            encoding = encoded_queries(self.trained, queries, numbers)
-            lists: dict[Task, RunBlock] = {}
-            if "VCMR" in tasks or "VR" in tasks:
-                asked = None if self._takes_whole(names, tasks, pools) else (retrieval_queries or queries)
-                most = max(self.decoding.top_videos, self._listed if "VR" in tasks else 0)
-                candidates = self._candidates(encoding, asked, numbers, names, pools, most)
-                if "VR" in tasks:
-                    lists["VR"] = self._videos(names, candidates.first(self._listed))
-                    candidates = candidates.first(self.decoding.top_videos)
-                if "VCMR" in tasks:
-                    lists["VCMR"] = self._moments(names, encoding, candidates, None, pooled=pools is not None)
-            if "SVMR" in tasks:
-                lists["SVMR"] = self._within(names, encoding, given or {}, pooled=pools is not None)
-            yield lists
-            if progress is not None:
-                progress(some.stop, len(query_ids))
-
-    def _check(self, tasks: Collection[Task], pools: Mapping[str, Sequence[str]] | None) -> None:
-        for task in tasks:
-            pooled = task == "VCMR" and pools is not None and can_localize(self.trained.model)
-            if task not in self.tasks and not pooled:
-                lacking = "; a retriever (--retriever RUN) chooses videos for it" if task != "SVMR" else ""
-                if not can_localize(self.trained.model):
-                    lacking = "; a localizer (--localizer RUN) finds moments in the videos that it chooses"
-                raise UsageError(
-                    f"{self.trained.system} cannot answer {task}; "
-                    f"it answers {', '.join(self.tasks) or 'nothing'}{lacking}"
-                )
-
-    def _together(self, pools: Mapping[str, Sequence[str]] | None) -> int:
-        count = _CLIPS if pools is not None and self.decoding.nms is not None else max(_CLIPS, self._count)
-        a_query = min(self.decoding.top_videos, len(self.corpus)) * count
-        return max(1, min(_QUERIES, _NUMBERS // a_query, 2 * _NUMBERS // len(self.corpus)))
-
-    @property
-    def _listed(self) -> int:
-        """How many videos of a query are answered (VR)."""
-        if isinstance(self.retriever, VideoRun):
-            return self.retriever.longest
-        return (self.retriever or self).decoding.top_videos
-
-    @property
-    def _count(self) -> int:
-        """How many moments of a query are sought."""
-        decoding = self.decoding
-        return decoding.spans_per_query if decoding.nms is None else decoding.spans_before_nms
-
-    def _candidates(
-        self,
-        encoding: QueryEncoding,
-        queries: Queries | None,
-        numbers: Indices,
-        names: Sequence[str],
-        pools: Mapping[str, Sequence[str]] | None,
-        count: int,
-    ) -> Candidates:
-        """The `count` best videos of each query; without `queries` all of the pools, whatever they score."""
-        if queries is None:
-            scores = torch.zeros((len(names), len(self.corpus)), device=device_of(self.trained.model))
-        else:
-            scores = self._video_scores(encoding, queries, numbers, names)
-        allowed = self._allowed(names, pools)
-        most = None if pools is None else widest(names, pools)
-        if most is not None:
-            # A system that does not choose videos looks into all of a pool.
-            count = min(count, most) if self._retrieves and queries is not None else most
-        return best_videos(scores, count, None if allowed is None else allowed.to(scores.device))
-
-    def _takes_whole(
-        self, names: Sequence[str], tasks: Collection[Task], pools: Mapping[str, Sequence[str]] | None
-    ) -> bool:
-        """Whether what videos score changes nothing: whole pools are looked into, and it has no weight."""
-        most = None if pools is None else widest(names, pools)
-        if most is None or self.retriever is not None or "VR" in tasks:
-            return False
-        own = self.trained.model.video_weight if self.video_weight is None else self.video_weight
-        return most <= self.decoding.top_videos and not float(own)
-
-    def _video_scores(
-        self, encoding: QueryEncoding, queries: Queries, numbers: Indices, names: Sequence[str]
-    ) -> Tensor:
-        """(Q, V): what the retriever says of each video; zeros where nothing chooses."""
-        device = device_of(self.trained.model)
-        if isinstance(self.retriever, VideoRun):
-            return self.retriever.scores(names, self.corpus).to(device)
-        chooser = self.retriever or self
-        if not can_retrieve(chooser.trained.model):
-            return torch.zeros((len(names), len(self.corpus)), device=device)
-        asked = encoding if chooser is self else encoded_queries(chooser.trained, queries, numbers)
-        return score_corpus(chooser.trained.model, asked, chooser.corpus)
-
-    @property
-    def unfound(self) -> int:
-        """How many videos are never among the answers, because nothing of them is read by what chooses."""
-        return int((~self._findable).sum())
-
-    @property
-    def _findable(self) -> NDArray[np.bool_]:
-        """(V,) which videos may be answers: those that are not silent for what chooses them."""
-        if isinstance(self.retriever, VideoRun):
-            return np.ones(len(self.corpus), bool)
-        return (self.retriever or self).corpus.audible
-
-    def _allowed(self, names: Sequence[str], pools: Mapping[str, Sequence[str]] | None) -> Tensor | None:
-        """(Q, V) the videos that may be answers; None where all may."""
-        findable = torch.from_numpy(self._findable)
-        if pools is None:
-            return None if bool(findable.all()) else findable.expand(len(names), -1)
-        allowed = torch.zeros((len(names), len(self.corpus)), dtype=torch.bool)
-        for at, name in enumerate(names):
-            allowed[
-                at, torch.from_numpy(self.corpus.rows_of(pools[name])) if name in pools else slice(None)
-            ] = True
-        return allowed & findable
-
-    def _videos(self, names: Sequence[str], candidates: Candidates) -> RunBlock:
-        found = candidates.scores > -torch.inf
-        video = candidates.rows[found].cpu().numpy()
-        nothing = np.full(len(video), np.nan)
-        return self._block(names, found, video, nothing, nothing, candidates.scores[found])
-
-    def _within(
-        self, names: Sequence[str], encoding: QueryEncoding, given: Mapping[str, str], *, pooled: bool
-    ) -> RunBlock:
-        known = [at for at, name in enumerate(names) if name in given]
-        asked = [names[at] for at in known]
-        device = device_of(self.trained.model)
-        if not known:
-            nothing = np.zeros(0)
-            none = torch.zeros((0, 1), dtype=torch.bool)
-            return self._block([], none, nothing.astype(np.int64), nothing, nothing, torch.zeros(0))
-        candidates = Candidates.given(self.corpus, [given[name] for name in asked], device)
-        own = encoding.take(torch.tensor(known, device=device))
-        return self._moments(asked, own, candidates, 0.0, pooled=pooled)
-
-    def _moments(
-        self,
-        names: Sequence[str],
-        encoding: QueryEncoding,
-        candidates: Candidates,
-        weight: float | None,
-        *,
-        pooled: bool,
-    ) -> RunBlock:
-        weight = self.video_weight if weight is None else weight
-        if pooled and self.decoding.nms is not None:
-            return self._moments_of_pools(names, encoding, candidates, weight)
-        best, rows = best_moments(
-            self.trained.model, encoding, self.corpus, candidates, self.decoding, self._count, weight=weight
-        )
-        found = best.score > -torch.inf
-        if self.decoding.nms is not None:
-            found &= self._surviving(best, rows, found)
-        video = rows[found].cpu().numpy()
-        start, end = self._seconds(best, video, found)
-        return self._block(names, found, video, start, end, best.score[found])
-
-    def _moments_of_pools(
-        self, names: Sequence[str], encoding: QueryEncoding, candidates: Candidates, weight: float | None
-    ) -> RunBlock:
-        assert self.decoding.nms is not None
-        scorer = PoolScorer(self.trained.model, self.corpus, self.decoding, weight=weight)
-        best = pool_moments(
-            scorer, encoding, candidates, iou=self.decoding.nms, limit=self.decoding.spans_per_query
-        )
-        found = best.score > -np.inf
-        return self._block(
-            names,
-            torch.from_numpy(found),
-            best.rows[found],
-            best.start[found],
-            best.end[found],
-            torch.from_numpy(best.score[found]),
-        )
-
-    def _seconds(
-        self, best: BestSpans, video: Indices, found: Tensor
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        first, last = (one[found].cpu().numpy() for one in (best.first, best.last))
-        corpus = self.corpus
-        return seconds_of(first, last, corpus.clip_seconds[video], corpus.durations[video], self.decoding)
-
-    def _surviving(self, best: BestSpans, rows: Tensor, found: Tensor) -> Tensor:
-        """(Q, k) bool: those that no better moment of the same query and video suppresses, the first ones."""
-        assert self.decoding.nms is not None
-        video = rows[found].cpu().numpy()
-        start, end = self._seconds(best, video, found)
-        query, rank = (one.cpu().numpy() for one in found.nonzero(as_tuple=True))
-        kept = suppress(
-            query * len(self.corpus) + video, start, end, -rank.astype(np.float64), self.decoding.nms
-        )
-        alive = torch.zeros(found.shape, dtype=torch.bool)
-        alive[query[kept], rank[kept]] = True
-        alive &= alive.cumsum(1) <= self.decoding.spans_per_query
-        return alive.to(found.device)
-
-    def _block(
-        self,
-        names: Sequence[str],
-        found: Tensor,
-        video: Indices,
-        start: NDArray[np.float64],
-        end: NDArray[np.float64],
-        score: Tensor,
-    ) -> RunBlock:
-        offsets = np.concatenate([[0], np.cumsum(found.sum(1).cpu().numpy())]).astype(np.int64)
-        scores = score.double().cpu().numpy()
-        return RunBlock(
-            tuple(names), offsets, self.corpus.video_ids, video.astype(np.int32), start, end, scores
-        )
+            kept = _in_seconds(best, videos.cpu().numpy(), corpus, decoding, cut=cut)
+            if decoding.nms is not None:
+                kept = suppressed(kept, len(corpus), decoding.nms, limit)
+            if exact:  # a list that ended before enough survived is made again, longer
+                ended = (best.score > -torch.inf).sum(1).cpu().numpy() == looked_at
+                again = ended & (np.bincount(kept.query, minlength=len(some)) < limit)
+                kept = kept.take(~again[kept.query])
+                cut_off.append(some[again])
+            parts.append(replace(kept, query=some[kept.query]))
+        left = np.concatenate(cut_off) if cut_off else np.zeros(0, np.int64)
+        looked_at *= _MORE
+    moments = Moments.joined(parts)
+    return moments.take(np.argsort(moments.query, kind="stable"))
 
 
-def encoded_queries(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
-    """Some queries as a system has them, encoded some hundreds at a time."""
-    model = trained.model
-    device = device_of(model)
+def _in_seconds(
+    best: BestSpans, rows: Indices, corpus: MemoryCorpus, decoding: Decoding, *, cut: bool
+) -> Moments:
+    """Spans (Q, k) of rows (Q, k) as moments; those that do not exist, or that a cut leaves empty, go."""
+    exist = (best.score > -torch.inf).cpu().numpy()
+    query = exist.nonzero()[0]
+    first, last = (clips.cpu().numpy()[exist] for clips in (best.first, best.last))
+    score, video = best.score.double().cpu().numpy()[exist], rows[exist]
+    ends = corpus.durations[video]
+    start, end = seconds_of(first, last, corpus.clip_seconds[video], ends, decoding)
+    moments = Moments(query, video, start, np.minimum(end, ends) if cut else end, score, first, last)
+    return moments.take(moments.start < moments.end) if cut else moments
+
+
+def suppressed(moments: Moments, videos: int, nms: float, limit: int) -> Moments:
+    """The first `limit` moments of each query that share no more than `nms` with a better one of their video.
+
+    Each query's moments come best first and stay so; `videos` is how many videos there are.
+    """
+    group = moments.query * videos + moments.video
+    order = -np.arange(len(group), dtype=np.float64)
+    kept = moments.take(np.sort(suppress(group, moments.start, moments.end, order, nms)))
+    return kept.take(place_in_group(kept.query) < limit)
+
+
+def rank_proposals(
+    trained: System,
+    footage: Footage,
+    queries: QueryEncoding,
+    proposals: Proposals,
+    decoding: Decoding,
+    padding_seconds: float,
+    *,
+    nms: float | None,
+    weight: float | None = None,
+) -> Moments:
+    """The best moments in proposals: SPR's third stage, by any localizer, each read as if it were a video.
+
+    A proposal is padded on both sides (8 seconds), rounded outward to the clips of the localizer's features,
+    encoded by itself and searched for its best moment, whose seconds are then those of the whole video. A
+    moment scores span + `weight` * video (SPR's exp(30 q) * P(start) * P(end), as a logarithm). What stands
+    for the video is the window: what the localizer itself gives it, as in SPR, or, where it chooses no
+    videos, what the retriever gives the proposal's best segment.
+
+    SPR answers with one moment a proposal, without suppression; padded proposals of a video may overlap, and
+    `nms` drops what comes twice (None: what is the same). A query has at most `decoding.spans_per_query`.
+    `proposals` name videos of `footage`, and so do the moments. Raises UsageError for a system that finds no
+    moments.
+    """
+    check_localizes(trained.model)
+    parts = [Moments.none()]
+    for some in query_blocks(len(proposals.offsets) - 1, _READ):
+        rows = torch.arange(some.start, some.stop, device=device_of(trained.model))
+        part = proposals.part(some.start, some.stop)
+        if len(part):
+            moments = _best_of_proposals(
+                trained.model, footage, queries.take(rows), part, decoding, padding_seconds, weight
+            )
+            parts.append(replace(moments, query=moments.query + some.start))
+    names = [video.id for video in footage.videos]
+    return best_first(Moments.joined(parts), names, nms, decoding.spans_per_query)
+
+
+def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:
+    """The best `limit` of each query, by score, name of the video, start and end.
+
+    A moment goes that shares more than `nms` (IoU) with a better one of its video; None: only what is
+    answered already, as padded proposals that overlap may answer the same moment.
+    """
+    places = np.argsort(np.argsort(np.array(names)))[moments.video]
+    order = np.lexsort((moments.end, moments.start, places, -moments.score, moments.query))
+    shared = _THE_SAME if nms is None else min(nms, _THE_SAME)
+    return suppressed(moments.take(order), len(names), shared, limit)
+
+
+def _best_of_proposals(
+    model: Any,
+    footage: Footage,
+    queries: QueryEncoding,
+    proposals: Proposals,
+    decoding: Decoding,
+    padding: float,
+    weight: float | None,
+) -> Moments:
+    """The best moment of each proposal of a few queries (none where no span is allowed), in their order."""
+    units, row = Units.around(
+        footage, proposals.video, proposals.start - padding, proposals.end + padding
+    ).distinct()
+    corpus = units.encoded(model)
+    candidates = Candidates.ragged(np.split(row, proposals.offsets[1:-1]), device_of(model))
+    best = best_of_each(model, queries, corpus, candidates, decoding)
+    filled = candidates.exist
+    first, last = (clips[filled].cpu().numpy() for clips in (best.first, best.last))
+    score = best.score[filled].double().cpu().numpy()
+    if factor := float(model.video_weight) if weight is None else weight:
+        score = score + factor * _scores_of_windows(model, queries, corpus, proposals, row)
+    start, end = seconds_of(first, last, corpus.clip_seconds[row], corpus.durations[row], decoding)
+    begins = units.start[row]
+    end = np.minimum(begins + end, footage.durations[proposals.video])
+    moments = Moments(proposals.query, proposals.video, begins + start, end, score, first, last)
+    return moments.take(score > -np.inf)
+
+
+def _scores_of_windows(
+    model: Any, queries: QueryEncoding, corpus: MemoryCorpus, proposals: Proposals, row: Indices
+) -> Floats:
+    """(P,): what stands for the video's score; see `rank_proposals`."""
+    if not can_retrieve(model):
+        return proposals.score.astype(np.float64)
+    scores = np.zeros(len(row))
     with evaluating(model):
-        parts: list[QueryEncoding] = [
-            model.encode_queries(queries(numbers[low : low + _ENCODED_TOGETHER]).to(device))
-            for low in range(0, len(numbers), _ENCODED_TOGETHER)
-        ]
-        return joined(parts)
+        for number, (low, high) in enumerate(zip(proposals.offsets, proposals.offsets[1:], strict=False)):
+            if low < high:
+                query = queries.take(torch.tensor([number], device=device_of(model)))
+                of_query = model.score_videos(query, corpus.take(row[low:high]))
+                scores[low:high] = of_query[0].double().cpu().numpy()
+    return scores

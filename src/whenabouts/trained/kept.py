@@ -14,7 +14,7 @@ from whenabouts.index.records import EncoderMismatch
 from whenabouts.index.store import Store
 from whenabouts.models.protocol import QueryEncoding
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.corpus import device_of, evaluating
+from whenabouts.ranking.encoded_corpus import device_of, evaluating
 from whenabouts.trained.keys import Progress, bring_up_to_date, check_fit, held_against, stale_videos
 from whenabouts.trained.loaded import LoadedModel
 

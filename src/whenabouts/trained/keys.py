@@ -37,7 +37,7 @@ from whenabouts.index.records import EncoderMismatch, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.protocol import VideoEncoding, joined
-from whenabouts.ranking.corpus import device_of, evaluating
+from whenabouts.ranking.encoded_corpus import device_of, evaluating
 from whenabouts.trained.segments import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
 from whenabouts.types import UsageError
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from whenabouts.models import staged
 from whenabouts.models.trained import CONFIG, WEIGHTS, Trained
+from whenabouts.ranking.candidates import can_retrieve
 from whenabouts.ranking.confidence import FILE as CALIBRATION
 from whenabouts.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
 from whenabouts.ranking.localize import can_localize
-from whenabouts.ranking.retrieve import can_retrieve
 from whenabouts.types import UsageError
 
 

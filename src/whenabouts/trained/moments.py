@@ -14,9 +14,9 @@ from whenabouts.models.decoding import seconds_of
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 from whenabouts.models.trained import Trained
 from whenabouts.overlap import suppress
-from whenabouts.ranking.corpus import CorpusEncoding, device_of
+from whenabouts.ranking.candidates import Candidates, best_units, can_retrieve, score_corpus
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, device_of
 from whenabouts.ranking.localize import best_moments
-from whenabouts.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
 from whenabouts.search import shortened
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
@@ -49,14 +49,14 @@ class CandidateRanking:
     """The best moments of one query in candidate videos; `said` (V,) is what a retriever says of each."""
 
     trained: Trained
-    corpus: CorpusEncoding
+    corpus: MemoryCorpus
     encoded: QueryEncoding
     k: int
     said: torch.Tensor | None = None
 
     def moments(self) -> Spans:
         """At most k that differ: more spans are decoded until so many survive suppression."""
-        candidates = best_videos(self._scores(), len(self.corpus))
+        candidates = best_units(self._scores(), len(self.corpus))
         count = max(_LEAST_SPANS, _SPANS_A_MOMENT * self.k)
         while True:
             found = self._decoded(candidates, count)
@@ -67,7 +67,7 @@ class CandidateRanking:
 
     def whole_videos(self) -> Spans:
         """The best videos from beginning to end, for a system that finds no moments in them."""
-        best = best_videos(self._scores(), min(self.k, len(self.corpus)))
+        best = best_units(self._scores(), min(self.k, len(self.corpus)))
         rows = best.rows[0].cpu().numpy()
         last = self.corpus.blocks[0].mask.sum(1).cpu().numpy()[rows] - 1
         ends = self.corpus.durations[rows]

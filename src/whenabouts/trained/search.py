@@ -32,11 +32,10 @@ from whenabouts.index.store import Store
 from whenabouts.models import staged
 from whenabouts.models.decoding import best_spans
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
-from whenabouts.ranking.confidence import TrainedConfidence
-from whenabouts.ranking.corpus import CorpusEncoding, device_of, evaluating
+from whenabouts.ranking.candidates import best_units, score_corpus
+from whenabouts.ranking.confidence import Background, TrainedConfidence
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, device_of, evaluating
 from whenabouts.ranking.localize import can_localize
-from whenabouts.ranking.retrieve import best_videos, score_corpus
-from whenabouts.ranking.trials import Background
 from whenabouts.search import RankedMoments, Searcher
 from whenabouts.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from whenabouts.trained.keys import Progress, key_seconds, unpacked
@@ -72,7 +71,7 @@ class Retrieved:
 
     scores: Mapping[str, float]
     encoded: QueryEncoding
-    corpus: CorpusEncoding
+    corpus: MemoryCorpus
 
 
 class TrainedSearch:
@@ -153,10 +152,10 @@ class TrainedSearch:
         if not kept:
             return Retrieved({}, encoded, self._corpus_of([], VideoEncoding(torch.zeros(0, 1))))
         corpus = self._corpus_of(kept, unpacked(kept).to(device_of(self._trained.model)))
-        best = best_videos(score_corpus(self._trained.model, encoded, corpus), min(count, len(corpus)))
+        best = best_units(score_corpus(self._trained.model, encoded, corpus), min(count, len(corpus)))
         rows, scores = best.rows[0].tolist(), best.scores[0].double().tolist()
         return Retrieved(
-            {corpus.video_ids[row]: score for row, score in zip(rows, scores, strict=True)}, encoded, corpus
+            {corpus.ids[row]: score for row, score in zip(rows, scores, strict=True)}, encoded, corpus
         )
 
     def _chance(self, keys: Keys, known: TrainedConfidence, searcher: Searcher) -> Background:
@@ -287,26 +286,24 @@ class TrainedSearch:
         corpus = self._corpus_of(kept, videos)
         said = None
         if chosen is not None:
-            said = videos.mask.new_tensor(
-                [chosen.scores[name] for name in corpus.video_ids], dtype=torch.float32
-            )
+            said = videos.mask.new_tensor([chosen.scores[name] for name in corpus.ids], dtype=torch.float32)
         ranked = CandidateRanking(self._trained, corpus, encoded, k, said)
         found = ranked.moments() if can_localize(self._trained.model) else ranked.whole_videos()
         theirs, asked = (corpus, encoded) if chosen is None else (chosen.corpus, chosen.encoded)
         witness = Witness(asked, theirs.blocks[0], theirs.clip_seconds)
         places = _places(found, corpus, theirs)
         return MomentEvidence(self._store, self._trained, witness).of(
-            found.named(corpus.video_ids), found.score.tolist(), places
+            found.named(corpus.ids), found.score.tolist(), places
         )
 
-    def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> CorpusEncoding:
+    def _corpus_of(self, kept: Sequence[KeptVideo], videos: VideoEncoding) -> MemoryCorpus:
         """The candidates as a corpus of their own."""
         cells = videos.mask.sum(1).tolist()
         seconds = [
             key_seconds(self._trained, count, video.rows, video.duration)
             for count, video in zip(cells, kept, strict=True)
         ]
-        return CorpusEncoding(
+        return MemoryCorpus(
             tuple(video.video_id for video in kept),
             np.array(seconds, np.float64),
             np.array([video.duration for video in kept], np.float64),
@@ -316,9 +313,9 @@ class TrainedSearch:
         )
 
 
-def _places(found: Spans, corpus: CorpusEncoding, theirs: CorpusEncoding) -> list[Place]:
+def _places(found: Spans, corpus: MemoryCorpus, theirs: MemoryCorpus) -> list[Place]:
     """Where moments in the videos of one corpus lie in those of another, or of the same."""
-    rows = theirs.rows_of([corpus.video_ids[row] for row in found.row.tolist()])
+    rows = theirs.rows_of([corpus.ids[row] for row in found.row.tolist()])
     if theirs is corpus:
         first, last = found.first, found.last
     else:

@@ -11,7 +11,7 @@ is encoded when it is asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,16 +21,11 @@ from numpy.typing import NDArray
 from whenabouts.index.keys import KeptVideo, Keys
 from whenabouts.index.store import Store
 from whenabouts.models.protocol import QueryEncoding
+from whenabouts.ranking.candidates import Candidates, best_units, can_retrieve, score_corpus
 from whenabouts.ranking.localize import can_localize
-from whenabouts.ranking.refining import Moments, chosen, refined
-from whenabouts.ranking.retrieve import Candidates, best_videos, can_retrieve, score_corpus
-from whenabouts.ranking.segments import (
-    Proposals,
-    SegmentSettings,
-    Windows,
-    joined_segments,
-    segment_clips,
-)
+from whenabouts.ranking.proposals import Proposals, SegmentSettings, joined_segments
+from whenabouts.ranking.rank import Moments, best_first, rank_proposals
+from whenabouts.ranking.units import Units, segment_clips
 from whenabouts.search import RankedMoments, Searcher
 from whenabouts.trained.kept import WAIT_SECONDS, KeptSystem, open_kept
 from whenabouts.trained.keys import Progress
@@ -55,7 +50,7 @@ class _Segments:
     """All segments of some videos, and the `numbers` (N,), in order, of those that are scored."""
 
     footage: StoredFootage
-    every: Windows
+    every: Units
     numbers: Indices
 
 
@@ -112,7 +107,7 @@ class SegmentSearch:
             names, number = nearest_segments(keys, vectors, SCORED_SEGMENTS, allowed)
         kept = keys.encodings(sorted(set(names))) if few is None else few
         footage = StoredFootage(self._rows, kept)
-        every = Windows.equal(footage, self._settings.seconds)
+        every = Units.cut(footage, self._settings.seconds)
         if few is not None:
             return _Segments(footage, every, np.arange(len(every)))
         place = {video.video_id: at for at, video in enumerate(kept)}
@@ -137,24 +132,26 @@ class SegmentSearch:
         corpus = windows.encoded(model)
         scores = score_corpus(model, encoded, corpus)
         audible = torch.from_numpy(corpus.audible)[None].to(scores.device)
-        best = best_videos(scores, self._settings.depth, audible)
+        best = best_units(scores, self._settings.depth, audible)
         numbers = torch.from_numpy(segments.numbers).to(best.rows.device)
         return joined_segments(Candidates(numbers[best.rows], best.scores), segments.every, self._settings)
 
     def _moments(self, text: str, k: int, encoded: QueryEncoding, segments: _Segments) -> list[ScoredMoment]:
         proposals = self._proposals(encoded, segments)
         trained, kept = self._localizer.trained, segments.footage.kept
+        nms = NMS if trained.decoding.nms is None else trained.decoding.nms
         if can_localize(trained.model):
             footage = StoredFootage(self._own_rows, kept)
             footage.read_ahead(proposals.video)
             own = encoded if self._localizer is self._chooser else self._localizer.asked(text)
             padding = self._settings.padding_seconds
-            found = refined(trained.model, own, footage, proposals, trained.decoding, padding)
+            decoding = replace(trained.decoding, spans_per_query=k)
+            found = rank_proposals(trained, footage, own, proposals, decoding, padding, nms=nms)
         else:
             score = proposals.score.astype(np.float64)
-            found = Moments(proposals.query, proposals.video, proposals.start, proposals.end, score)
-        nms = NMS if trained.decoding.nms is None else trained.decoding.nms
-        found = chosen(found.take(found.start < found.end), [one.video_id for one in kept], nms, k)
+            whole = Moments.whole(proposals.query, proposals.video, score, proposals.end)
+            whole = replace(whole, start=proposals.start)
+            found = best_first(whole, [video.video_id for video in kept], nms, k)
         return self._with_evidence(encoded, segments.footage, found)
 
     def _with_evidence(
@@ -163,7 +160,7 @@ class SegmentSearch:
         """Moments as nouns, with the clip of each whose key is nearest: each is read by itself for that."""
         if not len(found.video):
             return []
-        windows = Windows.around(footage, found.video, found.start, found.end)
+        windows = Units.around(footage, found.video, found.start, found.end)
         corpus = windows.encoded(self._chooser.trained.model)
         videos = corpus.take(np.arange(len(windows)))
         last = videos.mask.shape[1] - 1

@@ -22,8 +22,8 @@ from whenabouts.index.keys import EncodedVideo, KeptVideo, mark_of
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.inputs import Inputs
-from whenabouts.ranking.corpus import device_of, evaluating
-from whenabouts.ranking.segments import Windows
+from whenabouts.ranking.encoded_corpus import device_of, evaluating
+from whenabouts.ranking.units import Units
 from whenabouts.types import UsageError, Video
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def rows_about(records: Sequence[VideoRecord], clip_seconds: float) -> list[floa
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """Videos that were read, as footage of a system (`ranking.segments.Footage`)."""
+    """Videos that were read, as footage of a system (`ranking.units.Footage`)."""
 
     inputs: Inputs
     grids: Sequence[GridVideo]
@@ -109,7 +109,7 @@ def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -
     A segment in which the system reads nothing has no keys, and a video of such segments has 0 rows.
     """
     footage = _Read(trained.inputs, grids)
-    segments = Windows.equal(footage, clips * trained.inputs.clip_seconds)
+    segments = Units.cut(footage, clips * trained.inputs.clip_seconds)
     keys = _keys_of(trained, segments)
     start, end = segments.start, segments.end
     borders = np.searchsorted(segments.video, np.arange(len(grids) + 1))
@@ -139,7 +139,7 @@ def _between(owner: Indices, low: int, high: int) -> slice:
     return slice(int(first), int(stop))
 
 
-def _keys_of(trained: Trained, segments: Windows) -> dict[str, tuple[Indices, NDArray[np.float32]]]:
+def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDArray[np.float32]]]:
     """By stream: the segment (K,) of each key, in order, and the keys (K, D)."""
     model = trained.model
     owners: defaultdict[str, list[Indices]] = defaultdict(list)
@@ -237,7 +237,7 @@ def _bytes_of(rows: Streams) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StoredFootage:
-    """Some videos of a corpus as footage of a system (`ranking.segments.Footage`)."""
+    """Some videos of a corpus as footage of a system (`ranking.units.Footage`)."""
 
     rows: StoredRows
     kept: Sequence[KeptVideo]

@@ -24,7 +24,7 @@ from whenabouts.models._parts.cross_directional import draw, draw_logits, golden
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts.models.trained import Trained
-from whenabouts.ranking.corpus import evaluating
+from whenabouts.ranking.encoded_corpus import evaluating
 from whenabouts.training.batches import Indices, seed_of
 from whenabouts.training.positives import Pairs, is_in
 from whenabouts.training.settings import NegativeSettings

@@ -20,9 +20,9 @@ from whenabouts import formats
 from whenabouts.formats.runs import RunBlock, RunSource, Task
 from whenabouts.models.staged import SYSTEM, stages_of
 from whenabouts.models.trained import CONFIG, Trained
-from whenabouts.ranking.corpus import CorpusEncoding
-from whenabouts.ranking.rank import Ranker
-from whenabouts.ranking.retrieve import can_retrieve
+from whenabouts.ranking.candidates import can_retrieve
+from whenabouts.ranking.encoded_corpus import MemoryCorpus
+from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import SplitRun, encode_split
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.examples import Examples
@@ -172,7 +172,7 @@ def _ranked(
 
 
 @contextmanager
-def _encoded(trained: Trained, examples: Examples) -> Iterator[CorpusEncoding]:
+def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
     """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
     if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
         yield encode_split(trained, examples)
@@ -186,7 +186,7 @@ class _Named:
     """A run under a name of its own."""
 
     name: str
-    run: SplitRun[Ranker]
+    run: SplitRun
 
     @property
     def tasks(self) -> tuple[Task, ...]:

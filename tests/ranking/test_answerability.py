@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from whenabouts.models.decoding import Decoding
-from whenabouts.ranking import trials
-from whenabouts.ranking.pooled_split import pooled_split
-from whenabouts.ranking.trials import (
-    Background,
-    Chooser,
-    Trials,
+from whenabouts.ranking import answerability, localize
+from whenabouts.ranking.answerability import (
+    Answerability,
+    SplitSystem,
     judged_videos,
-    run_trials,
+    measure_answerability,
     with_drawn_pools,
 )
+from whenabouts.ranking.confidence import Background
+from whenabouts.ranking.split import pooled_split
 from whenabouts.types import UsageError
 
 from .test_rank import Row, by_hand
@@ -53,12 +54,12 @@ def first(one: Any, query: int, videos: list[str]) -> Row | None:
 
 
 @pytest.fixture
-def found(toy: Callable[..., Any]) -> Trials:
-    return run_trials(system(toy), split_of(system(toy)), iou=IOU)
+def found(toy: Callable[..., Any]) -> Answerability:
+    return measure_answerability(system(toy), split_of(system(toy)), iou=IOU)
 
 
 def test_top_scores_are_those_of_the_whole_pool_and_of_what_is_left_of_it(
-    toy: Callable[..., Any], found: Trials
+    toy: Callable[..., Any], found: Answerability
 ) -> None:
     one, judged = system(toy), judged_videos(split_of(system(toy)).annotations)
     for query, name in enumerate(found.query_ids):
@@ -71,7 +72,7 @@ def test_top_scores_are_those_of_the_whole_pool_and_of_what_is_left_of_it(
 
 
 def test_an_answer_is_right_if_it_shares_enough_with_a_positive(
-    toy: Callable[..., Any], found: Trials
+    toy: Callable[..., Any], found: Answerability
 ) -> None:
     one = system(toy)
     expected = []
@@ -88,14 +89,14 @@ def test_an_answer_is_right_if_it_shares_enough_with_a_positive(
     assert 0 < sum(expected) < QUERIES
 
 
-def test_videos_judged_for_a_query_of_the_same_words_are_taken_out_too(found: Trials) -> None:
+def test_videos_judged_for_a_query_of_the_same_words_are_taken_out_too(found: Answerability) -> None:
     judged = judged_videos(judgements(JUDGED, WORDS))
     assert judged["q0"] == judged["q12"] == judged["q13"] == {"v00", "v03", "v01"}
     assert judged["q1"] == {"v01"}
 
 
 def test_a_margin_is_how_far_a_score_is_above_what_unrelated_queries_score_on_the_same_videos(
-    toy: Callable[..., Any], found: Trials
+    toy: Callable[..., Any], found: Answerability
 ) -> None:
     one, judged = system(toy), judged_videos(split_of(system(toy)).annotations)
     drawn = [
@@ -121,10 +122,10 @@ def test_a_margin_is_how_far_a_score_is_above_what_unrelated_queries_score_on_th
 
 
 def test_blocks_of_queries_do_not_change_what_is_found(
-    toy: Callable[..., Any], found: Trials, monkeypatch: pytest.MonkeyPatch
+    toy: Callable[..., Any], found: Answerability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "_TOGETHER", 3)
-    again = run_trials(system(toy), split_of(system(toy)), iou=IOU)
+    monkeypatch.setattr(answerability, "_TOGETHER", 3)
+    again = measure_answerability(system(toy), split_of(system(toy)), iou=IOU)
     np.testing.assert_array_equal(again.margin["in"], found.margin["in"])
     np.testing.assert_array_equal(again.top["out"], found.top["out"])
     assert again.right.tolist() == found.right.tolist()
@@ -133,7 +134,7 @@ def test_blocks_of_queries_do_not_change_what_is_found(
 def test_a_pool_of_nothing_but_positives_has_no_trial_without_them(toy: Callable[..., Any]) -> None:
     one = system(toy)
     pools = {**POOLS, "q5": ["v05"]}
-    found = run_trials(one, ToySplit(one, judgements(JUDGED, WORDS, pools)), iou=IOU)
+    found = measure_answerability(one, ToySplit(one, judgements(JUDGED, WORDS, pools)), iou=IOU)
     assert np.flatnonzero(np.isnan(found.top["out"])).tolist() == [5]
     assert np.flatnonzero(np.isnan(found.margin["out"])).tolist() == [5]
     assert np.isfinite(found.margin["in"]).all()
@@ -146,7 +147,7 @@ def test_no_margin_is_told_where_nearly_all_queries_have_their_answer_in_what_is
     judged = {name: [*rows, ("v04", 0.0, 2.0)] for name, rows in JUDGED.items() if name not in ("q5", "q6")}
     pools = {**POOLS, "q5": ["v05", "v04"]}
     told = ToySplit(one, judgements({**JUDGED, **judged}, WORDS, pools))
-    found = run_trials(one, told, iou=IOU)
+    found = measure_answerability(one, told, iou=IOU)
     assert np.isfinite(found.top["out"][5])
     assert np.isnan(found.margin["out"][5])
 
@@ -156,7 +157,7 @@ def test_too_few_queries_cannot_say_what_chance_scores(toy: Callable[..., Any]) 
     some = {name: JUDGED[name] for name in ("q0", "q1", "q2")}
     split = ToySplit(one, judgements(some, {}, {name: POOLS[name] for name in some}))
     with pytest.raises(UsageError, match="has 3 queries of different words"):
-        run_trials(one, split, iou=IOU)
+        measure_answerability(one, split, iou=IOU)
     with pytest.raises(UsageError, match="2 unrelated queries found anything"):
         Background.of([1.0, 2.0, float("-inf"), float("nan")])
 
@@ -164,7 +165,7 @@ def test_too_few_queries_cannot_say_what_chance_scores(toy: Callable[..., Any]) 
 def test_a_system_that_finds_no_moments_is_refused(toy: Callable[..., Any]) -> None:
     one = system(toy, "retriever")
     with pytest.raises(UsageError, match="does not find moments"):
-        run_trials(one, split_of(one), iou=IOU)
+        measure_answerability(one, split_of(one), iou=IOU)
 
 
 def test_equal_scores_of_unrelated_queries_leave_a_margin_finite() -> None:
@@ -196,20 +197,49 @@ def test_pools_cannot_be_drawn_without_positives_or_room(toy: Callable[..., Any]
 
 
 def test_a_localizer_with_a_chooser_is_tried_as_the_system_that_is_both(
-    toy: Callable[..., Any], found: Trials
+    toy: Callable[..., Any], found: Answerability
 ) -> None:
     localizer, retriever = system(toy, "localizer"), system(toy, "retriever")
-    pair = run_trials(
-        localizer, split_of(localizer), iou=IOU, chooser=Chooser.of(retriever, split_of(retriever))
+    pair = measure_answerability(
+        localizer, split_of(localizer), iou=IOU, retriever=SplitSystem.encoded(retriever, split_of(retriever))
     )
     for side in ("in", "out"):
         np.testing.assert_array_equal(pair.top[side], found.top[side])
         np.testing.assert_array_equal(pair.margin[side], found.margin[side])
-    alone = run_trials(localizer, split_of(localizer), iou=IOU)
+    alone = measure_answerability(localizer, split_of(localizer), iou=IOU)
     assert (alone.top["in"] != found.top["in"]).any()
 
 
 def test_a_chooser_of_other_videos_is_refused(toy: Callable[..., Any]) -> None:
     localizer, other = system(toy, "localizer"), toy("retriever", queries=QUERIES, videos=12)
-    with pytest.raises(UsageError, match="do not know the same videos"):
-        run_trials(localizer, split_of(localizer), iou=IOU, chooser=Chooser.of(other, split_of(other)))
+    with pytest.raises(UsageError, match="do not have the same videos"):
+        measure_answerability(
+            localizer, split_of(localizer), iou=IOU, retriever=SplitSystem.encoded(other, split_of(other))
+        )
+
+
+@pytest.mark.parametrize("copies", [4 << 20, 1])
+def test_the_best_moment_of_every_video_is_that_of_plain_loops(
+    toy: Callable[..., Any], copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent video of a pool has none."""
+    monkeypatch.setattr(localize, "_COPIES", {"cpu": copies})
+    one = system(toy)
+    split = split_of(one)
+    encoded = SplitSystem.encoded(one, split)
+    silent = np.isin(encoded.corpus.ids, ["v03"])
+    deaf = replace(encoded, corpus=replace(encoded.corpus, silent=silent))
+    best = deaf.best_of_videos(np.arange(QUERIES), [POOLS[name] for name in one.query_ids])
+    for query, name in enumerate(one.query_ids):
+        columns = (column[query].tolist() for column in vars(best).values())
+        rows = [row for row in zip(*columns, strict=True) if row[3] > -np.inf]
+        assert {encoded.corpus.ids[row] for row, *_ in rows} == set(POOLS[name]) - {"v03"}
+        for row, start, end, score in rows:
+            video = encoded.corpus.ids[row]
+            assert first(one, query, [video]) == (score, video, start, end)
+
+
+def test_a_pool_without_videos_is_refused(toy: Callable[..., Any]) -> None:
+    encoded = SplitSystem.encoded(system(toy), split_of(system(toy)))
+    with pytest.raises(UsageError, match="the pool of query number 1 has no videos"):
+        encoded.best_of_videos(np.arange(2), [["v01"], []])

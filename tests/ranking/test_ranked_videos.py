@@ -13,10 +13,9 @@ import torch
 
 from whenabouts import formats
 from whenabouts.models.protocol import ClipBatch, QueryBatch
-from whenabouts.ranking import rank
-from whenabouts.ranking.corpus import encode_corpus
-from whenabouts.ranking.retrieve import Candidates
-from whenabouts.ranking.video_run import VideoRun, is_run
+from whenabouts.ranking import rank, ranker
+from whenabouts.ranking.candidates import Candidates, RankedVideos, is_run
+from whenabouts.ranking.encoded_corpus import encode_corpus
 from whenabouts.types import UsageError
 
 from ..small_pairs import small_localizer
@@ -35,8 +34,8 @@ def written(path: Path, lists: dict[str, list[tuple[str, float]]]) -> Path:
 def test_lists_are_read_best_first(tmp_path: Path, caplog: Any) -> None:
     path = written(tmp_path / "a.jsonl", {"q": [("b", 3.0), ("a", 1.0)], "r": [("a", 2.0)], "s": []})
     with caplog.at_level(logging.WARNING, "whenabouts"):
-        run = VideoRun.of(formats.open_run(path))
-    assert {name: (videos, scores.tolist()) for name, (videos, scores) in run.ranked.items()} == {
+        run = RankedVideos.of(formats.open_run(path))
+    assert {name: (videos, scores.tolist()) for name, (videos, scores) in run.lists.items()} == {
         "q": (("b", "a"), [3.0, 1.0]),
         "r": (("a",), [2.0]),
         "s": ((), []),
@@ -48,9 +47,9 @@ def test_a_video_twice_counts_once_with_its_best_score_and_is_told(tmp_path: Pat
     rows = [("b", 3.0), ("a", 2.5), ("b", 2.0), ("a", 1.0), ("c", 0.5)]
     path = written(tmp_path / "a.jsonl", {"q": rows, "r": [("a", 1.0)]})
     with caplog.at_level(logging.WARNING, "whenabouts"):
-        run = VideoRun.of(formats.open_run(path))
-    assert run.ranked["q"][0] == ("b", "a", "c")
-    assert run.ranked["q"][1].tolist() == [3.0, 2.5, 0.5]
+        run = RankedVideos.of(formats.open_run(path))
+    assert run.lists["q"][0] == ("b", "a", "c")
+    assert run.lists["q"][1].tolist() == [3.0, 2.5, 0.5]
     assert [message.split(": ", 1)[1] for message in caplog.messages] == [
         "2 times a video comes again in a list; its best score counts"
     ]
@@ -64,9 +63,9 @@ def test_a_list_of_moments_stands_for_its_videos_and_tells_nothing(tmp_path: Pat
     ]
     (tmp_path / "a.jsonl").write_text(json.dumps({"query_id": "q", "moments": rows}) + "\n")
     with caplog.at_level(logging.WARNING, "whenabouts"):
-        run = VideoRun.of(formats.open_run(tmp_path / "a.jsonl"))
-    assert run.ranked["q"][0] == ("a", "b")
-    assert run.ranked["q"][1].tolist() == [3.0, 2.0]
+        run = RankedVideos.of(formats.open_run(tmp_path / "a.jsonl"))
+    assert run.lists["q"][0] == ("a", "b")
+    assert run.lists["q"][1].tolist() == [3.0, 2.0]
     assert not caplog.messages
 
 
@@ -77,18 +76,18 @@ def test_scores_of_a_submission_count_where_they_contradict_its_order(tmp_path: 
     }
     (tmp_path / "a.json").write_text(json.dumps(told))
     with caplog.at_level(logging.WARNING, "whenabouts"):
-        run = VideoRun.of(formats.open_run(tmp_path / "a.json"))
-    assert run.ranked["7"][0] == ("b", "a")
+        run = RankedVideos.of(formats.open_run(tmp_path / "a.json"))
+    assert run.lists["7"][0] == ("b", "a")
     assert "1 lists have scores that contradict their order; the scores count" in caplog.messages[0]
 
 
 def test_logarithms_are_taken_where_there_are_any(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", {"q": [("b", 20.0), ("a", 0.5)]})
-    run = VideoRun.of(formats.open_run(path), logarithm=True)
-    np.testing.assert_allclose(run.ranked["q"][1], np.log([20.0, 0.5]))
+    run = RankedVideos.of(formats.open_run(path), logarithm=True)
+    np.testing.assert_allclose(run.lists["q"][1], np.log([20.0, 0.5]))
     path = written(tmp_path / "b.jsonl", {"q": [("b", 20.0), ("a", 0.0)]})
     with pytest.raises(UsageError, match=r"b\.jsonl: query 'q': video 'a' has the score 0, .* no logarithm"):
-        VideoRun.of(formats.open_run(path), logarithm=True)
+        RankedVideos.of(formats.open_run(path), logarithm=True)
 
 
 def test_a_file_and_a_folder_of_lmdb_are_lists_and_a_checkpoint_is_none(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_candidates_lie_on_the_device_of_the_localizer(listed: bool, monkeypatch
     asked = localizer.model.encode_queries(
         QueryBatch(torch.randn(1, 4, WIDTH), torch.ones(1, 4, dtype=torch.bool))
     )
-    monkeypatch.setattr(rank, "encoded_queries", lambda *_: asked.to("meta"))
+    monkeypatch.setattr(ranker, "encode_queries", lambda *_: asked.to("meta"))
     found: list[Candidates] = []
 
     def stops(model: Any, queries: Any, corpus: Any, candidates: Candidates, *_: Any, **__: Any) -> None:
@@ -117,10 +116,10 @@ def test_candidates_lie_on_the_device_of_the_localizer(listed: bool, monkeypatch
         raise StopIteration
 
     monkeypatch.setattr(rank, "best_moments", stops)
-    monkeypatch.setattr(rank, "best_videos", lambda scores, *_: Candidates(scores.long(), scores))
+    monkeypatch.setattr(ranker, "best_units", lambda scores, *_: Candidates(scores.long(), scores))
     localizer.model.to("meta")
-    run = VideoRun("a", {"q": (("b",), np.array([1.0]))}) if listed else None
-    ranker = rank.Ranker(localizer, corpus, retriever=run)
+    run = RankedVideos("a", {"q": (("b",), np.array([1.0]))}) if listed else None
+    answering = ranker.Ranker(localizer, corpus, retriever=run)
     with pytest.raises(RuntimeError, match="StopIteration"):
-        list(ranker.answers(["q"], lambda _: asked, ["VCMR"], pools={"q": ["a", "b"]}))
+        list(answering.answers(["q"], lambda _: asked, ["VCMR"], pools={"q": ["a", "b"]}))
     assert [one.device.type for one in (found[0].rows, found[0].scores)] == ["meta", "meta"]
