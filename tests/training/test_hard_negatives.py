@@ -173,8 +173,8 @@ def test_the_mean_of_true_pairs_is_a_rows_own_or_that_of_all() -> None:
 
 WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
     "videos": ({"videos": -1}, r"\[data.negatives\] videos is -1; accepted: a whole number, 0 or more"),
-    "temperature": ({"temperature": 0.0}, r"temperature is 0.0; accepted: a number above 0"),
-    "highest": ({"highest": 0}, r'highest is 0; accepted: a whole number, 1 or more, or "none"'),
+    "temperature": ({"temperature": 0.0}, r"temperature is 0.0; accepted: a finite number, above 0"),
+    "highest": ({"highest": 0}, r"highest is 0; accepted: a whole number, 1 or more, or none"),
 }
 
 

@@ -255,7 +255,7 @@ def test_files_of_json_lines_and_trec_rows_give_the_same_candidates(tmp_path: Pa
     [
         ({"videos": -1}, r"\[data.retrieved\] videos is -1; accepted: a whole number, 0 or more"),
         ({"depth": 0}, r"\] depth is 0; accepted: a whole number, 1 or more"),
-        ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or \"none\""),
+        ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or none"),
         ({"own_within": 0}, r"\] own_within is 0"),
     ],
 )

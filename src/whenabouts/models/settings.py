@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -74,17 +75,26 @@ def check_fields(record: Any, place: str, *, leave_out: Collection[str] = ()) ->
     for name, kind in _types_of(record_type).items():
         if name in leave_out:
             continue
-        value = getattr(record, name)
-        try:
-            msgspec.convert(value, kind, strict=True)
-        except msgspec.ValidationError:
-            fits = False
-        else:
-            # msgspec has no type for numbers that are finite.
-            numbers = value if isinstance(value, tuple) else (value,)
-            fits = all(math.isfinite(number) for number in numbers if isinstance(number, float))
-        if not fits:
-            raise UsageError(f"{place}: {name} is {value!r}; accepted: {_accepted(kind)}")
+        value_as(getattr(record, name), kind, f"{place}: {name}")
+
+
+def value_as(value: Any, kind: Any, name: str) -> Any:
+    """A value as a type takes it: a list as a tuple, a whole number as a float; no text is a number.
+
+    Raises UsageError with the `name` by which messages call it, the value, and what is accepted.
+    """
+    try:
+        converted = msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        fits = False
+    else:
+        # msgspec has no type for numbers that are finite.
+        values = value.values() if isinstance(value, Mapping) else value
+        numbers = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+        fits = all(math.isfinite(number) for number in numbers if isinstance(number, float))
+    if not fits:
+        raise UsageError(f"{name} is {value!r}; accepted: {_accepted(kind)}")
+    return converted
 
 
 def check_keys(record: Mapping[str, Any], kind: type, place: str, *, needed: Collection[str] = ()) -> None:
@@ -154,8 +164,8 @@ def _accepted(kind: Any) -> str:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"for each name {_accepted(inner[1])}"
     if origin is tuple:
-        return f"a list, each {_accepted(inner[0])}"
-    return _NAMES.get(kind, str(kind))
+        return f"a list{'' if inner[-1] is ... else f' of {len(inner)}'}, each {_accepted(inner[0])}"
+    return _NAMES.get(kind, "a table" if is_dataclass(kind) else str(kind))
 
 
 def _range(meta: Meta) -> str:

@@ -1,12 +1,11 @@
 """The tables of an experiment but for `[model]` and `[decoding]`, as frozen dataclasses.
 
-`tables.converted` makes them of TOML: msgspec holds values against the types here, and `Meta.description` is
-what a message then says is accepted. What several keys must have in common is checked by `__post_init__`.
+`tables.converted` makes them of TOML and checks every value against the type and range of its field
+(`models.settings`). `__post_init__` checks what concerns several keys.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +17,11 @@ from whenabouts.evaluation.metrics import parse_metric
 from whenabouts.evaluation.protocols import find_protocol
 from whenabouts.models._parts.cross_directional import MeanOf
 from whenabouts.models.inputs import LongVideos
+from whenabouts.models.settings import NotNegative, Positive, Share, Size
 from whenabouts.types import UsageError
 
-_LARGEST = sys.float_info.max
-Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
-CountOrZero = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
-Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
-PositiveOrZero = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number, 0 or more")]
-Fraction = Annotated[float, Meta(ge=0, lt=1, description="a share from 0 to below 1")]
-Seed = Annotated[int, Meta(ge=0, lt=2**32, description="a whole number from 0 to 4294967295")]
+CountOrZero = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 
 Labels = Literal["inclusive", "as-released"]
 Positives = Literal["judged", "sentence", "similar", "own"]
@@ -56,7 +51,7 @@ class NegativeSettings:
     share: Literal["query", "batch"] = "query"
     mean: MeanOf = "own"
     temperature: Positive = 1.0
-    highest: Count | None = None
+    highest: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +69,9 @@ class RetrievedSettings:
 
     lists: str = ""
     videos: CountOrZero = 0
-    depth: Count = 100
-    beyond_own: Count | None = None
-    own_within: Count | None = None
+    depth: Size = 100
+    beyond_own: Size | None = None
+    own_within: Size | None = None
 
     @property
     def needs_lists(self) -> bool:
@@ -166,12 +161,12 @@ class FeatureSettings:
     query: str = ""
     streams: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
-    clip_seconds: Annotated[float, Meta(gt=0, le=_LARGEST, description="seconds above 0")] | None = None
-    max_clips: Count = 100
-    max_tokens: Count = 30
+    clip_seconds: Annotated[float, Meta(gt=0, description="seconds above 0")] | None = None
+    max_clips: Size = 100
+    max_tokens: Size = 30
     long_videos: LongVideos = "pool"
     tef: bool = False
-    clips_per_cell: Count = 1
+    clips_per_cell: Size = 1
     normalise: bool | tuple[str, ...] = True
     normalise_query: bool = True
     memory_mb: Annotated[int, Meta(ge=0, description="megabytes, 0 or more")] = 4096
@@ -210,26 +205,26 @@ class TrainingSettings:
     either optimizer.
     """
 
-    epochs: Count = 100
-    batch_size: Count = 128
+    epochs: Size = 100
+    batch_size: Size = 128
     learning_rate: Positive = 1e-4
-    weight_decay: PositiveOrZero = 0.01
-    warmup: Fraction = 0.01
+    weight_decay: NotNegative = 0.01
+    warmup: Share = 0.01
     schedule: Literal["linear", "constant"] = "linear"
     optimizer: Literal["bertadam", "adamw"] = "bertadam"
-    max_norm: PositiveOrZero = 1.0
+    max_norm: NotNegative = 1.0
     seed: Seed = 2018
     evaluate_every: Positive = 1.0
     metric: str = "VCMR R@1,IoU=0.5 + VCMR R@1,IoU=0.7"
     protocol: str = ""
-    patience: Count | None = 10
+    patience: Size | None = 10
     precision: Literal["fp32", "bf16"] = "fp32"
     save_minutes: Positive = 10.0
     rates: Mapping[str, Positive] = field(default_factory=dict)
     frozen: Mapping[str, CountOrZero] = field(default_factory=dict)
     milestones: tuple[CountOrZero, ...] = ()
     milestone_factor: Positive = 0.1
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    betas: tuple[Share, Share] = (0.9, 0.999)
 
     def __post_init__(self) -> None:
         # A metric or protocol that does not exist is refused here, before anything is read.

@@ -13,11 +13,10 @@ import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from whenabouts.formats.files import FormatError, open_unpacked
+from whenabouts.models.settings import value_as
 from whenabouts.types import UsageError
 
 Made = TypeVar("Made")
@@ -67,30 +66,7 @@ def value_of(value: Any, hint: Any, where: str) -> Any:
         return converted(value, hint, where)
     if value == "none" and types.NoneType in get_args(hint):
         return None
-    try:
-        return msgspec.convert(value, hint)
-    except msgspec.ValidationError:
-        raise UsageError(f"{where} is {value!r}; accepted: {_accepted(hint)}") from None
-
-
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _accepted(hint: Any) -> str:
-    """What a type accepts, for people."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return next(meta.description or "" for meta in inner[1:] if isinstance(meta, msgspec.Meta))
-    if origin is Literal:
-        return ", ".join(map(repr, inner))
-    if origin in (Union, types.UnionType):
-        accepted = [_accepted(kind) for kind in inner if kind is not types.NoneType]
-        return ", or ".join([*accepted, *(['"none"'] if types.NoneType in inner else [])])
-    if origin is tuple:
-        return f"a list{'' if inner[-1] is ... else f' of {len(inner)}'}, each {_accepted(inner[0])}"
-    if origin is not None:
-        return f"a table, each {_accepted(inner[1])}"
-    return _NAMES.get(hint, "a table")
+    return value_as(value, hint, where)
 
 
 def refuse_unknown(keys: Iterable[str], names: Iterable[str], where: str) -> None:
