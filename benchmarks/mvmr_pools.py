@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def built(annotations: Any, scorer: Any = None, start: tuple[float, float] | Non
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "load": os.getloadavg()[0],
         "about": pools.about(),
-        "counts": count_pools(pools.annotations).to_json(),
+        "counts": asdict(count_pools(pools.annotations)),
     }
 
 

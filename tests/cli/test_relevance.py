@@ -111,7 +111,7 @@ def test_a_ranked_set_and_pseudo_grades_are_written_and_read(
 
 FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
-    (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; known: sent"),
+    (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),
     (("pairs", "--queries", "FILE", "--phrases", "magic"), WhenaboutsError, "no such way of finding phrases"),
     (("pairs", "--queries", "FILE", "--encoder", "/no/such"), WhenaboutsError, "/no/such"),

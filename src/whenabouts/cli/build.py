@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -328,7 +329,7 @@ def _show_pools(
 
     counts = count_pools(pools.annotations)
     if wants_json(options):
-        print_json({"files": files, **pools.about(), "counts": counts.to_json()})
+        print_json({"files": files, **pools.about(), "counts": asdict(counts)})
         return
     lines = [f"written: {file}" for file in files]
     lines += table_lines([count_pools(pools.source), counts])
@@ -353,7 +354,7 @@ def run_thresholds(options: argparse.Namespace) -> int:
         files = [str(file) for file in draw_study(pairs, cosines, (0.9, 0.5), stem)]
     print_either(
         options,
-        lambda: {"files": files, **study.to_json()},
+        lambda: {"files": files, **asdict(study)},
         lambda: [*study.lines(), *(f"written: {file}" for file in files)],
     )
     return 0

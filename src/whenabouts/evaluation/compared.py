@@ -78,15 +78,9 @@ class Difference:
     verdict: Verdict
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            **self.difference.to_json("difference"),
-            "p": self.p,
-            "p_corrected": self.p_corrected,
-            "exact": self.exact,
-            "differing_videos": self.differing_videos,
-            "verdict": self.verdict,
-        }
+        """For programs, without the names of what is compared."""
+        names = ("p", "p_corrected", "exact", "differing_videos", "verdict")
+        return self.difference.to_json("difference") | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ def bootstrap_intervals(
     is mirrored exactly.
     """
     by_cluster = _sums(values, clusters)
+    # Clusters stand in an order that only their numbers decide (here, and in `_oriented`): the draws, which
+    # name places, then mean the same clusters however the queries came.
     order = np.argsort(by_cluster.counts, kind="stable")
     counts = by_cluster.counts[order].astype(np.float64)
     sums, signs = _oriented(by_cluster.sums[order], counts)
@@ -162,6 +164,8 @@ def _drawn_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Flo
     means = np.empty((resamples, sums.shape[1]))
     done = 0
     for rows in _rows(resamples, count):
+        # How often each cluster is drawn in each row: counted for all rows at once, then one product of
+        # these with the sums gives every drawn total.
         drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         totals = times.astype(np.float64) @ both

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +59,6 @@ class PoolCounts:
     appearances: tuple[int, float, int]
     same_text: float
     same_text_negatives: int
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return asdict(self)
 
     def cells(self) -> tuple[str, ...]:
         """The row of Table 1."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +62,6 @@ class ThresholdStudy:
     best: float
     best_range: tuple[float, float]
     correlation: float
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -197,16 +192,9 @@ def _best_range(cells: NDArray[np.int64]) -> tuple[float, float]:
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
     """Spearman's, equal values sharing their mean rank; 0 where one of them does not vary."""
-    ranks = [_ranks(values) for values in (a, b)]
-    centred = [rank - rank.mean() for rank in ranks]
-    length = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
-    return float(centred[0] @ centred[1]) / length if length else 0.0
+    from scipy.stats import spearmanr
 
-
-def _ranks(values: Floats) -> NDArray[np.float64]:
-    _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[number], np.float64)
+    return float(spearmanr(a, b).statistic) if np.ptp(a) and np.ptp(b) else 0.0
 
 
 def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], stem: Path) -> list[Path]:

@@ -131,11 +131,6 @@ class Diagnosis:
         starts = np.array([band.first for band in BANDS])
         return np.bincount(np.searchsorted(starts, ranks, "right") - 1, minlength=len(BANDS)).astype(np.int64)
 
-    @property
-    def low_in_right_video(self) -> int:
-        """How many queries that are ranked low have a right video in the first row nevertheless."""
-        return int(np.sum((self.classes == RANKED_LOW) & (self.video_rank == 0)))
-
     def recall_by_depth(self, depths: Indices, level: float | None = None) -> Floats:
         """(K,) share of queries with a row that reaches `level` among the first K rows, for each K.
 
@@ -147,11 +142,6 @@ class Diagnosis:
     def recall_by_level(self, depth: int) -> Floats:
         """(L,) share of queries with a row among the first `depth` that reaches each of `LEVELS`."""
         return np.asarray((self.level_rank < depth).sum(axis=0) / max(len(self.level_rank), 1))
-
-    @property
-    def longest(self) -> int:
-        """Rows of the longest list."""
-        return int(self.rows.max(initial=0))
 
 
 def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:

@@ -98,22 +98,17 @@ def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -
 
 def by_moment_length(length: Floats) -> Grouping:
     """By the length of the most relevant positive, in seconds."""
-    members = np.searchsorted(np.array(SECONDS), length, "right") - 1
-    return _shown(
-        "Moment length",
-        "moments of {}",
-        (*_seconds_names(), "no usable moment"),
-        np.where(length > 0, members, len(SECONDS)),
-    )
+    between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
+    names = (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s and more")
+    members = np.searchsorted(SECONDS, length, "right") - 1
+    return _by_class("Moment length", "moments of {}", names, members, length > 0, "no usable moment")
 
 
 def by_query_length(words: Indices) -> Grouping:
     """By the number of words of a query, parted by blanks."""
     names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
-    members = np.searchsorted(np.array(WORDS), words, "right") - 1
-    return _shown(
-        "Query length", "queries of {}", (*names, "no text"), np.where(words > 0, members, len(WORDS))
-    )
+    members = np.searchsorted(WORDS, words, "right") - 1
+    return _by_class("Query length", "queries of {}", names, members, words > 0, "no text")
 
 
 def by_position(middle: Floats, duration: Floats) -> Grouping:
@@ -121,29 +116,29 @@ def by_position(middle: Floats, duration: Floats) -> Grouping:
     is_placed = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
     share = np.divide(middle, duration, out=np.zeros(len(middle)), where=is_placed)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
-    return _shown(
-        "Position in the video",
-        "moments in the {} of the video",
-        (*FIFTHS, "duration unknown"),
-        np.where(is_placed, members, len(FIFTHS)),
-    )
+    title, what = "Position in the video", "moments in the {} of the video"
+    return _by_class(title, what, FIFTHS, members, is_placed, "duration unknown")
 
 
 def by_positives(positives: Indices) -> Grouping:
     """By the number of positives of a query."""
     several = (f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(POSITIVES[1:]))
-    members = np.searchsorted(np.array(POSITIVES), positives, "right")
-    return _shown(
-        "Positives of the query",
-        "queries with {}",
-        (
-            "no positive",
-            "1 positive",
-            *(f"{name} positives" for name in several),
-            f"{POSITIVES[-1]} positives and more",
-        ),
-        members.astype(np.int64),
-    )
+    last = f"{POSITIVES[-1]} positives and more"
+    names = ("no positive", "1 positive", *(f"{name} positives" for name in several), last)
+    members = np.searchsorted(POSITIVES, positives, "right").astype(np.int64)
+    return _shown("Positives of the query", "queries with {}", names, members)
+
+
+def _by_class(
+    title: str,
+    what: str,
+    names: Sequence[str],
+    members: NDArray[Any],
+    has_class: NDArray[np.bool_],
+    none: str,
+) -> Grouping:
+    """By positions in `names`; `none` is what the queries without a class are called."""
+    return _shown(title, what, (*names, none), np.where(has_class, members, len(names)).astype(np.int64))
 
 
 def by_label(name: str, labels: Sequence[str]) -> Grouping:
@@ -160,11 +155,6 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
         names = (*(names[at] for at in kept), "all others")
         members = place[members]
     return _shown(f"Query {name}", f"queries of {name} {{}}", names, members)
-
-
-def _seconds_names() -> tuple[str, ...]:
-    between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
-    return (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s and more")
 
 
 def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:
