@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.spoken_search import describe_machine
 
 from whenabouts import Corpus
-from whenabouts.calibration.measuring import MADE_AT_END_OF_RUN
+from whenabouts.calibration.measuring import MADE_AT_END_OF_RUN, calibrate
 from whenabouts.confidence.outcomes import rates_of
 from whenabouts.confidence.rates import rate_of
 from whenabouts.search import SearchResult
@@ -121,7 +121,7 @@ def count(corpus: Corpus, titles: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def calibrated(corpus: Corpus, queries: Path | None, made: int) -> dict[str, Any]:
     """What a calibration takes and states."""
     began = time.perf_counter()
-    report = corpus.calibrate(queries, made=made)
+    report = calibrate(corpus, queries, made=made)
     return {
         "seconds": round(time.perf_counter() - began, 1),
         "stated": rates_of(report.outcomes).lines(),

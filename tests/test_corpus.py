@@ -15,6 +15,7 @@ from whenabouts import Corpus
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.records import EncoderMismatch
 from whenabouts.index.transcripts import Transcripts
+from whenabouts.indexing import plan_index, run_index
 from whenabouts.types import UsageError
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.speech import SpeechUnavailableError
@@ -49,7 +50,7 @@ def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_
         path = tmp_path / f"{name}.vtt"
         path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} violin is varnished.\n")
         corpus.add(path, processes=1)
-        table = corpus._store._clips("subtitle")
+        table = corpus.store._clips("subtitle")
         assert {index.columns[0] for index in table.list_indices()} == {"video_id", "context"}
         for index in table.list_indices():
             assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
@@ -99,8 +100,8 @@ def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: P
     with corpus.writing(), pytest.raises(CorpusBusy, match=str(os.getpid())):
         Corpus(corpus_dir).add(samples / "friday.mp4")
     with corpus.writing():
-        request = corpus.request([samples / "friday.mp4"])
-        assert corpus.run(corpus.plan(request), request, processes=1).added == 1
+        plan = plan_index(corpus, [samples / "friday.mp4"])
+        assert run_index(corpus, plan, processes=1).added == 1
 
 
 def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, planted: Any) -> None:
@@ -108,6 +109,10 @@ def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, p
     corpus.add(samples / "friday.mp4", vision=planted, clip_seconds=2.0, processes=1)
     with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
         corpus.add(samples / "frog.webm", vision=planted, clip_seconds=1.0)
+    with pytest.raises(UsageError, match=r"0\.0"):
+        corpus.add(samples / "frog.webm", vision=planted, clip_seconds=0.0)
+    with pytest.raises(UsageError, match="no option 'hearing'"):
+        corpus.add(samples / "frog.webm", hearing="x")
     corpus.add(samples / "frog.webm", processes=1)  # with the encoder and the length that it has
     assert "vision" in corpus.resolve("frog").streams
 

@@ -22,7 +22,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
 
 def test_a_curve_has_a_score_for_each_passage_and_peaks_at_the_answer(corpus: Corpus) -> None:
     video = corpus.resolve("friday.mp4").video_id
-    found = curves_of(corpus.searcher(), "crown jewels", video)
+    found = curves_of(corpus, "crown jewels", video)
     curve = found.curves["subtitle"]
     words = corpus.show(video).words
     assert curve.start.tolist() == [line.start for line in words]
@@ -36,7 +36,7 @@ def test_a_curve_has_a_score_for_each_passage_and_peaks_at_the_answer(corpus: Co
 
 def test_the_moments_are_those_of_a_search_in_that_video(corpus: Corpus) -> None:
     video = corpus.resolve("friday.mp4").video_id
-    found = curves_of(corpus.searcher(), "crown jewels", video)
+    found = curves_of(corpus, "crown jewels", video)
     searched = corpus.search("crown jewels", k=1000, within=video)
     assert [one.moment for one in found.moments["subtitle"]] == [one.moment for one in searched.moments]
     best = found.to_json()["moments"][0]
@@ -44,7 +44,7 @@ def test_the_moments_are_those_of_a_search_in_that_video(corpus: Corpus) -> None
 
 
 def test_a_video_without_words_has_an_empty_curve(corpus: Corpus) -> None:
-    found = curves_of(corpus.searcher(), "crown jewels", corpus.resolve("frog.webm").video_id).to_json()
+    found = curves_of(corpus, "crown jewels", corpus.resolve("frog.webm").video_id).to_json()
     assert found["curves"]["subtitle"]["start"] == []
     assert found["moments"] == []
 
@@ -52,6 +52,6 @@ def test_a_video_without_words_has_an_empty_curve(corpus: Corpus) -> None:
 def test_what_no_search_would_take_is_refused(corpus: Corpus) -> None:
     video = corpus.resolve("friday.mp4").video_id
     with pytest.raises(UsageError, match="empty"):
-        curves_of(corpus.searcher(), "  ", video)
+        curves_of(corpus, "  ", video)
     with pytest.raises(UsageError, match="smell"):
-        curves_of(corpus.searcher(), "jewels", video, ["smell"])
+        curves_of(corpus, "jewels", video, ["smell"])

@@ -37,7 +37,7 @@ def test_a_stream_is_exported_as_a_search_reads_it(corpus: Corpus, tmp_path: Pat
         assert source.fingerprint.clip_seconds == 2.0
         assert source.fingerprint.encoder == "minilm"
         assert source.fingerprint.extra["fingerprint"] == open_text_encoder().fingerprint
-        expected = videos_on_grid(corpus._store, ["subtitle"], 2.0, corpus.records())
+        expected = videos_on_grid(corpus.store, ["subtitle"], 2.0, corpus.records())
         for video in expected:
             rows = source.get(video.record.video_id)
             np.testing.assert_allclose(rows, video.streams["subtitle"], atol=1e-3)

@@ -136,7 +136,7 @@ def test_frames_of_a_corpus_are_those_that_a_search_finds(
 ) -> None:
     scorer, made_by = corpus_scorer(seen(names), corpus, 1000)
     assert made_by == open_image_encoder(str(clip)).fingerprint
-    store = Corpus(corpus)._store
+    store = Corpus(corpus).store
     ids = {Path(record.path).name: record.video_id for record in store.videos()}
     block = store.clips_of("vision", [ids[name] for name in SEEN])
     assert scorer.frames.starts.tolist() == block.offsets.tolist()
@@ -171,7 +171,7 @@ def test_a_corpus_whose_model_was_replaced_is_refused(
     corpus: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = write_clip(tmp_path / "other", seed=5)
-    store = Corpus(corpus)._store
+    store = Corpus(corpus).store
     info = replace(store.streams["vision"], encoder=str(other))
     monkeypatch.setattr("whenabouts.index.store.Store.streams", {"vision": info})
     with pytest.raises(EncoderMismatch):

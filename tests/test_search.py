@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from whenabouts import Corpus, Moment, SearchResult
 from whenabouts.confidence.chance import Chance
+from whenabouts.indexing import plan_index
 from whenabouts.search import Searcher
 from whenabouts.types import UsageError
+from whenabouts.why import why
 
 QUERIES = (
     "the space telescope",
@@ -202,8 +204,8 @@ def test_scores_do_not_depend_on_when_a_video_came_in(
     first, second = corpus.search(query, k=2).moments
     assert [found.moment.video_id[0] for found in (first, second)] == ["a", "b"]
     assert first.score == second.score
-    alone = corpus._store.match_text("subtitle", query, 10, video_ids=[second.moment.video_id])
-    among = corpus._store.match_text("subtitle", query, 10)
+    alone = corpus.store.match_text("subtitle", query, 10, video_ids=[second.moment.video_id])
+    among = corpus.store.match_text("subtitle", query, 10)
     assert set(alone.score.tolist()) <= set(among.score.tolist())
 
 
@@ -216,7 +218,7 @@ def test_asking_changes_nothing_on_disk(corpus: Corpus) -> None:
     before = state()
     for query in QUERIES:
         corpus.search(query)
-    corpus.why("crown jewels", "friday.mp4@4-6")
+    why(corpus, "crown jewels", "friday.mp4@4-6")
     corpus.show("friday.mp4")
     corpus.stats()
     Corpus(corpus.location, create=False, encoders=[Colours()]).search("crown jewels")
@@ -258,7 +260,7 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
         patch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
         corpus = Corpus(folder / "c")
         corpus.add(folder, processes=1)
-    return Searcher(corpus._store, {}, {}, {"subtitle": Chance(place=1000.0, scale=1.0)})
+    return Searcher(corpus.store, {}, {}, {"subtitle": Chance(place=1000.0, scale=1.0)})
 
 
 @pytest.mark.parametrize(
@@ -322,8 +324,8 @@ def test_without_an_encoder_it_says_so_and_finds_by_words(lettered: tuple[Path, 
     assert corpus.search("🦁🎥").moments == ()
     assert corpus.search("🦁🎥").answer == "no_match"
     (stream,) = corpus.check_streams()
-    assert "letter" in stream[2]
-    assert stream[3]
+    assert "letter" in stream.problem
+    assert stream.remedy
 
 
 def test_with_an_encoder_later_the_same_command_adds_meaning(
@@ -334,16 +336,16 @@ def test_with_an_encoder_later_the_same_command_adds_meaning(
     corpus = Corpus(place)
     ids = {video.id for video in corpus.videos()}
     videos = [samples / name for name in LETTERED]
-    plan = corpus.plan(corpus.request(videos))
+    plan = plan_index(corpus, videos)
     assert len(plan.work) == len(videos)
-    assert not any(work.task.pictures for work in plan.work)
+    assert not any(work.task.frames for work in plan.work)
     summary = corpus.add(*videos, processes=1)
     assert (summary.added, summary.updated, summary.failed) == (0, len(videos), [])
     assert {video.id for video in corpus.videos()} == ids
     result = corpus.search("somebody took the treasure of the monarch", k=1)
     assert result.name(result.moments[0]) == "friday.mp4"
-    assert corpus.check_streams()[0][2] == ""
-    assert not corpus.plan(corpus.request(videos)).work
+    assert corpus.check_streams()[0].problem == ""
+    assert not plan_index(corpus, videos).work
 
 
 def test_the_answer_is_a_value(corpus: Corpus) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from whenabouts import Corpus, Moment
 from whenabouts.cli.main import main
+from whenabouts.indexing import plan_index
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_the_command_line_and_python_give_equal_answers(
 
 def test_a_second_run_has_nothing_to_do(words_corpus: Path, samples: Path) -> None:
     corpus = Corpus(words_corpus)
-    plan = corpus.plan(corpus.request([samples]))
+    plan = plan_index(corpus, [samples])
     assert not plan.work
     assert plan.unchanged == 8
 

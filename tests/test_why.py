@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from whenabouts import Corpus, Moment
 from whenabouts.types import UsageError
-from whenabouts.why import Why
+from whenabouts.why import Why, why
 
 FISH = "The fisherman sells his catch at the harbour."
 RIVER = "Salmon swim upstream in the cold river."
@@ -54,40 +54,41 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return build
 
 
-def _text(why: Why) -> str:
-    return "\n".join(why.lines())
+def _text(answer: Why) -> str:
+    return "\n".join(answer.lines())
 
 
 def test_found_at_the_first_rank(make: Make) -> None:
     corpus = make({"port": [(0, 5, FISH), (20, 25, "The moon rises over the hills.")]})
-    why = corpus.why("a fisherman at the harbour", "port.vtt@0:00-0:05")
-    assert (why.found, why.rank, why.lost_to) == (True, 1, ())
-    assert why.localized is not None and why.localized.iou(why.moment) >= 0.5
-    (stream,) = why.streams
+    answer = why(corpus, "a fisherman at the harbour", "port.vtt@0:00-0:05")
+    assert (answer.is_listed, answer.rank, answer.lost_to) == (True, 1, ())
+    assert answer.localized is not None and answer.localized.iou(answer.moment) >= 0.5
+    (stream,) = answer.streams
     assert (stream.stream, stream.clips, stream.retrieved_at, stream.video_at) == ("subtitle", 1, 1, 1)
     assert stream.best_score is not None and stream.best_score > 0
-    assert "found: rank 1" in _text(why)
-    assert "video retrieved at rank 1; the moment was retrieved at rank 1" in _text(why)
-    assert json.loads(json.dumps(why.to_json()))["localized"] == [why.localized.start, why.localized.end]
+    assert "found: rank 1" in _text(answer)
+    assert "video retrieved at rank 1; the moment was retrieved at rank 1" in _text(answer)
+    localized = json.loads(json.dumps(answer.to_json()))["localized"]
+    assert localized == [answer.localized.start, answer.localized.end]
 
 
 def test_found_but_behind_the_first_k_names_what_is_ahead(make: Make) -> None:
     corpus = make({name: [(0, 5, f"{FISH} {name}")] for name in "abcdef"})
     names = [found.moment.video_id for found in corpus.search("the fisherman", k=6).moments]
-    why = corpus.why("the fisherman", Moment(names[4], 0.0, 5.0), k=2)
-    assert (why.found, why.rank) == (False, 5)
-    assert [found.moment.video_id for found in why.lost_to] == names[:2]
-    assert "found, but behind the first 2: rank 5" in _text(why)
-    assert "ahead of it:" in _text(why)
-    assert corpus.why("the fisherman", Moment(names[4], 0.0, 5.0), k=5).found
+    answer = why(corpus, "the fisherman", Moment(names[4], 0.0, 5.0), k=2)
+    assert (answer.is_listed, answer.rank) == (False, 5)
+    assert [found.moment.video_id for found in answer.lost_to] == names[:2]
+    assert "found, but behind the first 2: rank 5" in _text(answer)
+    assert "ahead of it:" in _text(answer)
+    assert why(corpus, "the fisherman", Moment(names[4], 0.0, 5.0), k=5).is_listed
 
 
 def test_the_rank_is_that_of_search(make: Make) -> None:
     corpus = make({name: [(0, 5, FISH), (10, 15, f"{RIVER} {name}")] for name in "abc"})
     for rank, found in enumerate(corpus.search("salmon in a river", k=100).moments, 1):
-        why = corpus.why("salmon in a river", found.moment, k=100)
-        assert why.rank == rank
-        assert why.localized == found.moment
+        answer = why(corpus, "salmon in a river", found.moment, k=100)
+        assert answer.rank == rank
+        assert answer.localized == found.moment
 
 
 def test_localized_elsewhere_says_where(make: Make) -> None:
@@ -95,41 +96,41 @@ def test_localized_elsewhere_says_where(make: Make) -> None:
     corpus = make({"long": [(5 * n, 5 * n + 5, FISH) for n in range(12)]})
     best = corpus.search("the fisherman", k=1).moments[0].moment
     meant = Moment(best.video_id, best.start + 1.0, best.start + 2.0)
-    why = corpus.why("the fisherman", meant)
-    assert (why.found, why.rank, why.localized) == (False, None, None)
-    (stream,) = why.streams
+    answer = why(corpus, "the fisherman", meant)
+    assert (answer.is_listed, answer.rank, answer.localized) == (False, None, None)
+    (stream,) = answer.streams
     assert stream.clips >= 1
     assert stream.nearest == best
-    assert "localized as" in _text(why)
+    assert "localized as" in _text(answer)
 
 
 def test_a_video_that_was_not_retrieved_is_said_to_be_so(make: Make) -> None:
     better = {f"v{n:02d}": [(0, 5, f"{FISH} number{n}")] for n in range(42)}
     corpus = make({**better, "other": [(0, 5, "Wheat grows in the field.")]})
-    why = corpus.why("the fisherman and his fish", "other.vtt@0-5")
-    assert (why.found, why.rank) == (False, None)
-    (stream,) = why.streams
+    answer = why(corpus, "the fisherman and his fish", "other.vtt@0-5")
+    assert (answer.is_listed, answer.rank) == (False, None)
+    (stream,) = answer.streams
     assert stream.clips == 1
     assert (stream.video_at, stream.best_score, stream.nearest) == (None, None, None)
-    assert "the video was not retrieved" in _text(why)
-    assert len(why.lost_to) == 5
+    assert "the video was not retrieved" in _text(answer)
+    assert len(answer.lost_to) == 5
 
 
 def test_where_nothing_is_said_it_says_so(make: Make) -> None:
     corpus = make({"port": [(0, 5, FISH), (100, 105, "The moon rises.")]})
-    why = corpus.why("the fisherman", "port.vtt@0:50-1:00")
-    assert not why.found
-    (stream,) = why.streams
+    answer = why(corpus, "the fisherman", "port.vtt@0:50-1:00")
+    assert not answer.is_listed
+    (stream,) = answer.streams
     assert (stream.clips, stream.retrieved_at, stream.nearest) == (0, None, None)
-    assert "has nothing in this moment" in _text(why)
+    assert "has nothing in this moment" in _text(answer)
 
 
 def test_a_silent_video_has_nothing_in_this_stream(make: Make, samples: Path) -> None:
     corpus = make({"port": [(0, 5, FISH)]})
     corpus.add(samples / "frog.webm", processes=1)
-    why = corpus.why("the fisherman", "frog.webm@1-2")
-    assert not why.found
-    assert "no words are said there" in _text(why)
+    answer = why(corpus, "the fisherman", "frog.webm@1-2")
+    assert not answer.is_listed
+    assert "no words are said there" in _text(answer)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +146,11 @@ def test_a_silent_video_has_nothing_in_this_stream(make: Make, samples: Path) ->
 def test_what_search_refuses_why_refuses_too(make: Make, query: str, moment: str, k: int, told: str) -> None:
     corpus = make({"port": [(0, 5, FISH)]})
     with pytest.raises(UsageError, match=told):
-        corpus.why(query, moment, k=k)
+        why(corpus, query, moment, k=k)
 
 
 def test_a_long_question_is_followed_as_it_is_asked(make: Make) -> None:
     corpus = make({"port": [(0, 5, FISH)], "hill": [(0, 5, "The moon rises.")]})
     query = "the fisherman " * 128 + "moon " * 9_000
     best: Any = corpus.search(query, k=1).moments[0]
-    assert corpus.why(query, best.moment).rank == 1
+    assert why(corpus, query, best.moment).rank == 1

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from whenabouts.formats.runs import RunBlock, Task
-from whenabouts.index.naming import VideoNames
-from whenabouts.index.records import VideoRecord
+from whenabouts.index.records import VideoNames, VideoRecord
 from whenabouts.search import SearchResult
 from whenabouts.types import Query, UsageError, Video
 

@@ -1,16 +1,19 @@
-"""The match curve of each stream over one video: what each clip scored for a query, and the moments on it."""
+"""The match curve of each stream over one video: what each clip scores for a query, and the moments on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.search import Searcher, StreamAnswer, checked_query, printable
 from whenabouts.types import ScoredMoment
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +50,8 @@ class Curves:
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        found = [(moment, stream) for stream, moments in self.moments.items() for moment in moments]
-        found.sort(key=lambda pair: pair[0].sort_key)
+        pairs = [(scored, stream) for stream, moments in self.moments.items() for scored in moments]
+        pairs.sort(key=lambda pair: pair[0].sort_key)
         return {
             "query": self.query,
             "video_id": self.video_id,
@@ -56,26 +59,29 @@ class Curves:
             "moments": [
                 {
                     "stream": stream,
-                    "start": round(one.moment.start, 3),
-                    "end": round(one.moment.end, 3),
-                    "score": one.score,
-                    "confidence": one.confidence,
+                    "start": round(scored.moment.start, 3),
+                    "end": round(scored.moment.end, 3),
+                    "score": scored.score,
+                    "confidence": scored.confidence,
                 }
-                for one, stream in found
+                for scored, stream in pairs
             ],
         }
 
 
-def curves_of(searcher: Searcher, query: str, video_id: str, streams: Sequence[str] = ()) -> Curves:
-    """What each of some streams (none: all) makes of a query in one video.
+def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[str] = ()) -> Curves:
+    """What each of some streams (none: all) makes of a query in one video, by any name that `resolve` takes.
 
-    A stream that has nothing in the video, or finds none of the query's words there, has an empty curve.
+    A stream that has nothing in the video, or none of the query's words there, has an empty curve.
     Raises UsageError for an empty query or an unknown stream.
     """
+    corpus.refresh()
+    searcher, video_id = corpus.searcher(), corpus.resolve(video).video_id
     words, _ = checked_query(query, 1, 0.0)
-    chosen = list(dict.fromkeys(streams)) or list(searcher.streams)
-    question = searcher.encode(words, chosen)
-    answers = {stream: searcher.search_stream(stream, question, [video_id]) for stream in chosen}
+    names = (streams,) if isinstance(streams, str) else streams
+    chosen = list(dict.fromkeys(names)) or list(searcher.streams)
+    encoded = searcher.encode(words, chosen)
+    answers = {stream: searcher.search_stream(stream, encoded, [video_id]) for stream in chosen}
     return Curves(
         printable(query),
         video_id,

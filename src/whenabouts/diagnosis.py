@@ -117,8 +117,8 @@ def _corpus(location: str) -> list[Finding]:
         return [Finding(f"corpus {location}", False, str(error))]
     findings = [Finding(f"corpus {location}", True, stats.summary)]
     findings += [
-        Finding(f"stream {name}", not problem, problem or seen, remedy)
-        for name, seen, problem, remedy in corpus.check_streams()
+        Finding(f"stream {check.name}", not check.problem, check.problem or check.made_by, check.remedy)
+        for check in corpus.check_streams()
     ]
     if stats.failed:
         findings.append(

@@ -19,6 +19,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.relevance.emscore import EMScore, Frames
 from whenabouts.relevance.word_vectors import ClipWords, query_words
+from whenabouts.streams import frame_stream
 from whenabouts.types import UsageError
 
 _VIDEOS_AT_ONCE = 64
@@ -92,17 +93,18 @@ def corpus_scorer(
     its ending. Raises UsageError where one is missing or two fit, and for a corpus without pictures.
     """
     store = Store.open(corpus, create=False)
-    info = store.streams.get("vision")
-    if info is None:
+    stream = frame_stream(store.streams)
+    if stream is None:
         raise UsageError(
             f"{corpus}: has no pictures, only words; index it with --vision and a CLIP model, or leave the "
             "visual check out with --no-visual"
         )
     records = [record for record in store.videos() if record.state == "done"]
     names = _names_in(annotations, records, corpus)
+    info = store.stream(stream)
     clip = ClipWords(info.encoder)
-    store.check_stream("vision", clip.fingerprint, clip.name)
-    rows = _clips(store, [names[video.id] for video in annotations.videos])
+    store.check_stream(stream, clip.fingerprint, clip.name)
+    rows = _clips(store, stream, [names[video.id] for video in annotations.videos])
     frames = Frames.of(rows, most, info.fingerprint, as_released=as_released)
     return _scorer(annotations, clip, frames), info.fingerprint
 
@@ -127,11 +129,11 @@ def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: 
     return names
 
 
-def _clips(store: Store, names: Sequence[str]) -> Iterator[NDArray[Any]]:
+def _clips(store: Store, stream: str, names: Sequence[str]) -> Iterator[NDArray[Any]]:
     """(T, D) pictures of each video, in time."""
     for begin in range(0, len(names), _VIDEOS_AT_ONCE):
         part = list(names[begin : begin + _VIDEOS_AT_ONCE])
-        block = store.clips_of("vision", part)
+        block = store.clips_of(stream, part)
         for place, name in enumerate(part):
             rows = block.vectors[block.rows(place)]
             if not len(rows):

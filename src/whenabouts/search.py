@@ -1,17 +1,18 @@
-"""The way of a query: text -> encoder -> index (nearest clips) -> model (moments in them) -> rank.
+"""The way of a query: text -> encoder -> index (nearest clips) -> stream (moments in them) -> rank.
 
-Everything that answers a question comes through `Searcher.search`: the command line, Python, a server,
-and the evaluation of a run on a corpus.
+Every answer comes through `Searcher.search`: the command line, Python, a server, and the evaluation of a
+run on a corpus.
 """
 
 from __future__ import annotations
 
-import logging
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote_from_bytes
 
 import numpy as np
@@ -19,18 +20,20 @@ from numpy.typing import NDArray
 
 from whenabouts.confidence.chance import FIXED, MATCH_AT, Chance, Thresholds, answer_for
 from whenabouts.index.filters import Filter
-from whenabouts.index.passages import query_words, says
+from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import ClipBlock, ClipHits, VideoRecord
 from whenabouts.index.store import Store
-from whenabouts.models.fusion import COSINE_WEIGHT, Scale, fuse
-from whenabouts.models.peaks import find_peaks
-from whenabouts.models.zero_shot import Config, Curves, Moments, ZeroShotLocalizer, snap
+from whenabouts.models.fusion import Scale, fuse
+from whenabouts.models.zero_shot import Moments
+from whenabouts.streams import stream as stream_named
+from whenabouts.streams.protocol import QueryEncoder
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from whenabouts.models.trained import Trained
 
-# Passages or pictures asked of the index; videos whose clips are then looked at one by one. Within some
-# videos every match counts, over all of them the best few hundred find the same moments (docs/finding.md).
+# Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
+# match counts, over all of them the best few hundred find the same moments (docs/finding.md).
 NEAREST_CLIPS = 200
 MATCHED_CLIPS = 1000
 MATCHED_CLIPS_WITHIN = 1000
@@ -38,25 +41,84 @@ CANDIDATE_VIDEOS = 40
 # A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
 MOST_QUERY_WORDS = 256
 MOST_K = 1000
-# Seen moments; spoken ones have settings of their own (`models/peaks.py`).
-SEEN = Config()
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
 _MOST_TEXT = 600
 _UNCALIBRATED = "uncalibrated: this corpus is too small to say how sure an answer is"
 
 
-class Encodes(Protocol):
-    """What a query is encoded with."""
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Scales and chances of the streams that have been measured, and how often answers are wrong.
 
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors."""
-        ...
+    `clips` is how many clips each stream had then, also where they were too few to say anything. `rates` is
+    what a search hands on (`Report.summary`), None where no stream is calibrated.
+    """
+
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    chances: Mapping[str, Chance] = field(default_factory=dict)
+    clips: Mapping[str, int] = field(default_factory=dict)
+    thresholds: Thresholds = FIXED
+    rates: Mapping[str, Any] | None = None
+
+
+def load_calibration(store: Store) -> Calibration:
+    """What has been measured on a corpus so far."""
+    facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
+    # The same with each stream, so that a search reads no further row for it.
+    answers = next((fact["answers"] for fact in facts.values() if "answers" in fact), None)
+    return Calibration(
+        {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
+        {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
+        {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
+        FIXED if answers is None else Thresholds.from_json(answers),
+        answers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What narrows a search and what answers it: the same for the command line, REST and Python.
+
+    At most `k` moments, none with less than `min_confidence`. `within` are videos by id, file name or path;
+    `streams` leaves only these; `after` (included) and `before` (excluded) are dates of recording; `where`
+    are conditions such as "camera=drone*". `model` is a trained system that finds the moments: a folder, a
+    hub's name or an object. On first use, and when videos have come or changed, it encodes them.
+    `retriever` is another one that chooses the videos for it, in place of the one that a staged run names.
+    `segments` (seconds, such as 4) is for long videos: pieces of that length are chosen, and the model
+    looks into these.
+
+    Raises UsageError for options that cannot be honoured together.
+    """
+
+    k: int = 10
+    within: str | Sequence[str] = ()
+    streams: str | Sequence[str] = ()
+    min_confidence: float = 0.0
+    after: str | datetime | None = None
+    before: str | datetime | None = None
+    where: str | Sequence[str] = ()
+    model: str | os.PathLike[str] | Trained | None = None
+    retriever: str | os.PathLike[str] | Trained | None = None
+    segments: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("within", "streams", "where"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if self.model is not None and self.streams:
+            raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
+        if self.model is None and self.retriever is not None:
+            raise UsageError(
+                "a retriever chooses videos for a trained system; name that as well (--model, model=)"
+            )
+        if self.model is None and self.segments is not None:
+            raise UsageError("segments are chosen for a trained system; name that as well (--model, model=)")
 
 
 @dataclass(frozen=True, slots=True)
 class RankedMoments:
-    """What another way of finding moments answers: moments, best first, and what is to be said of them."""
+    """What a trained system answers: moments, best first, notes for the user, and its own thresholds."""
 
     moments: Sequence[ScoredMoment]
     notes: Sequence[str] = ()
@@ -64,7 +126,7 @@ class RankedMoments:
 
 
 class Finder(Protocol):
-    """Another way to find moments than the streams' own: a trained system (`trained/search.py`)."""
+    """A trained system that finds moments in the place of the streams (`trained/search.py`)."""
 
     @property
     def name(self) -> str:
@@ -92,13 +154,14 @@ class SearchResult:
     doubt: str = ""
     calibration: Mapping[str, Any] | None = None
 
-    def name(self, found: ScoredMoment) -> str:
+    def name(self, scored: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""
-        return printable(self.videos[found.moment.video_id].path).rsplit("/", 1)[-1] or found.moment.video_id
+        video_id = scored.moment.video_id
+        return printable(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
 
-    def link(self, found: ScoredMoment) -> str:
+    def link(self, scored: ScoredMoment) -> str:
         """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
-        moment = found.moment
+        moment = scored.moment
         path = self.videos[moment.video_id].path.encode("utf-8", "surrogateescape")
         return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
 
@@ -107,21 +170,21 @@ class SearchResult:
         return {
             "query": self.query,
             "answer": self.answer,
-            "moments": [self._moment(rank, found) for rank, found in enumerate(self.moments, 1)],
+            "moments": [self._moment(rank, scored) for rank, scored in enumerate(self.moments, 1)],
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
         }
 
-    def _moment(self, rank: int, found: ScoredMoment) -> dict[str, Any]:
-        moment = found.moment
+    def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        moment = scored.moment
         return {
             "rank": rank,
             "video_id": moment.video_id,
             "path": printable(self.videos[moment.video_id].path),
             "start": round(moment.start, 3),
             "end": round(moment.end, 3),
-            "score": found.score,
-            "confidence": found.confidence,
+            "score": scored.score,
+            "confidence": scored.confidence,
             "evidence": {
                 name: {
                     "score": piece.score,
@@ -129,10 +192,10 @@ class SearchResult:
                     "end": round(piece.end, 3),
                     "text": piece.text,
                 }
-                for name, piece in found.evidence.items()
+                for name, piece in scored.evidence.items()
             },
-            "text": found.text,
-            "link": self.link(found),
+            "text": scored.text,
+            "link": self.link(scored),
         }
 
 
@@ -159,10 +222,10 @@ class StreamAnswer:
     moments: Moments
 
     def moment(self, row: int) -> Moment:
-        """A moment as a noun."""
-        found = self.moments
-        video_id = self.block.video_ids[int(found.video[row])]
-        return Moment(video_id, float(found.start[row]), float(found.end[row]))
+        """The video and the span of a row of the moments."""
+        moments = self.moments
+        video_id = self.block.video_ids[int(moments.video[row])]
+        return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
 
     def scored(self, row: int) -> ScoredMoment:
         """A moment as the stream scores it, with its evidence."""
@@ -216,7 +279,7 @@ class Searcher:
     def __init__(
         self,
         store: Store,
-        encoders: Mapping[str, Encodes],
+        encoders: Mapping[str, QueryEncoder],
         scales: Mapping[str, Scale] = MappingProxyType({}),
         chances: Mapping[str, Chance] = MappingProxyType({}),
         thresholds: Thresholds = FIXED,
@@ -253,24 +316,24 @@ class Searcher:
         Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
         """
         words, notes = checked_query(text, k, min_confidence)
-        allowed, said_of_filter = self._allowed(filter)
-        notes += said_of_filter
+        allowed, notes_on_filter = self._allowed(filter)
+        notes += notes_on_filter
         if model is not None:
-            found = model.find(words, k, allowed, self)
-            ranked = list(found.moments)
-            answer, doubt = _judged_by(found, model)
-            notes += found.notes
+            by_model = model.find(words, k, allowed, self)
+            ranked = list(by_model.moments)
+            answer, doubt = _judged_by(by_model, model)
+            notes += by_model.notes
         else:
             answers = self._find_in(words, allowed, streams)
             ranked = self.rank(answers)
             answer, doubt = _judged(words, ranked, answers, self._thresholds)
-        kept = [found for found in ranked if (found.confidence or 0.0) >= min_confidence][:k]
+        kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
-        ids = sorted({found.moment.video_id for found in kept})
+        ids = sorted({scored.moment.video_id for scored in kept})
         videos = {record.video_id: record for record in self._store.videos(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
-        moments = tuple(found for found in kept if found.moment.video_id in videos)
+        moments = tuple(scored for scored in kept if scored.moment.video_id in videos)
         if not moments:
             answer, doubt = "no_match", ""
         rates = self._rates if model is None else None
@@ -303,45 +366,47 @@ class Searcher:
 
     def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
         """Encode a query, once for each stream that has an encoder."""
-        vectors = {s: self._encoders[s].encode_text([text])[0] for s in streams if s in self._encoders}
+        vectors = {
+            name: stream_named(name).query_vector(text, self._encoders[name])
+            for name in streams
+            if name in self._encoders
+        }
         return EncodedQuery(text, vectors)
 
     def search_stream(
-        self, stream: str, query: EncodedQuery, allowed: Sequence[str] | None = None
+        self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
     ) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
-        store, vector = self._store, query.vectors.get(stream)
-        nearest = (
-            store.nearest(stream, vector, NEAREST_CLIPS, video_ids=allowed) if vector is not None else None
-        )
-        most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
-        matched = store.match_text(stream, query.text, most, video_ids=allowed)
-        block = store.clips_of(stream, _candidates(nearest, matched))
-        spoken = bool(block.text and block.text[0])
-        bm25 = _bm25(block, matched) if spoken or vector is None else None
-        cosine = block.vectors @ vector if vector is not None else None
-        scores = fuse(cosine, bm25, self._scales.get(stream))
-        moments = _localize(block, scores, spoken=spoken)
-        if not spoken and len(moments):
-            moments = snap(moments, *self._shots(block.video_ids), SEEN.snap_seconds)
-        return StreamAnswer(stream, nearest, matched, block, scores, moments)
+        stream, store, vector = stream_named(name), self._store, query.vectors.get(name)
+        nearest = None if vector is None else store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed)
+        matched = None
+        if stream.has_words is not False:
+            most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
+            matched = store.match_text(name, query.text, most, video_ids=allowed)
+        block = store.clips_of(name, _candidates(nearest, matched))
+        has_words = bool(block.text and block.text[0]) if stream.has_words is None else stream.has_words
+        bm25 = _bm25(block, matched) if has_words or vector is None else None
+        cosine = None if vector is None else block.vectors @ vector
+        scores = fuse(cosine, bm25, self._scales.get(name))
+        moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
+        return StreamAnswer(name, nearest, matched, block, scores, moments)
 
     def candidates(
         self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None
     ) -> list[str]:
         """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
-        query, found = self.encode(text, streams), []
-        for stream in streams:
-            vector = query.vectors.get(stream)
-            if vector is not None:
-                found.append(self._store.nearest(stream, vector, NEAREST_CLIPS, video_ids=allowed))
-            found.append(self._store.match_text(stream, text, MATCHED_CLIPS, video_ids=allowed))
-        return _candidates(*found)
+        query, hits = self.encode(text, streams), list[ClipHits]()
+        for name in streams:
+            if (vector := query.vectors.get(name)) is not None:
+                hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
+            if stream_named(name).has_words is not False:
+                hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
+        return _candidates(*hits)
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
-        known = {record.video_id: record.shots or () for record in self._store.videos(video_ids)}
-        rows = [known.get(video_id, ()) for video_id in video_ids]
+        shots = {record.video_id: record.shots or () for record in self._store.videos(video_ids)}
+        rows = [shots.get(video_id, ()) for video_id in video_ids]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return np.array([border for row in rows for border in row], np.float64), offsets
 
@@ -350,8 +415,8 @@ class Searcher:
 
         See `ranked`, which says how.
         """
-        found = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
-        return ranked(found, self._chances, len(answers))
+        moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
+        return ranked(moments, self._chances, len(answers))
 
     def clips_in(self, stream: str, moment: Moment) -> int:
         """How many clips of a stream share time with a moment."""
@@ -359,47 +424,51 @@ class Searcher:
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
 
 
-def ranked(found: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int) -> list[ScoredMoment]:
-    """What `streams` streams found, as each scores it (`StreamAnswer.scored`), in one order.
+def ranked(
+    moments: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
+) -> list[ScoredMoment]:
+    """The moments of `streams` streams, as each scores them (`StreamAnswer.scored`), in one order.
 
-    Each stream's scores are first turned into how surprising they are among what unrelated sentences
-    score there (`Chance.surprise`), which puts streams on one scale. A moment that several streams
-    found gets the sum of its surprises, and the span of the stream that is surer. With m streams
-    asked, an unrelated sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m. Where a stream
-    that found something has no chance, no confidence is told.
+    Each stream's scores are first turned into how surprising they are among what unrelated sentences score
+    there (`Chance.surprise`), which puts streams on one scale. A moment that several streams have gets the
+    sum of its surprises, and the span of the stream that is surer. With m streams searched, an unrelated
+    sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m. Where a stream that has a moment
+    has no chance, there is no confidence.
     """
-    scored = [(next(iter(one.evidence)), one) for one in found]
-    calibrated = all(stream in chances for stream, _ in scored)
-    known = [(stream, _surprising(one, chances.get(stream))) for stream, one in scored]
-    known.sort(key=lambda item: item[1].sort_key)
-    joined: list[ScoredMoment] = []
-    for stream, one in known:
-        twin = _twin(joined, one, stream) if streams > 1 else None
+    scored = [(next(iter(moment.evidence)), moment) for moment in moments]
+    is_calibrated = all(name in chances for name, _ in scored)
+    by_surprise = [(name, _surprising(moment, chances.get(name))) for name, moment in scored]
+    by_surprise.sort(key=lambda item: item[1].sort_key)
+    merged: list[ScoredMoment] = []
+    for name, moment in by_surprise:
+        twin = _twin(merged, moment, name) if streams > 1 else None
         if twin is None:
-            joined.append(one)
+            merged.append(moment)
         else:
-            joined[twin] = _joined(joined[twin], one)
-    joined.sort(key=lambda one: one.sort_key)
-    if not calibrated:
-        return joined
-    return [replace(one, confidence=(-math.expm1(-one.score)) ** streams) for one in joined]
+            merged[twin] = _joined(merged[twin], moment)
+    merged.sort(key=lambda moment: moment.sort_key)
+    if not is_calibrated:
+        return merged
+    return [replace(moment, confidence=(-math.expm1(-moment.score)) ** streams) for moment in merged]
 
 
-def _surprising(found: ScoredMoment, chance: Chance | None) -> ScoredMoment:
-    return replace(found, score=chance.surprise(found.score)) if chance else found
+def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:
+    return replace(scored, score=chance.surprise(scored.score)) if chance else scored
 
 
-def said_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
+def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
     """The first stream whose best moment has every word of the query, as the query has it."""
     words = set(query_words(query)[0])
-    return next((one for one in answers if words and len(one.moments) and one.says(0, words)), None)
+    return next(
+        (answer for answer in answers if words and len(answer.moments) and answer.says(0, words)), None
+    )
 
 
-def _judged_by(found: RankedMoments, model: Finder) -> tuple[Answer, str]:
+def _judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
     """The answer of a trained system in one word, and why it is "unsure" where it is."""
-    confidence = found.moments[0].confidence if found.moments else None
-    thresholds = found.thresholds or FIXED
-    answer = answer_for(confidence, found=bool(found.moments), thresholds=thresholds)
+    confidence = ranked.moments[0].confidence if ranked.moments else None
+    thresholds = ranked.thresholds or FIXED
+    answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
     if answer != "unsure":
         return answer, ""
     name = printable(model.name)
@@ -417,65 +486,43 @@ def _judged(
     what was asked for is there. It scores low because its words are common in this corpus, or few.
     """
     confidence = ranked[0].confidence if ranked else None
-    said = said_in(query, answers)
-    answer = answer_for(confidence, found=bool(ranked), said=said is not None, thresholds=thresholds)
+    literal = literal_in(query, answers)
+    answer = answer_for(
+        confidence, has_moments=bool(ranked), is_literal=literal is not None, thresholds=thresholds
+    )
     if answer != "unsure":
         return answer, ""
     if confidence is None:
         return answer, _UNCALIBRATED
-    if said is not None and confidence < MATCH_AT:
-        return answer, _doubt_of_said(said, set(query_words(query)[0]))
+    if literal is not None and confidence < MATCH_AT:
+        return answer, _doubt_of_literal(literal, set(query_words(query)[0]))
     if confidence >= MATCH_AT:
         return answer, "questions whose video is taken out find about as much"
     return answer, "unrelated sentences find about as much"
 
 
-def _doubt_of_said(answer: StreamAnswer, words: Collection[str]) -> str:
+def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
     """What to say of words that the best moment has and that yet prove little."""
     looked_at = len(answer.moments)
     places = sum(answer.says(row, words) for row in range(looked_at))
-    said = f"its words are all said in {places} of the {looked_at} places looked at"
+    count = f"its words are all said in {places} of the {looked_at} places looked at"
     if places > max(2, looked_at / 2):
-        return f"{said}, too often to tell places apart"
-    return f"{said}, but unrelated sentences find about as much"
+        return f"{count}, too often to tell places apart"
+    return f"{count}, but unrelated sentences find about as much"
 
 
-def _bm25(block: ClipBlock, matched: ClipHits) -> NDArray[np.float64]:
+def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
     """What full text scored for each clip of a block, 0 where it did not match."""
     scores = np.zeros(len(block))
+    if matched is None:
+        return scores
     first = {
         video_id: int(offset) for video_id, offset in zip(block.video_ids, block.offsets[:-1], strict=True)
     }
     owner = np.array([first.get(video_id, -1) for video_id in matched.video_ids], np.int64)
-    known = owner >= 0
-    scores[owner[known] + matched.index[known]] = matched.score[known]
+    inside = owner >= 0
+    scores[owner[inside] + matched.index[inside]] = matched.score[inside]
     return scores
-
-
-def _localize(block: ClipBlock, scores: NDArray[np.float64], *, spoken: bool) -> Moments:
-    """Moments on the curves of a block's videos, best first.
-
-    What a passage scores already counts the minute around it, so spoken moments stand by their peak, and
-    those of one video keep apart. A picture is one glance, so seen moments gain by lasting.
-    """
-    if spoken:
-        return _moments_at_peaks(block, scores)
-    background = {"level": 0.0, "spread": COSINE_WEIGHT}
-    return ZeroShotLocalizer(SEEN).localize(
-        Curves(scores, block.start, block.end, block.offsets, **background)
-    )
-
-
-def _moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
-    """Spoken moments, best first: what a passage scores is what its moment scores."""
-    found = find_peaks(scores, block.start, block.end, block.offsets)
-    edges = np.stack([found.first, found.last + 1], axis=1).ravel()
-    ends = np.maximum.reduceat(np.append(block.end, -np.inf), edges)[::2] if len(found) else np.zeros(0)
-    video = np.searchsorted(block.offsets, found.peak, side="right") - 1
-    first = block.offsets[video]
-    return Moments(
-        video, block.start[found.first], ends, scores[found.peak], found.first - first, found.last - first
-    )
 
 
 def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[str]]:
@@ -495,14 +542,14 @@ def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[s
     return " ".join(words[:MOST_QUERY_WORDS]), notes
 
 
-def _candidates(*found: ClipHits | None) -> list[str]:
+def _candidates(*hits: ClipHits | None) -> list[str]:
     """Videos to look into: those of the best hits of each list in turn, best first."""
-    lists = [list(dict.fromkeys(hits.video_ids)) for hits in found if hits is not None]
+    lists = [list(dict.fromkeys(clips.video_ids)) for clips in hits if clips is not None]
     chosen: dict[str, None] = {}
-    for rank in range(max((len(one) for one in lists), default=0)):
-        for one in lists:
-            if rank < len(one) and len(chosen) < CANDIDATE_VIDEOS:
-                chosen.setdefault(one[rank])
+    for rank in range(max(map(len, lists), default=0)):
+        for video_ids in lists:
+            if rank < len(video_ids) and len(chosen) < CANDIDATE_VIDEOS:
+                chosen.setdefault(video_ids[rank])
     return list(chosen)
 
 
@@ -511,16 +558,16 @@ def shortened(words: str) -> str:
     return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
 
 
-def _twin(ranked: Sequence[ScoredMoment], found: ScoredMoment, stream: str) -> int | None:
-    """Where another stream has already found the same moment."""
+def _twin(ranked: Sequence[ScoredMoment], scored: ScoredMoment, stream: str) -> int | None:
+    """Where another stream already has the same moment."""
     for place, other in enumerate(ranked):
-        if stream not in other.evidence and other.moment.iou(found.moment) >= _SAME_MOMENT:
+        if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
             return place
     return None
 
 
 def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
-    """One moment of two streams' findings; `first` is the surer and keeps its span."""
+    """One moment of two streams; `first` is the surer and keeps its span."""
     return replace(
         first,
         score=first.score + max(0.0, second.score),

@@ -1,4 +1,4 @@
-"""What `show` and `stats` tell of a corpus, a video and a moment."""
+"""What `show` and `stats` print of a corpus, a video and a moment."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from whenabouts.confidence.rates import Rate
 from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import StoreStats, VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment
-
-_WORDS = "subtitle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,11 @@ class Shown:
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
     """A video with its words and shots; of a moment only what lies in it."""
     words: list[Line] = []
-    if _WORDS in record.streams:
-        block = store.clips_of(_WORDS, [record.video_id], vectors=False)
-        words = [
+    for name in record.streams:
+        if not stream_named(name).transcript:
+            continue
+        block = store.clips_of(name, [record.video_id], vectors=False)
+        words += [
             Line(start, end, text)
             for start, end, text in zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
             if moment is None or (start < moment.end and end > moment.start)
@@ -160,7 +161,7 @@ class Stats:
             sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
             lines.append(f"  {name}: {stream.clips} clips by {self.encoders[name]}, searched {how}{sure}")
         if self.rates is not None:
-            alarms, misses = (_told(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
@@ -175,7 +176,7 @@ class Stats:
         return lines
 
 
-def _told(rate: Mapping[str, Any]) -> str:
+def _rate_text(rate: Mapping[str, Any]) -> str:
     return str(Rate.from_json(rate))
 
 

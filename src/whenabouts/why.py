@@ -1,18 +1,22 @@
-"""Why a known moment was, or was not, found: one query followed from stage to stage."""
+"""Why a given moment is, or is not, among the answers: one query followed from stage to stage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whenabouts.search import Searcher, StreamAnswer, checked_query, printable
+from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment
 
-# From this share of overlap on (IoU), a moment counts as the one that was meant.
-_IS_IT = 0.3
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+# A moment that shares at least this much (IoU) with the given one counts as it.
+_SAME_MOMENT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class StreamWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The whole story: where the moment stands in the list, and what each stream did."""
+    """Where the moment stands in the list of answers, and what each stream made of it."""
 
     query: str
     moment: Moment
@@ -58,7 +62,7 @@ class Why:
     lost_to: tuple[ScoredMoment, ...]
 
     @property
-    def found(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether the moment is among the first k."""
         return self.rank is not None and self.rank <= self.k
 
@@ -67,7 +71,7 @@ class Why:
         return {
             "query": self.query,
             "moment": {"video_id": self.moment.video_id, "start": self.moment.start, "end": self.moment.end},
-            "found": self.found,
+            "found": self.is_listed,
             "rank": self.rank,
             "localized": [self.localized.start, self.localized.end] if self.localized else None,
             "streams": [stream.to_json() for stream in self.streams],
@@ -86,7 +90,7 @@ class Why:
         """For people."""
         lines = [f"“{self.query}” and {_span(self.moment)}"]
         if self.rank is not None and self.localized is not None:
-            verdict = "found" if self.found else f"found, but behind the first {self.k}"
+            verdict = "found" if self.is_listed else f"found, but behind the first {self.k}"
             overlap = self.localized.iou(self.moment)
             lines.append(f"{verdict}: rank {self.rank}, as {_span(self.localized)} (overlap {overlap:.2f})")
         else:
@@ -99,23 +103,25 @@ class Why:
         return [printable(line) for line in lines]
 
 
-def explain(searcher: Searcher, query: str, moment: Moment, k: int) -> Why:
-    """Follow a query and say at which stage the moment was lost, and to what.
+def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
+    """Follow a query and say at which stage a moment was lost, and to what.
 
-    Raises UsageError for what `Searcher.search` would refuse too.
+    `moment` is VIDEO@START-END or a moment. Raises UsageError for what `Corpus.search` would refuse too.
     """
+    corpus.refresh()
+    searcher, target = corpus.searcher(), corpus.moment(moment)
     words, _ = checked_query(query, k, 0.0)
     answers = searcher.find_all(words)
     ranked = searcher.rank(answers)
-    overlaps = [found.moment.iou(moment) for found in ranked]
-    place = next((place for place, overlap in enumerate(overlaps) if overlap >= _IS_IT), None)
+    overlaps = [scored.moment.iou(target) for scored in ranked]
+    place = next((place for place, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
     return Why(
         query=query,
-        moment=moment,
+        moment=target,
         k=k,
         rank=None if place is None else place + 1,
         localized=None if place is None else ranked[place].moment,
-        streams=tuple(_stream_why(searcher, answer, moment) for answer in answers),
+        streams=tuple(_stream_why(searcher, answer, target) for answer in answers),
         lost_to=tuple(ranked[: min(k, place if place is not None else k, 5)]),
     )
 
@@ -132,8 +138,8 @@ def _stream_why(searcher: Searcher, answer: StreamAnswer, moment: Moment) -> Str
         inside = float(scores.max()) if len(scores) else None
         others = np.delete(answer.scores, np.r_[rows])
         elsewhere = float(others.max()) if len(others) else None
-    found = [answer.moment(row) for row in range(len(answer.moments))]
-    nearest = max(found, key=moment.overlap, default=None)
+    localized = [answer.moment(row) for row in range(len(answer.moments))]
+    nearest = max(localized, key=moment.overlap, default=None)
     return StreamWhy(
         stream=answer.stream,
         clips=own,
@@ -162,9 +168,7 @@ def _first_inside(answer: StreamAnswer, moment: Moment) -> int | None:
 def _stream_lines(stream: StreamWhy) -> list[str]:
     head = f"  {stream.stream}: "
     if not stream.clips:
-        return [
-            head + "has nothing in this moment (no words are said there, or its pictures are not indexed)"
-        ]
+        return [f"{head}has nothing in this moment: {stream_named(stream.stream).absent}"]
     if stream.video_at is None:
         return [head + "the video was not retrieved: other videos' clips fit the query better"]
     lines = [head + f"video retrieved at rank {stream.video_at}"]

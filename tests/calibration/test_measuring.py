@@ -12,12 +12,12 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.calibration import measuring
-from whenabouts.calibration.measuring import is_due, load
+from whenabouts.calibration.measuring import calibrate, is_due
 from whenabouts.calibration.questions import made_from
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.chance import FIXED, MATCH_AT, Thresholds
 from whenabouts.index.progress import Progress
-from whenabouts.search import Searcher
+from whenabouts.search import Searcher, load_calibration
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -198,10 +198,10 @@ def test_each_step_after_the_files_is_told_while_it_goes_on(corpus: Corpus, told
 
 
 def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
-    known = load(Corpus(corpus.location, create=False)._store)
+    known = load_calibration(Corpus(corpus.location, create=False).store)
     assert set(known.scales) == set(known.chances) == {"subtitle"}
     assert known.clips["subtitle"] == corpus.stats().store.streams["subtitle"].clips
-    assert not is_due(corpus._store, known)
+    assert not is_due(corpus.store, known)
 
 
 def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
@@ -225,7 +225,7 @@ def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
 
 
 def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> None:
-    known = load(Corpus(corpus.location, create=False)._store)
+    known = load_calibration(Corpus(corpus.location, create=False).store)
     said = corpus.search(RELATED[0], k=1).to_json()["calibration"]
     assert said == known.rates
     assert said["false_alarm_rate"]["of"] == len(SENTENCES)
@@ -238,7 +238,7 @@ def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> N
 
 
 def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before(corpus: Corpus) -> None:
-    stated = load(corpus._store).rates
+    stated = load_calibration(corpus.store).rates
     assert stated is not None
     alarms = sum(corpus.search(sentence, k=1).answer == "match" for sentence in UNRELATED)
     # The interval is the rate's; 50 new questions scatter by themselves: three standard deviations.
@@ -249,11 +249,11 @@ def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before
 
 
 def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
-    known = made_from(corpus._store, 25, seed=5)
-    store, encoders = corpus._store, corpus._registry.for_queries()
+    known = made_from(corpus.store, 25, seed=5)
+    store, encoders = corpus.store, corpus.encoders.for_queries()
     kept = dict(store.fact("calibration:subtitle") or {})
     try:
-        given = measuring.measure(store, encoders, SENTENCES[:60], known=known)
+        given = measuring.measure(store, encoders, SENTENCES[:60], questions=known)
         outcomes = [one for one in given.outcomes if one.kind == "known"]
         thresholds = given.calibration.thresholds
         for question, outcome in zip(known, outcomes, strict=True):
@@ -267,34 +267,33 @@ def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
 
 
 def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus: Corpus) -> None:
-    known = made_from(corpus._store, 12, seed=7)
+    known = made_from(corpus.store, 12, seed=7)
     searcher: Searcher = corpus.searcher()
-    asker = measuring._Asker(corpus._store, searcher)
     everything = [video.id for video in corpus.videos()]
     for question in known:
-        _, without = asker.ask_both(question)
+        _, without = measuring.results_with_and_without(searcher, question)
         others = [video_id for video_id in everything if video_id != question.answer.video_id]
         answer = searcher.search_stream("subtitle", searcher.encode(question.text, ["subtitle"]), others)
-        assert [one.moment for one in without.found] == [
-            answer.moment(row) for row in range(min(len(answer.moments), len(without.found)))
+        assert [one.moment for one in without.moments] == [
+            answer.moment(row) for row in range(min(len(answer.moments), len(without.moments)))
         ]
-        assert [one.score for one in without.found] == pytest.approx(
-            answer.moments.score[: len(without.found)].tolist()
+        assert [one.score for one in without.moments] == pytest.approx(
+            answer.moments.score[: len(without.moments)].tolist()
         )
 
 
 def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus) -> None:
-    known = load(corpus._store)
-    kept = dict(corpus._store.fact("calibration:subtitle") or {})
+    known = load_calibration(corpus.store)
+    kept = dict(corpus.store.fact("calibration:subtitle") or {})
     older = {key: value for key, value in kept.items() if key != "answers"}
-    corpus._store.put_fact("calibration:subtitle", older)
+    corpus.store.put_fact("calibration:subtitle", older)
     try:
-        old = load(corpus._store)
+        old = load_calibration(corpus.store)
         assert (old.chances, old.thresholds, old.rates) == (known.chances, FIXED, None)
         result = corpus.search(RELATED[0], k=1)
         assert (result.answer, result.calibration) == ("match", None)
     finally:
-        corpus._store.put_fact("calibration:subtitle", kept)
+        corpus.store.put_fact("calibration:subtitle", kept)
 
 
 # Real videos: a few lines are said in two films, all else is silent.
@@ -318,7 +317,7 @@ def _check_real(folder: Path, place: Path) -> None:
     answers = [corpus.search(query, k=1).answer for query in UNRELATED]
     assert np.mean([answer == "match" for answer in answers]) <= 0.1
     assert np.mean([answer == "no_match" for answer in answers]) >= 0.6
-    stated = load(corpus._store).rates
+    stated = load_calibration(corpus.store).rates
     assert stated is not None and stated["false_alarm_rate"]["rate"] <= 0.08
 
 
@@ -344,7 +343,7 @@ def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_question
     corpus.add(*silent, vision=planted, clip_seconds=0.5, processes=1)
     queries = tmp_path / "known.jsonl"
     queries.write_text("".join(json.dumps(query) + "\n" for query in sample_queries), encoding="utf-8")
-    report = corpus.calibrate(queries)
+    report = calibrate(corpus, queries)
     rates = report.summary()
     assert rates["miss_rate"]["count"] == 0
     assert rates["miss_rate"]["of"] == len(sample_queries)
@@ -356,9 +355,9 @@ def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_question
 def test_what_is_more_than_chance_but_less_than_this_corpus_asks_for_is_unsure_and_says_why(
     corpus: Corpus,
 ) -> None:
-    known = load(corpus._store)
-    encoders = corpus._registry.for_queries()
-    strict = Searcher(corpus._store, encoders, known.scales, known.chances, Thresholds(match_at=1.0))
+    known = load_calibration(corpus.store)
+    encoders = corpus.encoders.for_queries()
+    strict = Searcher(corpus.store, encoders, known.scales, known.chances, Thresholds(match_at=1.0))
     result = strict.search(RELATED[1], k=1)
     confidence = result.moments[0].confidence
     assert confidence is not None and MATCH_AT <= confidence < 1

@@ -10,7 +10,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.calibration.questions import FEWEST_WORDS, MOST_WORDS, made_from, read_questions
-from whenabouts.index.passages import query_words
+from whenabouts.index.lookup import query_words
 from whenabouts.types import Moment, UsageError
 
 LINE: dict[str, Any] = {"query": "a whale sings", "video": "sea.mp4", "start": 1, "end": 2.5}
@@ -43,7 +43,7 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def test_a_made_question_has_words_of_its_passage_in_another_order(spoken: Corpus) -> None:
-    made = made_from(spoken._store, 30)
+    made = made_from(spoken.store, 30)
     assert len(made) >= 28
     for known in made:
         said = " ".join(
@@ -58,16 +58,16 @@ def test_a_made_question_has_words_of_its_passage_in_another_order(spoken: Corpu
 
 
 def test_made_questions_come_from_all_videos_and_are_the_same_each_time(spoken: Corpus) -> None:
-    made = made_from(spoken._store, 4)
+    made = made_from(spoken.store, 4)
     assert len({known.answer.video_id for known in made}) == 4
-    assert made == made_from(spoken._store, 4)
-    assert made != made_from(spoken._store, 4, seed=1)
-    assert made_from(spoken._store, 0) == []
+    assert made == made_from(spoken.store, 4)
+    assert made != made_from(spoken.store, 4, seed=1)
+    assert made_from(spoken.store, 0) == []
 
 
 def test_words_without_spaces_between_are_cut(spoken: Corpus) -> None:
     chinese = spoken.resolve("four.vtt").video_id
-    made = [known for known in made_from(spoken._store, 30) if known.answer.video_id == chinese]
+    made = [known for known in made_from(spoken.store, 30) if known.answer.video_id == chinese]
     assert made
     assert all(len(word) <= 4 for known in made for word in query_words(known.text)[0])
 

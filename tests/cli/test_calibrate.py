@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from whenabouts import Corpus
-from whenabouts.cli import calibrate
+from whenabouts.calibration.measuring import calibrate
+from whenabouts.cli import calibrate as calibrate_verb
 from whenabouts.types import UsageError, WhenaboutsError
 
 RATE_KEYS = {"rate", "low", "high", "count", "of", "effective"}
@@ -32,7 +33,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Calib
     place = tmp_path_factory.mktemp("calibrate") / "samples.corpus"
     Corpus(place).add(samples, processes=1)
     parser = argparse.ArgumentParser()
-    calibrate.add_parser(parser.add_subparsers())
+    calibrate_verb.add_parser(parser.add_subparsers())
 
     def run(*arguments: str) -> tuple[int, str]:
         options = parser.parse_args(["calibrate", "--corpus", str(place), *arguments])
@@ -119,7 +120,9 @@ def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, tmp_path: Pa
 def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path, samples: Path) -> None:
     corpus = Corpus(tmp_path / "one.corpus")
     corpus.add(samples / "friday.mp4", processes=1)
-    report = corpus.calibrate()
+    report = calibrate(
+        corpus,
+    )
     assert report.to_json()["calibration"] is None
     assert report.lines()[0].startswith("uncalibrated: stream subtitle has 5 clips")
     assert len(report.write(tmp_path / "out")) == 1
@@ -136,4 +139,6 @@ def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path,
 
 def test_an_empty_corpus_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is empty; put something in"):
-        Corpus(tmp_path / "empty.corpus").calibrate()
+        calibrate(
+            Corpus(tmp_path / "empty.corpus"),
+        )

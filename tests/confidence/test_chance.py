@@ -57,8 +57,8 @@ def test_surprise_is_minus_the_log_of_what_is_left_to_certainty() -> None:
 
 def test_too_little_evidence_is_said_and_not_guessed() -> None:
     assert fit_chance([0.1] * 10) is None
-    assert answer_for(None, found=True) == "unsure"
-    assert answer_for(None, found=False) == "no_match"
+    assert answer_for(None, has_moments=True) == "unsure"
+    assert answer_for(None, has_moments=False) == "no_match"
 
 
 def test_equal_scores_still_give_a_distribution() -> None:
@@ -74,7 +74,9 @@ def test_a_higher_confidence_never_gives_a_lesser_answer(
 ) -> None:
     order = ("no_match", "unsure", "match")
     low, high = (
-        order.index(answer_for(confidence, found=True, said=said, thresholds=Thresholds(match_at)))
+        order.index(
+            answer_for(confidence, has_moments=True, is_literal=said, thresholds=Thresholds(match_at))
+        )
         for confidence in sorted((one, other))
     )
     assert low <= high
@@ -82,11 +84,11 @@ def test_a_higher_confidence_never_gives_a_lesser_answer(
 
 def test_answers_change_exactly_at_their_thresholds() -> None:
     at = Thresholds(0.97)
-    assert answer_for(0.97, found=True, thresholds=at) == "match"
-    assert answer_for(np.nextafter(0.97, 0), found=True, thresholds=at) == "unsure"
-    assert answer_for(NO_MATCH_BELOW, found=True, thresholds=at) == "unsure"
-    assert answer_for(np.nextafter(NO_MATCH_BELOW, 0), found=True, thresholds=at) == "no_match"
-    assert answer_for(0.0, found=True, said=True, thresholds=at) == "unsure"
+    assert answer_for(0.97, has_moments=True, thresholds=at) == "match"
+    assert answer_for(np.nextafter(0.97, 0), has_moments=True, thresholds=at) == "unsure"
+    assert answer_for(NO_MATCH_BELOW, has_moments=True, thresholds=at) == "unsure"
+    assert answer_for(np.nextafter(NO_MATCH_BELOW, 0), has_moments=True, thresholds=at) == "no_match"
+    assert answer_for(0.0, has_moments=True, is_literal=True, thresholds=at) == "unsure"
     assert Thresholds.from_json(at.to_json()) == at
 
 

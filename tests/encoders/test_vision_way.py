@@ -9,6 +9,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.cli.main import main
+from whenabouts.indexing import plan_index
 
 
 @pytest.mark.slow
@@ -38,4 +39,4 @@ def test_a_real_model_class_searches_pictures_from_the_command_line(
     assert main(["index", video, "--corpus", place, "--vision", other]) == 2
     told = capsys.readouterr().err
     assert "vision" in told and "was made with" in told
-    assert Corpus(place).plan(Corpus(place).request([video])).unchanged == 1
+    assert plan_index(Corpus(place), [video]).unchanged == 1

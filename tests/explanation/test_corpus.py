@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from whenabouts import Corpus
+from whenabouts.explain import explain
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
 from whenabouts.types import Moment, UsageError
@@ -32,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def test_the_moments_are_those_of_the_search_and_borders_are_told_along_the_best(corpus: Corpus) -> None:
     trained = small_xml()
     found = corpus.search(QUERY, 4, model=trained).moments
-    told = corpus.explain(QUERY, trained, k=4)
+    told = explain(corpus, QUERY, trained, k=4)
     (system,) = told.systems
     assert [(one.moment, one.score) for one in system.moments] == [(one.moment, one.score) for one in found]
     assert told.video_id == found[0].moment.video_id
@@ -53,7 +54,7 @@ def test_borders_are_those_of_the_model_on_the_videos_clips(corpus: Corpus, tmp_
         query = trained.model.encode_queries(trained.inputs.queries(Letters().encode_tokens([QUERY])))
         clips = trained.inputs.clips([{"subtitle": source.get(video.video_id)}])
         scores = trained.model.score_spans(query, trained.model.encode_videos(clips))
-    borders = corpus.explain(QUERY, trained, video="talk_002.vtt").systems[0].borders
+    borders = explain(corpus, QUERY, trained, video="talk_002.vtt").systems[0].borders
     assert borders is not None
     # What the index keeps is in half precision.
     np.testing.assert_allclose(borders.start, scores.start[0].exp(), atol=5e-3)
@@ -62,7 +63,7 @@ def test_borders_are_those_of_the_model_on_the_videos_clips(corpus: Corpus, tmp_
 
 
 def test_a_known_moment_is_the_truth_and_its_video_is_told(corpus: Corpus) -> None:
-    told = corpus.explain(QUERY, small_xml(), moment="talk_001.vtt@10-17")
+    told = explain(corpus, QUERY, small_xml(), moment="talk_001.vtt@10-17")
     video = corpus.resolve("talk_001.vtt").video_id
     assert told.truth == (Moment(video, 10.0, 17.0),)
     assert told.video_id == video
@@ -70,13 +71,13 @@ def test_a_known_moment_is_the_truth_and_its_video_is_told(corpus: Corpus) -> No
 
 
 def test_a_localizer_tells_borders_and_no_words(corpus: Corpus) -> None:
-    system = corpus.explain(QUERY, Trained("pairs", Pairs(), inputs(), Decoding(max_clips=6))).systems[0]
+    system = explain(corpus, QUERY, Trained("pairs", Pairs(), inputs(), Decoding(max_clips=6))).systems[0]
     assert system.heard is None
     assert system.borders is not None
 
 
 def test_a_system_that_only_chooses_videos_tells_neither(corpus: Corpus) -> None:
-    system = corpus.explain(QUERY, Trained("chooser", Chooser(), inputs(), Decoding())).systems[0]
+    system = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding())).systems[0]
     assert system.heard is None
     assert system.borders is None
     assert system.moments
@@ -84,9 +85,9 @@ def test_a_system_that_only_chooses_videos_tells_neither(corpus: Corpus) -> None
 
 def test_a_video_that_is_not_there_is_refused(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="has no video"):
-        corpus.explain(QUERY, small_xml(), video="none.mp4")
+        explain(corpus, QUERY, small_xml(), video="none.mp4")
 
 
 def test_an_empty_query_is_refused(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="empty"):
-        corpus.explain("  ", small_xml())
+        explain(corpus, "  ", small_xml())

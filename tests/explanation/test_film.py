@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from whenabouts import Corpus
+from whenabouts.explain import explain
 from whenabouts.explanation.film import MOST_FRAMES, frames_of, instants, with_film
 from whenabouts.explanation.told import Explanation
 from whenabouts.models.decoding import Decoding
@@ -36,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def told(corpus: Corpus, video: str, systems: int = 1) -> Explanation:
     other = small_xml(1) if systems == 2 else None
-    return corpus.explain(QUERY, small_xml(), other=other, video=video)
+    return explain(corpus, QUERY, small_xml(), other=other, video=video)
 
 
 def test_words_are_those_of_the_index_and_frames_those_of_the_file(corpus: Corpus) -> None:
@@ -112,7 +113,7 @@ def test_a_file_that_cannot_be_decoded_is_one_note_and_no_error(corpus: Corpus, 
 
 
 def test_a_system_that_tells_nothing_along_a_video_is_left_as_it_is(corpus: Corpus) -> None:
-    bare = corpus.explain(QUERY, Trained("chooser", Chooser(), inputs(), Decoding()))
+    bare = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding()))
     assert with_film(corpus, bare) is bare
 
 

@@ -16,17 +16,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whenabouts.index.build import Encoders, build
-from whenabouts.index.plan import Wanted, make_plan
+from whenabouts.index.build import build
+from whenabouts.index.plan import Settings, make_plan
 from whenabouts.index.progress import Summary
-from whenabouts.index.reading import Pictures, PictureSettings
-from whenabouts.index.records import StreamInfo, VideoRecord
-from whenabouts.index.settings import Settings
+from whenabouts.index.reading import FrameBatch
+from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Speech, Transcripts
 from whenabouts.index.workers import ReaderPool
 from whenabouts.video.cues import Cue, CueTrack, Word
 from whenabouts.video.files import find_files
+
+from ..stream_runs import pictures_run, words_run
 
 
 class Mean:
@@ -69,17 +70,15 @@ class Indexer:
         encoder: Mean | None = None,
     ) -> Summary:
         mean = encoder or Mean()
-        words = mean if text else None
-        self.store.add_stream(StreamInfo("subtitle", *(("mean", "mean@1", 4) if text else ("l", "l", 0))))
-        pictures = PictureSettings(0.5, 48) if vision else None
-        if vision:
-            self.store.add_stream(StreamInfo("vision", "mean", "mean@1", 4, {"clip_seconds": 0.5}))
-        wanted = Wanted("mean@1" if text else "l", pictures, "mean@1" if vision else "", shots, transcribe)
-        plan = make_plan(
-            find_files([self.folder]), self.store.videos(), settings or Settings(), wanted, retry=retry
-        )
+        runs = [words_run("mean@1", mean) if text else words_run("l")]
+        runs += [pictures_run("mean@1", mean, 0.5, 48)] if vision else []
+        for run in runs:
+            self.store.add_stream(run.info)
+        settings = replace(settings or Settings(), shots=shots, transcribe=transcribe)
+        files = find_files([self.folder])
+        plan = make_plan(files, self.store.videos(), settings, runs, retry=retry)
         speech = Speech(self.kept, transcribe, self._recognise)
-        return build(self.store, plan, Encoders(words, mean if vision else None), speech, processes=1)
+        return build(self.store, plan, speech, processes=1)
 
     def _recognise(self, path: Path, model: str) -> CueTrack:
         self.heard.append(path)
@@ -343,7 +342,7 @@ def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
     class Murderous(ReaderPool):
         def run(self, tasks: Any) -> Any:
             for message in super().run(tasks):
-                if isinstance(getattr(message, "content", None), Pictures):
+                if isinstance(getattr(message, "content", None), FrameBatch):
                     os.kill(self.processes[0].pid, signal.SIGKILL)
                     self.processes[0].wait()
                 yield message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts.index.byte_cache import ByteCache
+from whenabouts.index.keys import ByteCache
 
 
 def test_the_least_recently_used_value_is_dropped_first() -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from whenabouts.index.interrupts import uninterrupted
+from whenabouts.index.lock import uninterrupted
 
 
 def test_ctrl_c_waits_until_the_block_is_done() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from whenabouts.index import plan as planning
-from whenabouts.index.estimate import estimate_hours
-from whenabouts.index.naming import video_id_for
-from whenabouts.index.plan import Plan, Wanted, make_plan, words_signature
-from whenabouts.index.reading import PictureSettings
-from whenabouts.index.records import VideoRecord
-from whenabouts.index.settings import Settings
+from whenabouts.index.plan import Plan, Settings, estimate_hours, make_plan, words_signature
+from whenabouts.index.records import VideoRecord, video_id_for
+from whenabouts.streams.protocol import StreamRun
 from whenabouts.video.files import content_hash, find_files
 
-WORDS = Wanted("mini@1")
-SEEN = Wanted("mini@1", PictureSettings(1.0, 64), "clip@1")
+from ..stream_runs import pictures_run, words_run
+
+WORDS = (words_run(),)
+SEEN = (words_run(), pictures_run())
 Planner = Callable[..., Plan]
 
 
@@ -42,9 +41,9 @@ class VideoFolder:
         path.write_bytes((content or f"content of {name}").encode("utf-8", "surrogateescape"))
         return path
 
-    def index(self, wanted: Wanted = WORDS, **facts: Any) -> None:
+    def index(self, runs: Sequence[StreamRun] = WORDS, **facts: Any) -> None:
         """Take all files for indexed, as they are now."""
-        streams = {"subtitle": wanted.words, **({"vision": wanted.vision} if wanted.vision else {})}
+        streams = {run.name: run.fingerprint for run in runs}
         known = {record.path: record.video_id for record in self.ledger}
         self.ledger = []
         for found in find_files([self.folder]).files:
@@ -63,8 +62,10 @@ class VideoFolder:
             )
             self.ledger.append(replace(record, **facts))
 
-    def plan(self, wanted: Wanted = WORDS, settings: Settings | None = None, **options: Any) -> Plan:
-        return make_plan(find_files([self.folder]), self.ledger, settings or Settings(), wanted, **options)
+    def plan(
+        self, runs: Sequence[StreamRun] = WORDS, settings: Settings | None = None, **options: Any
+    ) -> Plan:
+        return make_plan(find_files([self.folder]), self.ledger, settings or Settings(), runs, **options)
 
 
 @pytest.fixture()
@@ -89,8 +90,8 @@ def test_new_files_are_read_whole_in_order_of_their_paths(folder: VideoFolder) -
         ("b.mp4", 1, ("new",)),
         ("c.vtt", 2, ("new",)),
     ]
-    assert [bool(w.task.pictures) for w in plan.work] == [True, True, False]
-    assert all(w.task.words for w in plan.work)
+    assert [bool(w.task.frames) for w in plan.work] == [True, True, False]
+    assert all(w.task.cues for w in plan.work)
 
 
 def test_files_of_known_size_and_time_are_not_even_hashed(
@@ -126,7 +127,7 @@ def test_changed_content_is_read_again_as_the_video_it_was(folder: VideoFolder) 
     path = folder.write("a.mp4", "other content")
     (work,) = folder.plan().work
     assert work.reasons == ("changed",)
-    assert work.known == folder.ledger[0]
+    assert work.record == folder.ledger[0]
     assert work.task.content_hash in ("", content_hash(path))
 
 
@@ -168,8 +169,8 @@ def test_what_else_is_asked_for_is_done_along_with_a_rename(folder: VideoFolder)
     new = old.rename(old.with_name("b.mp4"))
     (work,) = folder.plan(SEEN).work
     assert work.reasons == ("pictures added",)
-    assert work.known is not None
-    assert work.known.path == str(new)
+    assert work.record is not None
+    assert work.record.path == str(new)
 
 
 def test_a_second_copy_is_taken_once(folder: VideoFolder) -> None:
@@ -216,8 +217,8 @@ def test_a_change_of_the_sidecar_reads_words_and_no_pictures(folder: VideoFolder
         folder.write("a.srt", "other words")
     (work,) = folder.plan(SEEN).work
     assert work.reasons == ("words changed",)
-    assert work.task.words
-    assert work.task.pictures is None
+    assert work.task.cues
+    assert work.task.frames == ()
     assert not work.task.shots
     assert work.task.content_hash == folder.ledger[0].content_hash
 
@@ -254,7 +255,7 @@ def test_a_row_that_a_crash_left_is_done_again_under_its_id(folder: VideoFolder)
     folder.ledger = [replace(folder.ledger[0], size=-1, modified_ns=0, content_hash="", streams={})]
     (work,) = folder.plan().work
     assert work.reasons == ("changed",)
-    assert work.known == folder.ledger[0]
+    assert work.record == folder.ledger[0]
 
 
 def test_a_failed_row_beside_the_finished_one_of_the_same_file_goes(folder: VideoFolder) -> None:
@@ -285,20 +286,20 @@ def test_adding_pictures_later_decodes_and_reads_no_words(folder: VideoFolder) -
     folder.index()
     (work,) = folder.plan(SEEN).work
     assert work.reasons == ("pictures added",)
-    assert work.task.pictures == SEEN.pictures
-    assert not work.task.words
+    assert work.task.frames == (SEEN[1].reads.frames,)
+    assert not work.task.cues
 
 
 def test_shots_are_added_without_words_or_pictures(folder: VideoFolder) -> None:
     folder.write("a.mp4")
     folder.index()
-    (work,) = folder.plan(replace(WORDS, shots=True)).work
+    (work,) = folder.plan(settings=Settings(shots=True)).work
     assert work.reasons == ("shots added",)
     assert work.task.shots
-    assert work.task.pictures is None
-    assert not work.task.words
+    assert work.task.frames == ()
+    assert not work.task.cues
     folder.index(shots=(1.0,))
-    assert is_idle(folder.plan(replace(WORDS, shots=True)))
+    assert is_idle(folder.plan(settings=Settings(shots=True)))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_shots_are_added_without_words_or_pictures(folder: VideoFolder) -> None:
 def test_speech_is_recognised_only_where_it_was_not(folder: VideoFolder, words: str, again: bool) -> None:
     folder.write("a.mp4")
     folder.index(words=words)
-    plan = folder.plan(replace(WORDS, transcribe="small"))
+    plan = folder.plan(settings=Settings(transcribe="small"))
     assert reasons(plan) == ({"a.mp4": ("words added",)} if again else {})
     assert is_idle(folder.plan())
 
@@ -316,7 +317,7 @@ def test_speech_is_recognised_only_where_it_was_not(folder: VideoFolder, words: 
 def test_another_text_encoder_reads_words_of_everything(folder: VideoFolder) -> None:
     folder.write("a.mp4")
     folder.write("b.vtt")
-    folder.index(Wanted("letters"))
+    folder.index([words_run("letters")])
     plan = folder.plan()
     assert reasons(plan) == {"a.mp4": ("words added",), "b.vtt": ("words added",)}
 

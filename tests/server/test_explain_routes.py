@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from whenabouts.corpus import Corpus
+from whenabouts.explain import explain
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings, named_models
 from whenabouts.types import UsageError
@@ -103,11 +104,9 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served, 2))
     assert (body["found"], body["rank"], body["model"]) == (True, 2, "run")
     assert len(body["lost_to"]) == 1
-    system = (
-        Corpus(place / "c", create=False, encoders=[Letters()])
-        .explain(QUERY, place / "run", video=body["video_id"])
-        .systems[0]
-    )
+    system = explain(
+        Corpus(place / "c", create=False, encoders=[Letters()]), QUERY, place / "run", video=body["video_id"]
+    ).systems[0]
     assert system.heard is not None
     assert system.borders is not None
     assert body["heard"] == system.heard.to_json()
@@ -128,7 +127,7 @@ def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path:
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))
     served = Client(application, {})
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))
-    system = corpus.explain(QUERY, run, video=body["video_id"]).systems[0]
+    system = explain(corpus, QUERY, run, video=body["video_id"]).systems[0]
     application.service.close()
     assert system.borders is not None
     shares = {stream: curve["score"] for stream, curve in body["shares"].items()}
@@ -219,11 +218,11 @@ def test_a_staged_run_is_served_words_by_its_retriever_and_borders_by_its_locali
         body = served.json("/api/explain", query=QUERY, model="prem", moment=named)
     finally:
         application.service.close()
-    expected = corpus.explain(QUERY, run, moment=named, k=3).systems[0]
+    expected = explain(corpus, QUERY, run, moment=named, k=3).systems[0]
     assert [(one["video_id"], one["start"]) for one in found] == [
         (one.moment.video_id, round(one.moment.start, 3)) for one in expected.moments
     ]
-    alone = corpus.explain(QUERY, small_retriever(), moment=named).systems[0]
+    alone = explain(corpus, QUERY, small_retriever(), moment=named).systems[0]
     assert alone.heard is not None and expected.borders is not None
     assert body["heard"]["weights"] == alone.heard.to_json()["weights"]
     assert body["curves"]["start"]["score"] == expected.borders.to_json()["start_probability"]

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from whenabouts.corpus import Corpus
+from whenabouts.indexing import plan_index, run_index
 from whenabouts.server.service import Readers
 from whenabouts.server.settings import Limits
 
@@ -20,8 +21,8 @@ def test_a_handle_is_lent_to_one_thread_at_a_time(indexed: Path) -> None:
     readers = Readers(Corpus(indexed, create=False), 2)
     with readers.lent() as first, readers.lent() as second:
         assert first is not second
-        assert first._store is not second._store
-        assert first._registry._encoders is second._registry._encoders
+        assert first.store is not second.store
+        assert first.encoders._encoders is second.encoders._encoders
     with readers.lent() as again:
         assert again.search("crown jewels", k=1).answer == "match"
 
@@ -31,8 +32,8 @@ def test_handles_share_the_encoder(indexed: Path) -> None:
     with readers.lent() as first, readers.lent() as second:
         first.search("a")
         second.search("a")
-        [mine] = first._registry.for_queries().values()
-        [yours] = second._registry.for_queries().values()
+        [mine] = first.encoders.for_queries().values()
+        [yours] = second.encoders.for_queries().values()
         assert mine is yours
 
 
@@ -69,8 +70,7 @@ def test_searches_go_on_while_videos_come_change_and_go(
             path.write_text("WEBVTT\n\n" + cues, encoding="utf-8")
             corpus = Corpus(copied[0])
             with corpus.writing(wait=True):
-                plan = corpus.plan(request := corpus.request([path]))
-                corpus.run(plan, request, processes=1)
+                run_index(corpus, plan_index(corpus, [path]), processes=1)
             if turn % 3 == 0:
                 corpus.remove("changing.vtt")
 

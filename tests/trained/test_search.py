@@ -94,7 +94,7 @@ def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Cor
     found = corpus.search(QUERY, 1, model=trained).moments[0]
     rows = next(
         video.streams
-        for video in videos_on_grid(corpus._store, ["subtitle"], 2.0, [corpus.resolve(found.moment.video_id)])
+        for video in videos_on_grid(corpus.store, ["subtitle"], 2.0, [corpus.resolve(found.moment.video_id)])
     )
     with torch.no_grad():
         asked = trained.model.encode_queries(trained.inputs.queries(Letters().encode_tokens([QUERY])))
@@ -110,7 +110,7 @@ def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Cor
 def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: int) -> None:
     trained = small_xml()
     corpus.encode(trained)
-    finder = corpus._finder(trained)
+    finder = corpus.systems.whole(trained)
     asked = finder.asked(QUERY)
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
     keys, _ = finder._kept.fresh()
@@ -162,21 +162,21 @@ def test_streams_cannot_be_chosen_for_a_trained_system(corpus: Corpus, run: Path
 
 def test_new_changed_and_removed_videos_are_followed(corpus: Corpus, folder: Path, run: Path) -> None:
     corpus.search(QUERY, model=run)
-    (info,) = known_systems(corpus._store)
-    before = Keys(corpus._store, info).marks()
+    (info,) = known_systems(corpus.store)
+    before = Keys(corpus.store, info).marks()
     write_talk(folder, 20)
     write_talk(folder, 4, again="again and again ")
     corpus.add(folder, processes=1)
     corpus.search(QUERY, model=run)
-    after = Keys(corpus._store, info).marks()
+    after = Keys(corpus.store, info).marks()
     assert set(after) - set(before) == {corpus.resolve("talk_020.vtt").video_id}
     changed = [name for name in before if before[name] != after[name]]
     assert changed == [corpus.resolve("talk_004.vtt").video_id]
     gone = corpus.resolve("talk_007.vtt").video_id
     corpus.remove("talk_007.vtt")
-    keys = corpus._store.read_side(info.table("subtitle"), ["video_id"])["video_id"].to_pylist()
+    keys = corpus.store.read_side(info.table("subtitle"), ["video_id"])["video_id"].to_pylist()
     assert gone not in keys
-    assert gone not in Keys(corpus._store, info).marks()
+    assert gone not in Keys(corpus.store, info).marks()
     found = corpus.search(QUERY, 100, model=run)
     assert gone not in {one.moment.video_id for one in found.moments}
 
@@ -189,7 +189,7 @@ def test_what_was_encoded_piece_by_piece_equals_what_was_encoded_at_once(
     corpus.add(folder, processes=1)
     fresh = Corpus(shutil.copytree(corpus.location, tmp_path / "fresh.corpus"), encoders=[Letters()])
     whole = small_xml().save_pretrained(tmp_path / "another place")
-    remove_keys(fresh._store, known_systems(fresh._store)[0])
+    remove_keys(fresh.store, known_systems(fresh.store)[0])
     assert spans_of(corpus.search(QUERY, 20, model=run)) == spans_of(fresh.search(QUERY, 20, model=whole))
 
 
@@ -214,16 +214,16 @@ def test_a_killed_run_leaves_nothing_that_is_used(
         with pytest.raises(MemoryError):
             twin.search(QUERY, model=other)
     corpus.refresh()
-    (info,) = (one for one in known_systems(corpus._store) if one.system == other.fingerprint)
-    keys = Keys(corpus._store, info)
+    (info,) = (one for one in known_systems(corpus.store) if one.system == other.fingerprint)
+    keys = Keys(corpus.store, info)
     for name in keys.marks():  # whatever is there is whole
-        rows = corpus._store.read_side(info.table("subtitle"), ["video_id"], [name])
+        rows = corpus.store.read_side(info.table("subtitle"), ["video_id"], [name])
         assert len(rows) > 0
     fresh = Corpus(corpus.location, encoders=[Letters()])
     again = fresh.search(QUERY, 20, model=other)
     corpus.refresh()
     assert len(keys.marks()) == 9
-    counts = corpus._store.read_side(info.table("subtitle"), ["video_id", "index"]).to_pylist()
+    counts = corpus.store.read_side(info.table("subtitle"), ["video_id", "index"]).to_pylist()
     assert len({(row["video_id"], row["index"]) for row in counts}) == len(counts)
     assert spans_of(again) != expected  # another system
     assert spans_of(again) == spans_of(corpus.search(QUERY, 20, model=other))
@@ -257,8 +257,8 @@ def test_a_replaced_folder_is_another_system_and_the_old_keys_go(corpus: Corpus,
     second = spans_of(corpus.search(QUERY, 20, model=run))
     assert first != second
     assert second == spans_of(corpus.search(QUERY, 20, model=small_xml(seed=1)))
-    assert [one.system for one in known_systems(corpus._store)] == [small_xml(seed=1).fingerprint]
-    assert not [name for name in corpus._store.sides if small_xml().fingerprint in name]
+    assert [one.system for one in known_systems(corpus.store)] == [small_xml(seed=1).fingerprint]
+    assert not [name for name in corpus.store.sides if small_xml().fingerprint in name]
 
 
 def test_a_cut_off_checkpoint_is_named(corpus: Corpus, run: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_cut_off_checkpoint_is_named(corpus: Corpus, run: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(FormatError, match=r"model\.safetensors: cut off"):
         corpus.search(QUERY, model=run)
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_a_checkpoint_of_another_encoder_is_refused_and_both_are_named(corpus: Corpus) -> None:
@@ -278,7 +278,7 @@ def test_a_checkpoint_of_another_encoder_is_refused_and_both_are_named(corpus: C
     query = StreamInput(WIDTH, True, Letters.name, f"letters weights={'c' * 64}:tokens")
     with pytest.raises(EncoderMismatch, match=r"queries of another encoder: trained on letters-16 .*c{12}"):
         corpus.search(QUERY, model=small_xml(query=query))
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_a_stream_that_the_corpus_lacks_is_named(corpus: Corpus) -> None:
@@ -341,7 +341,7 @@ def test_a_system_that_only_chooses_videos_answers_whole_videos(
 ) -> None:
     trained = Trained("chooser", Chooser(), inputs(), Decoding())
     everything = corpus.search(QUERY, 9, model=trained).moments
-    (info,) = known_systems(corpus._store)
+    (info,) = known_systems(corpus.store)
     assert info.distance == "dot"
     for one in everything:
         record = corpus.resolve(one.moment.video_id)
@@ -354,7 +354,7 @@ def test_threads_share_a_loaded_system(corpus: Corpus, run: Path) -> None:
     expected = corpus.search(QUERY, 5, model=run)
     twin = corpus.beside()
     assert twin.search(QUERY, 5, model=run) == expected
-    assert twin._models is corpus._models
+    assert twin._loaded is corpus._loaded
 
 
 def test_encoding_tells_how_far_it_is_and_what_there_is(corpus: Corpus, run: Path) -> None:

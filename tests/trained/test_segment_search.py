@@ -196,7 +196,7 @@ def test_a_staged_run_is_searched_by_segments(corpus: Corpus, tmp_path: Path) ->
     place = save_pair(tmp_path / "prem", small_retriever(), small_localizer())
     expected = corpus.search(QUERY, 5, model=small_localizer(), retriever=small_retriever(), segments=4)
     assert spans_of(corpus.search(QUERY, 5, model=place, segments=4)) == spans_of(expected)
-    (info,) = known_systems(corpus._store)
+    (info,) = known_systems(corpus.store)
     assert info.trained == small_retriever().fingerprint
 
 
@@ -308,7 +308,7 @@ def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Pat
     by_segments = spans_of(corpus.search(QUERY, 10, model=run, segments=4))
     corpus.search(QUERY, 10, model=run, segments=8)
     weights = small_xml().fingerprint
-    kept = {info.segment_clips: info for info in known_systems(corpus._store)}
+    kept = {info.segment_clips: info for info in known_systems(corpus.store)}
     assert {clips: info.system for clips, info in kept.items()} == {
         clips: system_of(weights, clips) for clips in (0, 2, 4)
     }
@@ -322,30 +322,30 @@ def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Pat
 def test_segments_of_as_many_clips_are_the_same_segments(corpus: Corpus, run: Path) -> None:
     found = [spans_of(corpus.search(QUERY, 5, model=run, segments=seconds)) for seconds in (4, 3.5, 4.9)]
     assert found[0] == found[1] == found[2]
-    assert [info.segment_clips for info in known_systems(corpus._store)] == [2]
+    assert [info.segment_clips for info in known_systems(corpus.store)] == [2]
 
 
 def test_of_whole_videos_nothing_of_segments_is_written(corpus: Corpus, run: Path) -> None:
     corpus.encode(run)
-    (fact,) = corpus._store.facts("system:").values()
+    (fact,) = corpus.store.facts("system:").values()
     assert set(fact) == {"system", "name", "place", "streams", "distance", "ledger", "layout"}
 
 
 def test_what_an_earlier_version_kept_is_made_anew(corpus: Corpus, run: Path) -> None:
     expected = spans_of(corpus.search(QUERY, 5, model=run))
-    store = corpus._store
+    store = corpus.store
     ((name, fact),) = store.facts("system:").items()
     store.put_fact(name, {key: fact[key] for key in fact if key != "layout"})
     again = Corpus(corpus.location, encoders=[Letters()])
     assert spans_of(again.search(QUERY, 5, model=run)) == expected
-    assert all(info.is_current for info in known_systems(again._store))
+    assert all(info.is_current for info in known_systems(again.store))
 
 
 def test_each_key_is_of_a_segment_and_names_its_seconds(corpus: Corpus, run: Path) -> None:
     assert corpus.encode(run, segments=4) == 9
-    (info,) = known_systems(corpus._store)
+    (info,) = known_systems(corpus.store)
     record = corpus.resolve("talk_003.vtt")
-    rows = corpus._store.read_side(
+    rows = corpus.store.read_side(
         info.table("subtitle"), ["index", "start", "end"], [record.video_id]
     ).to_pylist()
     assert record.duration is not None
@@ -356,7 +356,7 @@ def test_each_key_is_of_a_segment_and_names_its_seconds(corpus: Corpus, run: Pat
             4.0 * row["index"],
             min(4.0 * row["index"] + 4, record.duration),
         )
-    kept = Keys(corpus._store, info).encodings([record.video_id])
+    kept = Keys(corpus.store, info).encodings([record.video_id])
     assert [(one.rows, one.encoding, one.packed) for one in kept] == [(clips, b"", b"")]
 
 
@@ -364,15 +364,15 @@ def test_new_changed_and_removed_videos_are_followed(indexed: Path, folder: Path
     corpus = Corpus(shutil.copytree(indexed / "my.corpus", tmp_path / "my.corpus"), encoders=[Letters()])
     run = small_xml().save_pretrained(tmp_path / "run")
     corpus.search(QUERY, model=run, segments=4)
-    (info,) = known_systems(corpus._store)
-    before = Keys(corpus._store, info).marks()
+    (info,) = known_systems(corpus.store)
+    before = Keys(corpus.store, info).marks()
     write_talk(folder, 20)
     write_talk(folder, 4, again="again and again ")
     corpus.add(folder, processes=1)
     gone = corpus.resolve("talk_007.vtt").video_id
     corpus.remove("talk_007.vtt")
     found = corpus.search(QUERY, 100, model=run, segments=4)
-    after = Keys(corpus._store, info).marks()
+    after = Keys(corpus.store, info).marks()
     assert set(after) - set(before) == {corpus.resolve("talk_020.vtt").video_id}
     assert set(before) - set(after) == {gone}
     changed = [name for name in before if name in after and before[name] != after[name]]
@@ -409,9 +409,9 @@ def test_a_replaced_folder_drops_its_segments_too(corpus: Corpus, run: Path) -> 
     corpus.search(QUERY, model=run, segments=4)
     small_xml(seed=1).save_pretrained(run)
     corpus.search(QUERY, model=run, segments=4)
-    (info,) = known_systems(corpus._store)
+    (info,) = known_systems(corpus.store)
     assert (info.trained, info.segment_clips) == (small_xml(seed=1).fingerprint, 2)
-    assert all(info.system in name for name in corpus._store.sides)
+    assert all(info.system in name for name in corpus.store.sides)
 
 
 def test_a_reader_beside_a_writer_says_what_is_not_searched(
@@ -469,7 +469,7 @@ def test_segments_of_a_length_that_does_not_fit_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         corpus.search(QUERY, model=run, segments=seconds)
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
@@ -489,7 +489,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
     looks = Trained("looks", Looks(), inputs(), Decoding(max_clips=3))
     with pytest.raises(UsageError, match=r"looks \(looks\) keeps no keys by which segments could be found"):
         corpus.search(QUERY, model=looks, segments=4)
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_more_segments_than_an_index_should_hold_are_refused(
@@ -498,7 +498,7 @@ def test_more_segments_than_an_index_should_hold_are_refused(
     monkeypatch.setattr("whenabouts.trained.segments.MOST_SEGMENTS", 50)
     with pytest.raises(UsageError, match=r"segments of 4 s would be \d+ in the 0 hours of .* give \d+ s or"):
         corpus.search(QUERY, model=run, segments=4)
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_answers_are_written_as_those_of_other_searches(corpus: Corpus, run: Path) -> None:

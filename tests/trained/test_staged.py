@@ -13,6 +13,7 @@ import torch
 
 from whenabouts import Corpus
 from whenabouts.confidence.chance import Thresholds
+from whenabouts.explain import explain
 from whenabouts.index.keys import known_systems
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.staged import fingerprint_of, write_stages
@@ -87,7 +88,7 @@ def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
     localizer = Trained("pairs", Pairs(), inputs(), small_localizer().decoding)
     found = corpus.search(QUERY, 1000, model=localizer, retriever=small_xml())
     chosen = {one.moment.video_id for one in found.moments}
-    by_xml = corpus._finder(small_xml()).retrieved(QUERY, 3, None, corpus.searcher())
+    by_xml = corpus.systems.whole(small_xml()).retrieved(QUERY, 3, None, corpus.searcher())
     assert chosen == set(by_xml.scores)
     assert len(chosen) == 3
 
@@ -98,10 +99,10 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
     paired = corpus.search(QUERY, 8, model=localizer, retriever=small_retriever())
     assert spans_of(alone) != spans_of(paired)
     name = paired.moments[0].moment.video_id
-    finder = corpus._finder(small_retriever())
+    finder = corpus.systems.whole(small_retriever())
     said = finder.retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
     alone_in = corpus.search(QUERY, 1, model=localizer, within=name).moments[0]
-    own = corpus._finder(localizer).retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
+    own = corpus.systems.whole(localizer).retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
     weight = float(localizer.model.video_weight)
     assert paired.moments[0].score == pytest.approx(alone_in.score + weight * (said - own), abs=0.05)
 
@@ -133,7 +134,7 @@ def test_filters_hold_before_videos_are_chosen(corpus: Corpus, run: Path) -> Non
 def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 1, model=run).moments[0]
     piece = found.evidence["subtitle"]
-    retrieved = corpus._finder(small_retriever()).retrieved(QUERY, 9, None, corpus.searcher())
+    retrieved = corpus.systems.whole(small_retriever()).retrieved(QUERY, 9, None, corpus.searcher())
     row = retrieved.corpus.ids.index(found.moment.video_id)
     keys = retrieved.corpus.blocks[0].keys["subtitle"][row]
     scores = (keys @ retrieved.encoded.search["subtitle"][0]).numpy()
@@ -146,14 +147,14 @@ def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> N
 
 def test_both_systems_encodings_are_stored_and_followed(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     assert corpus.encode(run) == 9
-    kept = {one.system: dict(one.streams) for one in known_systems(corpus._store)}
+    kept = {one.system: dict(one.streams) for one in known_systems(corpus.store)}
     assert set(kept) == {small_retriever().fingerprint, small_localizer().fingerprint}
     assert kept[small_retriever().fingerprint] and not kept[small_localizer().fingerprint]
     before = spans_of(corpus.search(QUERY, 5, model=run))
     small_localizer(seed=7).save_pretrained(run / "second")
     after = spans_of(corpus.search(QUERY, 5, model=run))
     assert after != before
-    systems = {one.system for one in known_systems(corpus._store)}
+    systems = {one.system for one in known_systems(corpus.store)}
     assert systems == {small_retriever().fingerprint, small_localizer(seed=7).fingerprint}
     write_stages(run, localizer="second")
     with pytest.raises(UsageError, match="name a retriever") as caught:
@@ -177,7 +178,7 @@ def test_a_stage_that_reads_a_stream_which_the_corpus_lacks_is_refused(corpus: C
         UsageError, match=rf"prem_{lacking} reads the streams subtitle, vision; .* lacks vision"
     ):
         corpus.search(QUERY, model=pair["localizer"], retriever=pair["retriever"])
-    assert not known_systems(corpus._store)
+    assert not known_systems(corpus.store)
 
 
 def test_streams_that_no_corpus_can_have_are_to_be_called_otherwise(corpus: Corpus) -> None:
@@ -187,13 +188,13 @@ def test_streams_that_no_corpus_can_have_are_to_be_called_otherwise(corpus: Corp
 
 
 def test_words_are_told_by_the_retriever_and_borders_by_the_localizer(corpus: Corpus, run: Path) -> None:
-    told = corpus.explain(QUERY, run, k=3)
+    told = explain(corpus, QUERY, run, k=3)
     (system,) = told.systems
-    alone = corpus.explain(QUERY, small_retriever(), video=told.video_id).systems[0]
+    alone = explain(corpus, QUERY, small_retriever(), video=told.video_id).systems[0]
     assert system.heard is not None and alone.heard is not None
     assert system.heard.words == alone.heard.words
     assert system.heard.weights == alone.heard.weights
-    pair = corpus.explain(QUERY, small_localizer(), retriever=small_retriever(), video=told.video_id)
+    pair = explain(corpus, QUERY, small_localizer(), retriever=small_retriever(), video=told.video_id)
     assert system.borders is not None and pair.systems[0].borders is not None
     np.testing.assert_array_equal(system.borders.start, pair.systems[0].borders.start)
     assert (system.name, system.system) == ("prem", "prem_retriever + prem_localizer")

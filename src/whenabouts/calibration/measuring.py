@@ -1,11 +1,12 @@
-"""What scores mean on one corpus: measured by asking it questions whose truth is known, kept with it.
+"""What scores mean on one corpus: measured with questions whose answer is certain, kept with the corpus.
 
-Three things are measured. The *scale* of each stream's encoder: which cosines unrelated sentences have
-with its clips, so that a cosine can be told in spreads above chance and added to what full text scores.
-Then *chance*: what such sentences score best in the whole way of a query, so that a score can be told as a
-confidence. And the *answers*: how often "match" and "no match" are wrong, told by unrelated sentences (each
-judged by a chance that was fitted without it) and by questions whose answer is known (`questions.py`), with
-their true video in and taken out. All are measured again once a stream has changed by a tenth.
+Three quantities are measured. The *scale* of each stream's encoder: which cosines unrelated sentences have
+with its clips, so that a cosine can be counted in spreads above chance and added to what full text scores.
+Then *chance*: what such sentences score best in the whole way of a query, so that a score can become a
+confidence. And the *answers*: how often "match" and "no match" are wrong, measured by unrelated sentences
+(each judged by a chance that was fitted without it) and by questions whose answer is known
+(`questions.py`), with their true video in and taken out. All are measured again once a stream has changed
+by a tenth.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.calibration.questions import CalibrationQuestion, made_from
+from whenabouts.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.confidence.chance import FIXED, Chance, Thresholds, fit_chance
+from whenabouts.confidence.chance import Chance, fit_chance
 from whenabouts.confidence.outcomes import (
     Kind,
     Outcome,
@@ -35,15 +36,21 @@ from whenabouts.confidence.outcomes import (
 )
 from whenabouts.index.store import Store
 from whenabouts.models.fusion import Scale, measure_scale
-from whenabouts.search import EncodedQuery, Encodes, Searcher, StreamAnswer, ranked, said_in
+from whenabouts.search import Calibration, EncodedQuery, Searcher, StreamAnswer, literal_in, ranked
+from whenabouts.streams.protocol import QueryEncoder
 from whenabouts.types import Moment, ScoredMoment, UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
 
 # Share of a stream's clips that may be new before it is measured again.
 REMEASURED_AT = 0.1
 # A corpus with fewer clips than this is not calibrated: what is best in it hangs on a few sentences.
 FEWEST_CLIPS = 10
-# Questions that are made of the corpus at the end of an index run; `whenabouts calibrate` asks more.
+# Questions that are made of the corpus at the end of an index run; `whenabouts calibrate` asks more:
 MADE_AT_END_OF_RUN = 80
+# enough for intervals of some 5 points either way.
+MADE_ON_REQUEST = 400
 # Clips that unrelated sentences are compared with; more change the second digit no more.
 _SAMPLED_CLIPS = 20_000
 _SAMPLED_VIDEOS = 100
@@ -56,23 +63,8 @@ _AROUND = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Scales and chances of the streams that have been measured, and how often answers are wrong.
-
-    `clips` is how many clips each stream had then, also where they were too few to say anything. `rates` is
-    what a search hands on (`Report.summary`), None where no stream is calibrated.
-    """
-
-    scales: Mapping[str, Scale] = field(default_factory=dict)
-    chances: Mapping[str, Chance] = field(default_factory=dict)
-    clips: Mapping[str, int] = field(default_factory=dict)
-    thresholds: Thresholds = FIXED
-    rates: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """A calibration and what it was told by. `made`: the known questions were made of the corpus itself."""
+    """A calibration and the outcomes behind it. `made`: the questions were made of the corpus itself."""
 
     calibration: Calibration
     outcomes: tuple[Outcome, ...]
@@ -84,8 +76,8 @@ class Report:
         return {
             **rates_of(outcomes).to_json(),
             "questions": "made of the corpus" if self.made else "given",
-            "queries": sum(one.kind != "taken_out" for one in outcomes),
-            "answered_elsewhere": sum(not one.counts for one in outcomes),
+            "queries": sum(outcome.kind != "taken_out" for outcome in outcomes),
+            "answered_elsewhere": sum(not outcome.counts for outcome in outcomes),
             **self.calibration.thresholds.to_json(),
         }
 
@@ -136,7 +128,7 @@ class Report:
         ]
         if not self.calibration.chances:
             return lines
-        if not any(one.kind == "known" for one in self.outcomes):
+        if not any(outcome.kind == "known" for outcome in self.outcomes):
             lines.append("no words to make questions of, so misses are not known; give some with --queries")
         chosen = self.calibration.thresholds
         lines += [
@@ -147,81 +139,97 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """The first moments that each stream found, as it scores them.
+class _Result:
+    """The first moments of each stream for one question, as the stream scores them.
 
-    `said`: the best of a stream has every word of the question. `near`: it or what is said around it has.
+    `literal`: the best moment of a stream has every word of the question. `near`: it or what is said around
+    it has.
     """
 
-    found: tuple[ScoredMoment, ...]
-    said: bool
+    moments: tuple[ScoredMoment, ...]
+    literal: bool
     near: bool
     streams: int
 
     def outcome(
         self, kind: Kind, chances: Mapping[str, Chance], group: str, truth: Moment | None = None
     ) -> Outcome:
-        """What came of it, judged by what chance scores; `truth` is where the answer is, if it is there."""
-        first = next(iter(ranked(self.found, chances, self.streams)), None)
+        """The outcome, judged by what chance scores; `truth` is where the answer is, if it is there."""
+        first = next(iter(ranked(self.moments, chances, self.streams)), None)
         right = first is not None and truth is not None and first.moment.overlap(truth) > 0
         confidence = first.confidence if first else None
-        return Outcome(kind, confidence, first is not None, right, self.said, self.near, group)
+        return Outcome(kind, confidence, first is not None, right, self.literal, self.near, group)
 
 
-_Pair = tuple[CalibrationQuestion, _Trial, _Trial]
-"""A question, and what it found with its true video in and without it."""
+_Pair = tuple[CalibrationQuestion, _Result, _Result]
+"""A question, and its results with its true video in and without it."""
 
 
-def load(store: Store) -> Calibration:
-    """What has been measured on a corpus so far."""
-    facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
-    # The same with each stream, so that a search reads no further row for it.
-    answers = next((fact["answers"] for fact in facts.values() if "answers" in fact), None)
-    return Calibration(
-        {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
-        {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
-        {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
-        FIXED if answers is None else Thresholds.from_json(answers),
-        answers,
-    )
+def calibrate(
+    corpus: Corpus,
+    queries: str | os.PathLike[str] | None = None,
+    *,
+    made: int = MADE_ON_REQUEST,
+    wait: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Report:
+    """Measure anew how often the three answers are wrong, and keep it with the corpus.
+
+    `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most
+    `made` questions are made of what is said. `progress` is called with the share that is done.
+    Raises UsageError for a corpus that is empty and for a file that is not as it should be.
+    """
+    if made < 0:
+        raise UsageError(f"{made} questions: give 0 or more")
+
+    def resolve(name: str) -> tuple[str, float | None]:
+        record = corpus.resolve(name)
+        return record.video_id, record.duration
+
+    with corpus.writing(wait=wait):
+        corpus.check_filled()
+        questions = read_questions(Path(queries), resolve) if queries else None
+        encoders = corpus.encoders.for_queries()
+        return measure(corpus.store, encoders, progress=progress, questions=questions, made=made)
 
 
-def is_due(store: Store, known: Calibration) -> bool:
+def is_due(store: Store, calibration: Calibration) -> bool:
     """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or never was."""
     return any(
-        abs(count - known.clips.get(name, 0)) > REMEASURED_AT * known.clips.get(name, 0)
+        abs(count - calibration.clips.get(name, 0)) > REMEASURED_AT * calibration.clips.get(name, 0)
         for name, count in _counts(store).items()
     )
 
 
 def measure(
     store: Store,
-    encoders: Mapping[str, Encodes],
+    encoders: Mapping[str, QueryEncoder],
     sentences: Sequence[str] = SENTENCES,
-    told: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] = lambda share: None,
     *,
-    known: Sequence[CalibrationQuestion] | None = None,
+    questions: Sequence[CalibrationQuestion] | None = None,
     made: int = MADE_AT_END_OF_RUN,
 ) -> Report:
-    """Measure all streams of a corpus and keep the result with it; `told` hears which share is done.
+    """Measure all streams of a corpus and keep the result with it; `progress` is called with the share done.
 
-    `known` are questions and their answers; without any, `made` are made of the corpus itself.
+    `sentences` are unrelated to any corpus. Without `questions`, `made` are made of the corpus itself.
     """
-    questions = made_from(store, made) if known is None else list(known)
+    to_ask = made_from(store, made) if questions is None else list(questions)
     banks = {name: encoder.encode_text(sentences) for name, encoder in encoders.items()}
     scales = {name: scale for name, bank in banks.items() if (scale := _scale(store, name, bank)) is not None}
-    asker = _Asker(store, Searcher(store, encoders, scales, {}))
-    total = len(sentences) + len(questions)
-    unrelated: list[_Trial] = []
+    searcher = Searcher(store, encoders, scales, {})
+    total = len(sentences) + len(to_ask)
+    unrelated: list[_Result] = []
     for row, sentence in enumerate(sentences):
-        told(row / total)
-        unrelated.append(asker.ask(EncodedQuery(sentence, {name: bank[row] for name, bank in banks.items()})))
+        progress(row / total)
+        query = EncodedQuery(sentence, {name: bank[row] for name, bank in banks.items()})
+        unrelated.append(_result(sentence, _answers(searcher, query), 0.0))
     pairs: list[_Pair] = []
-    for row, one in enumerate(questions):
-        told((len(sentences) + row) / total)
-        pairs.append((one, *asker.ask_both(one)))
-    told(1.0)
-    report = _report(store, scales, unrelated, pairs, made=known is None)
+    for row, question in enumerate(to_ask):
+        progress((len(sentences) + row) / total)
+        pairs.append((question, *results_with_and_without(searcher, question)))
+    progress(1.0)
+    report = _report(store, scales, unrelated, pairs, made=questions is None)
     _keep(store, report)
     return report
 
@@ -229,12 +237,12 @@ def measure(
 def _report(
     store: Store,
     scales: Mapping[str, Scale],
-    unrelated: Sequence[_Trial],
+    unrelated: Sequence[_Result],
     pairs: Sequence[_Pair],
     *,
     made: bool,
 ) -> Report:
-    """Chance, outcomes and thresholds from what questions found."""
+    """Chance, outcomes and thresholds from the results of questions."""
     counts = _counts(store)
     chances = _chances(unrelated, set(counts)) if sum(counts.values()) >= FEWEST_CLIPS else {}
     outcomes: tuple[Outcome, ...] = ()
@@ -245,36 +253,30 @@ def _report(
     return Report(Calibration(scales, chances, counts, answers), outcomes, made)
 
 
-class _Asker:
-    """Asks questions of all streams and keeps the little of the answers that is needed."""
+def results_with_and_without(searcher: Searcher, question: CalibrationQuestion) -> tuple[_Result, _Result]:
+    """The results of a question with its true video in the corpus, and without it.
 
-    def __init__(self, store: Store, searcher: Searcher) -> None:
-        self._searcher = searcher
-        self._streams = tuple(store.streams)
+    A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
+    taking it out, but for what its words add to how common they are and for one more candidate video.
+    """
+    answers = _answers(searcher, searcher.encode(question.text, searcher.streams))
+    others = [_without(answer, question.answer.video_id) for answer in answers]
+    around = min(question.answer.duration, _AROUND)
+    return _result(question.text, answers, around), _result(question.text, others, around)
 
-    def ask(self, query: EncodedQuery) -> _Trial:
-        """What an unrelated question finds."""
-        return self._trial(query.text, self._answers(query), 0.0)
 
-    def ask_both(self, known: CalibrationQuestion) -> tuple[_Trial, _Trial]:
-        """What a known question finds with its true video in, and without it.
+def _answers(searcher: Searcher, query: EncodedQuery) -> list[StreamAnswer]:
+    return [searcher.search_stream(stream, query) for stream in searcher.streams]
 
-        A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
-        taking it out, but for what its words add to how common they are and for one more candidate video.
-        """
-        answers = self._answers(self._searcher.encode(known.text, self._streams))
-        without = [_without(one, known.answer.video_id) for one in answers]
-        around = min(known.answer.duration, _AROUND)
-        return self._trial(known.text, answers, around), self._trial(known.text, without, around)
 
-    def _answers(self, query: EncodedQuery) -> list[StreamAnswer]:
-        return [self._searcher.search_stream(stream, query) for stream in self._streams]
-
-    def _trial(self, text: str, answers: Sequence[StreamAnswer], around: float) -> _Trial:
-        found = tuple(one.scored(row) for one in answers for row in range(min(_KEPT, len(one.moments))))
-        said = said_in(text, answers) is not None
-        near = said or any(one.says_near(0, text, around) for one in answers if len(one.moments))
-        return _Trial(found, said, near, len(answers))
+def _result(text: str, answers: Sequence[StreamAnswer], around: float) -> _Result:
+    """The little of the streams' answers that is needed; `around` is in seconds."""
+    moments = tuple(
+        answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
+    )
+    literal = literal_in(text, answers) is not None
+    near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
+    return _Result(moments, literal, near, len(answers))
 
 
 def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
@@ -283,40 +285,40 @@ def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
     return replace(answer, moments=answer.moments.take(others[answer.moments.video]))
 
 
-def _chances(trials: Sequence[_Trial], streams: set[str]) -> dict[str, Chance]:
+def _chances(results: Sequence[_Result], streams: set[str]) -> dict[str, Chance]:
     """What chance scores best in each of some streams; streams with too few scores are left out."""
     best: dict[str, list[float]] = {name: [] for name in sorted(streams)}
-    for trial in trials:
+    for result in results:
         top: dict[str, float] = {}
-        for one in trial.found:
-            stream = next(iter(one.evidence))
-            top[stream] = max(one.score, top.get(stream, one.score))
+        for moment in result.moments:
+            stream = next(iter(moment.evidence))
+            top[stream] = max(moment.score, top.get(stream, moment.score))
         for name in best.keys() & top.keys():
             best[name].append(top[name])
     return {name: chance for name, scores in best.items() if (chance := fit_chance(scores)) is not None}
 
 
 def _outcomes(
-    unrelated: Sequence[_Trial],
+    unrelated: Sequence[_Result],
     pairs: Sequence[_Pair],
     chances: Mapping[str, Chance],
     *,
     several: bool,
     made: bool,
 ) -> tuple[Outcome, ...]:
-    """What came of all questions; no unrelated one is judged by a chance that it took part in."""
+    """The outcomes of all questions; no unrelated one is judged by a chance that it took part in."""
     outcomes = []
     for part in range(_PARTS):
-        others = [trial for row, trial in enumerate(unrelated) if row % _PARTS != part]
+        others = [result for row, result in enumerate(unrelated) if row % _PARTS != part]
         fitted = {**chances, **_chances(others, set(chances))}
         outcomes += [
-            trial.outcome("unrelated", fitted, f"{row:06d}")
-            for row, trial in enumerate(unrelated)
+            result.outcome("unrelated", fitted, f"{row:06d}")
+            for row, result in enumerate(unrelated)
             if row % _PARTS == part
         ]
-    for known, trial, without in pairs:
-        video_id = known.answer.video_id
-        outcome = trial.outcome("known", chances, video_id, known.answer)
+    for question, result, without in pairs:
+        video_id = question.answer.video_id
+        outcome = result.outcome("known", chances, video_id, question.answer)
         # Words that were taken from a passage are as true wherever they are said (a copy of the video).
         outcomes.append(replace(outcome, right=outcome.right or (made and outcome.near)))
         if several:
@@ -325,14 +327,14 @@ def _outcomes(
 
 
 def _keep(store: Store, report: Report) -> None:
-    known = report.calibration
-    answers = report.summary() if known.chances else None
-    for name, count in known.clips.items():
+    calibration = report.calibration
+    answers = report.summary() if calibration.chances else None
+    for name, count in calibration.clips.items():
         fact: dict[str, Any] = {"clips": count}
-        if name in known.scales:
-            fact["scale"] = known.scales[name].to_json()
-        if name in known.chances:
-            fact["chance"] = known.chances[name].to_json()
+        if name in calibration.scales:
+            fact["scale"] = calibration.scales[name].to_json()
+        if name in calibration.chances:
+            fact["chance"] = calibration.chances[name].to_json()
         if answers is not None:
             fact["answers"] = answers
         store.put_fact(f"calibration:{name}", fact)

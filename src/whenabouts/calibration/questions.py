@@ -1,4 +1,4 @@
-"""Questions whose answer is known: made from what is said in a corpus, or read from a file.
+"""Questions whose answer is certain: made from what is said in a corpus, or read from a file.
 
 A corpus comes without labels. But what is said in it can be asked of it: some words of a passage, the rarer
 ones, in another order. The true place is where they were taken from. People ask in words of their own, so
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.index.passages import query_words
+from whenabouts.index.lookup import query_words
 from whenabouts.index.store import Store
 from whenabouts.types import Moment, UsageError
 
@@ -73,14 +73,14 @@ def _stretches(store: Store, rng: random.Random) -> list[list[_Stretch]]:
     """The stretches of each of some videos."""
     ids = [record.video_id for record in store.videos() if record.streams]
     chosen = rng.sample(ids, min(len(ids), _MOST_VIDEOS))
-    found: list[list[_Stretch]] = []
+    stretches: list[list[_Stretch]] = []
     for stream in store.streams:
         for video_id in chosen:
             block = store.clips_of(stream, [video_id], vectors=False)
             if any(block.text):
                 rows = zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
-                found.append(list(_stretches_of(video_id, rows)))
-    return [own for own in found if own]
+                stretches.append(list(_stretches_of(video_id, rows)))
+    return [own for own in stretches if own]
 
 
 def _stretches_of(video_id: str, passages: Iterator[tuple[float, float, str]]) -> Iterator[_Stretch]:
@@ -119,22 +119,22 @@ def read_questions(
 ) -> list[CalibrationQuestion]:
     """Questions from a file of JSON lines: `query`, `video`, `start`, `end` (seconds).
 
-    `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known); its
-    UsageError is told with the line. Raises UsageError for a file that cannot be read, holds no line, or has
-    a line that is none of the kind or names a time behind the video's end.
+    `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known);
+    its UsageError is raised again with the line. Raises UsageError for a file that cannot be read, holds no
+    line, or has a line that is none of the kind or names a time behind the video's end.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
-    known = [
+    questions = [
         _parsed(line, f"{path}, line {number}", resolve)
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
-    if not known:
+    if not questions:
         raise UsageError(f"{path} holds no questions; write a JSON line of query, video, start, end for each")
-    return known
+    return questions
 
 
 def _parsed(line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]) -> CalibrationQuestion:

@@ -121,8 +121,10 @@ def run(options: argparse.Namespace) -> int:
         return _run_checkpoint(options)
     if options.features or options.pools:
         raise UsageError("--features and --pools are for the calibration of a --checkpoint, which is missing")
+    from whenabouts.calibration.measuring import calibrate
+
     corpus = open_corpus(options)
-    report = corpus.calibrate(options.queries, wait=options.wait, progress=_progress())
+    report = calibrate(corpus, options.queries, wait=options.wait, progress=_progress())
     written = report.write(Path(options.out)) if options.out else []
     print_either(
         options,

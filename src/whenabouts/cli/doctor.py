@@ -47,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
 
 def run_why(options: argparse.Namespace) -> int:
     """Explain one answer; 0 if the moment is in the list, 1 if not."""
-    why = open_corpus(options).why(options.query, options.moment, k=options.k)
-    print_either(options, why.to_json, why.lines)
-    return 0 if why.found else 1
+    from whenabouts.why import why
+
+    answer = why(open_corpus(options), options.query, options.moment, options.k)
+    print_either(options, answer.to_json, answer.lines)
+    return 0 if answer.is_listed else 1

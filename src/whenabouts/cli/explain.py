@@ -151,7 +151,10 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
     encoded_with(corpus, options.model, options.retriever)
     if options.other is not None:
         encoded_with(corpus, options.other)
-    told = corpus.explain(
+    from whenabouts.explain import explain
+
+    told = explain(
+        corpus,
         options.query,
         options.model,
         other=options.other,

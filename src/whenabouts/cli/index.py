@@ -24,10 +24,11 @@ from whenabouts.cli.options import (
     print_json,
     wants_json,
 )
+from whenabouts.streams import index_options
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus, Request
+    from whenabouts.corpus import Corpus
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
     from whenabouts.index.progress import Progress
@@ -61,16 +62,8 @@ def add_parser(verbs: Any) -> None:
     add_corpus(parser)
     parser.add_argument("--dry-run", action="store_true", help="say the plan and stop")
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
-    parser.add_argument(
-        "--vision", metavar="MODEL", help="search pictures with this CLIP or SigLIP model (name or folder)"
-    )
-    parser.add_argument("--text", metavar="MODEL", help="sentence encoder (default: the offline MiniLM)")
-    parser.add_argument(
-        "--clip-seconds",
-        type=float,
-        metavar="S",
-        help="one picture every S seconds (default 1; set once a corpus)",
-    )
+    for option in index_options():
+        parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
     parser.add_argument(
         "--shots", action="store_true", help="find shots also where pictures are not searched"
     )
@@ -131,8 +124,8 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
     segments = options.segments
     videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
     if wants_json(options):
-        told = {} if segments is None else {"segments": segments}
-        print_json({"model": options.model, "videos": videos, **told})
+        by = {} if segments is None else {"segments": segments}
+        print_json({"model": options.model, "videos": videos, **by})
     else:
         how = "" if segments is None else f", by segments of {segments:g} s"
         _say([f"{videos:,} videos can be searched with {options.model}{how}"], sys.stdout)
@@ -156,24 +149,24 @@ def _corpus(options: argparse.Namespace) -> Iterator[Corpus]:
         yield corpus
 
 
-def _request(corpus: Corpus, options: argparse.Namespace) -> Request:
-    from whenabouts.index.settings import parse_metadata
+def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
+    from whenabouts.index.plan import parse_metadata
+    from whenabouts.indexing import plan_index
 
-    return corpus.request(
+    return plan_index(
+        corpus,
         options.paths,
-        vision=options.vision,
-        text=options.text,
-        clip_seconds=options.clip_seconds,
         shots=options.shots,
         transcribe=options.transcribe,
         metadata=parse_metadata(options.meta),
         metadata_file=options.meta_file,
         retry=options.retry,
+        **{option.keyword: getattr(options, option.keyword) for option in index_options()},
     )
 
 
 def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
-    plan = corpus.plan(_request(corpus, options))
+    plan = _plan(corpus, options)
     if wants_json(options):
         print_json(plan.to_json())
     else:
@@ -182,25 +175,26 @@ def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
 
 
 def _run(corpus: Corpus, options: argparse.Namespace) -> int:
-    request = _request(corpus, options)
-    plan = corpus.plan(request)
-    quiet = wants_json(options)
-    if not quiet:
+    from whenabouts.indexing import run_index
+
+    plan = _plan(corpus, options)
+    is_quiet = wants_json(options)
+    if not is_quiet:
         _say(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):
-        if quiet:
+        if is_quiet:
             print_json(plan.to_json())
         return code
     with _Display() as display:
-        summary = corpus.run(plan, request, processes=options.processes, progress=display.show)
-    if quiet:
+        summary = run_index(corpus, plan, processes=options.processes, progress=display.show)
+    if is_quiet:
         print_json(summary.to_json())
     else:
-        told = set(plan.lines())
-        _say([line for line in summary.lines() if line not in told], sys.stdout)
+        shown = set(plan.lines())
+        _say([line for line in summary.lines() if line not in shown], sys.stdout)
     if summary.interrupted:
         return 130
-    # Files that failed are told of in the summary; the command failed only if nothing can be searched.
+    # The summary lists files that failed; the command failed only if nothing can be searched.
     return 2 if summary.failed and not summary.searchable else 0
 
 
@@ -211,11 +205,11 @@ def _nothing(plan: Plan, options: argparse.Namespace) -> int:
     from whenabouts.video.files import printable
 
     where = ", ".join(printable(Path(path)) for path in options.paths)
-    found = "; ".join(why for _, why in plan.problems) or (
+    reason = "; ".join(why for _, why in plan.problems) or (
         "there is no video, sound or subtitle file (folders are searched through; names with a leading dot "
         "are left out)"
     )
-    print(f"whenabouts: nothing to index in {where}: {found}", file=sys.stderr)
+    print(f"whenabouts: nothing to index in {where}: {reason}", file=sys.stderr)
     return 2
 
 

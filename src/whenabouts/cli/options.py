@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from whenabouts.corpus import Corpus
-    from whenabouts.search import SearchResult
+    from whenabouts.search import SearchOptions, SearchResult
 
 
 def add_verb(
@@ -124,28 +124,31 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
-    corpus, how = corpus_and_search(options)
-    return corpus.search(options.query, **how)
+    corpus, search_options = corpus_and_search(options)
+    return corpus.search(options.query, options=search_options)
 
 
-def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
-    """The corpus of a command that searches, and the arguments of its searches; what is new is encoded."""
+def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
+    """The corpus of a command that searches, and the options of its searches; what is new is encoded."""
+    from whenabouts.search import SearchOptions
+
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
+    search_options = SearchOptions(
+        k=options.k,
+        within=options.within,
+        streams=options.stream,
+        min_confidence=options.min_confidence,
+        after=options.after,
+        before=options.before,
+        where=options.where,
+        model=model,
+        retriever=retriever,
+        segments=segments,
+    )
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
-    return corpus, {
-        "k": options.k,
-        "within": options.within,
-        "streams": options.stream,
-        "min_confidence": options.min_confidence,
-        "after": options.after,
-        "before": options.before,
-        "where": options.where,
-        "model": model,
-        "retriever": retriever,
-        "segments": segments,
-    }
+    return corpus, search_options
 
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:

@@ -24,6 +24,8 @@ from whenabouts.cli.options import (
     searched,
     wants_json,
 )
+from whenabouts.streams import all_streams
+from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -107,40 +109,42 @@ def _run_of_queries(options: argparse.Namespace) -> int:
         raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
     queries = read_queries(options.queries)
     refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
-    corpus, how = corpus_and_search(options)
-    told: Counter[str] = Counter()
+    corpus, search_options = corpus_and_search(options)
+    answers: Counter[str] = Counter()
     notes: Counter[str] = Counter()
     with counting_bar("queries") as show:
 
-        def heard(result: SearchResult) -> None:
-            told[result.answer] += 1
+        def count(result: SearchResult) -> None:
+            answers[result.answer] += 1
             notes.update(set(result.notes))
-            show(told.total(), len(queries.queries))
+            show(answers.total(), len(queries.queries))
 
-        run = corpus.answers(queries, show=heard, **how)
+        run = corpus.answers(queries, options=search_options, show=count)
         formats.write_run(run, options.out, "jsonl", queries)
-    _tell(options, queries, {"videos_named": len(run.called), "answers": dict(told)}, notes)
-    return 1 if told["no_match"] == len(queries.queries) else 0
+    _tell(options, queries, {"videos_named": len(run.called), "answers": dict(answers)}, notes)
+    return 1 if answers["no_match"] == len(queries.queries) else 0
 
 
 def _tell(
-    options: argparse.Namespace, queries: Annotations, told: dict[str, Any], notes: Counter[str]
+    options: argparse.Namespace, queries: Annotations, counts: dict[str, Any], notes: Counter[str]
 ) -> None:
     """What was written, and the command to go on with where there are judgements."""
     from whenabouts.evaluation.protocols import protocol_for
 
-    asked, command = len(queries.queries), None
+    number, command = len(queries.queries), None
     if len(queries.query):
         measure = ("evaluate", protocol_for(queries).name, "--truth", options.queries, "--run", options.out)
         command = shlex.join(("whenabouts", *measure))
     if wants_json(options):
-        print_json({"out": options.out, "queries": asked, **told, "notes": dict(notes), "evaluate": command})
+        print_json(
+            {"out": options.out, "queries": number, **counts, "notes": dict(notes), "evaluate": command}
+        )
         return
     words = {"match": "a match", "unsure": "unsure", "no_match": "no match"}
-    answers = ", ".join(f"{told['answers'].get(one, 0):,} {name}" for one, name in words.items())
-    lines = [f"{options.out}: {asked:,} queries: {answers}"]
+    answers = ", ".join(f"{counts['answers'].get(answer, 0):,} {name}" for answer, name in words.items())
+    lines = [f"{options.out}: {number:,} queries: {answers}"]
     if queries.videos:
-        named = f"{told['videos_named']:,} of the {len(queries.videos):,} videos"
+        named = f"{counts['videos_named']:,} of the {len(queries.videos):,} videos"
         lines.append(f"{named} that {options.queries} names are in {options.corpus}")
     lines += [f"note ({times:,} queries): {note}" for note, times in notes.items()]
     for line in [*lines, *([command] if command else [])]:
@@ -170,18 +174,18 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.answer == "unsure":
         table.print(f"Not sure: {result.doubt}. The best are:", style="bold", soft_wrap=True)
-    rows = [_cells(result, rank, found) for rank, found in enumerate(shown, 1)]
+    rows = [_cells(result, rank, scored) for rank, scored in enumerate(shown, 1)]
     widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
     if rows:
         table.print(Text(_line(_HEADS, widths), style="dim"), soft_wrap=True)
-    for row, found in zip(rows, shown, strict=True):
+    for row, scored in zip(rows, shown, strict=True):
         line = Text(_line(row, widths))
         name_at = widths[0] + 2
         span_at = name_at + len(row[1]) + widths[1] - cell_len(row[1]) + 2
         line.stylize("bold", name_at, name_at + len(row[1]))
-        line.stylize(f"link {result.link(found)}", span_at, span_at + len(row[2]))
+        line.stylize(f"link {result.link(scored)}", span_at, span_at + len(row[2]))
         table.print(line, soft_wrap=True)
-        table.print(Padding(Text.assemble(*_evidence(found)), (0, 0, 0, widths[0] + 2)))
+        table.print(Padding(Text.assemble(*_evidence(scored)), (0, 0, 0, widths[0] + 2)))
     if result.answer == "match" and len(shown) < len(result.moments):
         hidden = len(result.moments) - len(shown)
         table.print(
@@ -189,12 +193,12 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         )
 
 
-def _cells(result: SearchResult, rank: int, found: ScoredMoment) -> tuple[str, ...]:
+def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, ...]:
     from whenabouts.times import format_time
 
-    moment = found.moment
+    moment = scored.moment
     span = f"{format_time(moment.start)} - {format_time(moment.end)}"
-    return str(rank), for_terminal(result.name(found)), span, _percent(found.confidence)
+    return str(rank), for_terminal(result.name(scored)), span, _percent(scored.confidence)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -212,14 +216,11 @@ def _percent(confidence: float | None) -> str:
     return ">99 %" if confidence > 0.99 else f"{int(100 * confidence)} %"
 
 
-def _evidence(found: ScoredMoment) -> list[tuple[str, str]]:
+def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:
     """Which streams matched, and the line or the instant that did."""
-    from whenabouts.times import format_time
-
     parts: list[tuple[str, str]] = []
-    for name, piece in found.evidence.items():
-        place = "the picture at" if name == "vision" else "at"
-        line = for_terminal(piece.text) or f"{place} {format_time(piece.start)}"
+    for name, piece in scored.evidence.items():
+        line = for_terminal(stream_named(name).evidence_text(piece))
         line = line if len(line) <= 200 else line[:199].rstrip() + "…"
         parts += [(f"{name} ", "cyan"), (line + "  ", "")]
     return parts

@@ -128,16 +128,16 @@ def choose_thresholds(unrelated: Sequence[float], taken_out: Sequence[float]) ->
 
 
 def answer_for(
-    confidence: float | None, *, found: bool, said: bool = False, thresholds: Thresholds = FIXED
+    confidence: float | None, *, has_moments: bool, is_literal: bool = False, thresholds: Thresholds = FIXED
 ) -> Answer:
     """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
 
-    Where every word of the question is `said` in a stream's best moment, as it is, "no match" would mislead.
+    Where every word of the query stands in a stream's best moment (`is_literal`), "no match" would mislead.
     """
-    if not found:
+    if not has_moments:
         return "no_match"
     if confidence is None:
         return "unsure"
     if confidence >= thresholds.match_at:
         return "match"
-    return "no_match" if confidence < thresholds.no_match_below and not said else "unsure"
+    return "no_match" if confidence < thresholds.no_match_below and not is_literal else "unsure"

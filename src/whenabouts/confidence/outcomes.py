@@ -42,15 +42,17 @@ class Outcome:
 
     kind: Kind
     confidence: float | None
-    found: bool
+    has_moment: bool
     right: bool
-    said: bool
+    literal: bool
     near: bool
     group: str
 
     def answer(self, thresholds: Thresholds = FIXED) -> Answer:
         """The answer in one word, as a search gives it."""
-        return answer_for(self.confidence, found=self.found, said=self.said, thresholds=thresholds)
+        return answer_for(
+            self.confidence, has_moments=self.has_moment, is_literal=self.literal, thresholds=thresholds
+        )
 
     @property
     def sureness(self) -> float:

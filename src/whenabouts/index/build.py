@@ -1,60 +1,51 @@
-"""The way of a video: path -> frames, cues -> clips -> encoder -> vectors -> index.
+"""The way of a video: path -> frames, sound, cues -> clips of each stream -> vectors -> index.
 
-Readers run in processes of their own and hand over pictures and words; this process encodes and writes.
-A video is written whole or not at all: its clips first, then its row in the ledger, so that a run that
-is killed anywhere between is finished by the next one.
+Readers run in processes of their own and hand over what streams read, decoded once; this process encodes
+and writes. A video is written whole or not at all: its clips first, then its row in the ledger, so that a
+run that is killed anywhere between is finished by the next one.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from whenabouts.clips import ClipGrid
-from whenabouts.encoders import encode_passages
-from whenabouts.encoders.protocol import ImageEncoder, TextEncoder
-from whenabouts.index.interrupts import uninterrupted
-from whenabouts.index.naming import failed_id_for, spoken_name, video_id_for
-from whenabouts.index.passages import passage_vectors, passages_of
+from whenabouts.index.lock import uninterrupted
 from whenabouts.index.plan import NO_SOUND, Plan, Work
 from whenabouts.index.progress import Meter, Progress, Summary, named
-from whenabouts.index.reading import FileRead, Pictures, Reached, ReadTask, read_file
-from whenabouts.index.records import ClipColumns, StoreError, VideoRecord
+from whenabouts.index.reading import FileRead, FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
+from whenabouts.index.records import (
+    ClipColumns,
+    StoreError,
+    VideoRecord,
+    failed_id_for,
+    spoken_name,
+    video_id_for,
+)
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Speech
 from whenabouts.index.workers import Failed, Message, Part, ReaderPool, available_cores
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.files import printable
 
+if TYPE_CHECKING:
+    from whenabouts.streams.protocol import StreamRun
+
 _log = logging.getLogger(__name__)
 
-WORDS, VISION = "subtitle", "vision"
 # A write costs some 20 ms whatever its size, so small videos wait for each other, but not for long.
-# Of a file that ends before its last picture, by what it says itself, that picture lasts so long.
-_SHORTEST_CLIP = 0.01
 _WRITE_VIDEOS = 64
 _WRITE_ROWS = 20_000
 _WRITE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Encoders:
-    """What turns words and pictures into vectors; None where it cannot be had."""
-
-    text: TextEncoder | None
-    vision: ImageEncoder | None
-
-
 def build(
     store: Store,
     plan: Plan,
-    encoders: Encoders,
     speech: Speech,
     *,
     processes: int,
@@ -72,7 +63,7 @@ def build(
         unchanged=plan.unchanged,
         left_out=list(plan.problems),
     )
-    desk = _Desk(store, plan, encoders, speech, summary)
+    writer = _Writer(store, plan, speech, summary)
     meter = Meter(plan, progress)
     try:
         with uninterrupted():
@@ -80,13 +71,13 @@ def build(
             store.remove_videos(plan.obsolete)
         with ReaderPool(read_file, processes) as pool:
             for message in pool.run(_tasks(plan, processes)):
-                desk.take(message)
+                writer.take(message)
                 meter.take(message)
     except KeyboardInterrupt:
         summary.interrupted = True
     try:
         with uninterrupted():
-            desk.write()
+            writer.write()
     except KeyboardInterrupt:
         summary.interrupted = True
     summary.seconds = time.monotonic() - started
@@ -100,23 +91,19 @@ def _tasks(plan: Plan, processes: int) -> list[ReadTask]:
 
 
 @dataclass(slots=True)
-class _Sheet:
-    """What has come in of one video so far."""
+class _PartialVideo:
+    """What has come in of a video so far: what each stream keeps of it, and the file's last message."""
 
-    clips: list[int] = field(default_factory=list)
-    vectors: list[NDArray[np.float32]] = field(default_factory=list)
+    batches: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     read: FileRead | None = None
 
 
-class _Desk:
-    """Takes the readers' messages, encodes them, and writes finished videos in batches."""
+class _Writer:
+    """Takes the readers' messages, lets streams encode them, and writes finished videos in batches."""
 
-    def __init__(
-        self, store: Store, plan: Plan, encoders: Encoders, speech: Speech, summary: Summary
-    ) -> None:
-        self._store, self._plan, self._encoders, self._speech = store, plan, encoders, speech
-        self._summary = summary
-        self._sheets: dict[int, _Sheet] = {}
+    def __init__(self, store: Store, plan: Plan, speech: Speech, summary: Summary) -> None:
+        self._store, self._plan, self._speech, self._summary = store, plan, speech, summary
+        self._partial: dict[int, _PartialVideo] = {}
         self._given_up: set[int] = set()
         self._taken = set(plan.taken)
         self._waiting: list[tuple[VideoRecord, dict[str, ClipColumns]]] = []
@@ -126,20 +113,20 @@ class _Desk:
         self._written = time.monotonic()
 
     def take(self, message: Message) -> None:
-        """Work off one message."""
+        """Process one message."""
         if message.number not in self._given_up:
             try:
                 self._handle(message)
             except StoreError:
                 raise
             except Exception as error:
-                # Whatever one file's words or pictures do to an encoder, the other files come to no harm.
+                # Whatever one file's words or frames do to an encoder, the other files come to no harm.
                 work = self._plan.work[message.number]
                 _log.exception("%s", printable(work.task.path))
                 self._fail(message.number, " ".join(f"{type(error).__name__}: {error}".split()))
-        late = time.monotonic() - self._written > _WRITE_SECONDS
-        many = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
-        if late or many:
+        is_late = time.monotonic() - self._written > _WRITE_SECONDS
+        is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
+        if is_late or is_full:
             self.write()
 
     def _handle(self, message: Message) -> None:
@@ -148,72 +135,79 @@ class _Desk:
         elif isinstance(message, Part):
             self._take_part(message)
         else:
-            self._finish(self._plan.work[message.number], self._sheets.pop(message.number))
+            self._finish(self._plan.work[message.number], self._partial.pop(message.number))
 
     def _take_part(self, part: Part) -> None:
-        sheet = self._sheets.setdefault(part.number, _Sheet())
-        if isinstance(part.content, Pictures):
-            assert self._encoders.vision is not None
-            sheet.clips.extend(part.content.clips)
-            sheet.vectors.append(self._encoders.vision.encode_images(part.content.images))
-        elif isinstance(part.content, FileRead):
-            sheet.read = part.content
-        else:
-            assert isinstance(part.content, Reached)
+        """Let each stream encode what it reads: vectors wait for the rest of the file, pixels do not."""
+        partial = self._partial.setdefault(part.number, _PartialVideo())
+        batch = part.content
+        if isinstance(batch, FileRead):
+            partial.read = batch
+        elif isinstance(batch, FrameBatch | SoundBatch):
+            for run in self._runs(self._plan.work[part.number]):
+                if run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames == batch.settings:
+                    partial.batches[run.name].append(run.stream.encode(batch, run))
+
+    def _runs(self, work: Work) -> list[StreamRun]:
+        return [run for run in self._plan.streams if run.name in work.streams]
 
     def _fail(self, number: int, error: str) -> None:
         work = self._plan.work[number]
         self._given_up.add(number)
-        self._sheets.pop(number, None)
+        self._partial.pop(number, None)
         _log.warning("%s", named(work.task.path, error))
         self._summary.failed.append((work.task.path, error))
-        found, known = work.found, work.known
-        # What an earlier run found stays searchable; only the state says that the file is now broken.
-        row = known or VideoRecord(failed_id_for(work.task.path), str(work.task.path), kind=found.kind)
+        file = work.file
+        # What an earlier run made stays searchable; only the state says that the file is now broken.
+        row = work.record or VideoRecord(failed_id_for(file.path), str(file.path), kind=file.kind)
         self._failures.append(
-            replace(row, size=found.size, modified_ns=found.modified_ns, state="failed", error=error)
+            replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
         )
 
-    def _finish(self, work: Work, sheet: _Sheet) -> None:
-        read = sheet.read
+    def _finish(self, work: Work, partial: _PartialVideo) -> None:
+        read = partial.read
         assert read is not None
-        known = None if work.known is None or _was_never_read(work.known) else work.known
-        video_id = known.video_id if known else video_id_for(work.task.path, read.content_hash, self._taken)
+        earlier = None if work.record is None or _was_never_read(work.record) else work.record
+        video_id = (
+            earlier.video_id if earlier else video_id_for(work.task.path, read.content_hash, self._taken)
+        )
         self._taken.add(video_id)
-        record = _record(work, read, video_id, known)
-        columns: dict[str, ClipColumns] = {}
+        record = _record(work, read, video_id, earlier)
+        cues: Sequence[Cue] = ()
         if read.tracks is not None:
-            record, columns[WORDS] = self._words(work, read, record)
-        if work.task.pictures is not None:
-            columns[VISION] = _picture_columns(sheet, work.task.pictures.clip_seconds, read.end)
-            record = replace(record, streams={**record.streams, VISION: self._plan.wanted.vision})
+            record, cues = self._cues(work, read, record)
+        columns: dict[str, ClipColumns] = {}
+        for run in self._runs(work):
+            sources = {
+                name: columns[name] if name in columns else self._stored_clips(name, record)
+                for name in run.stream.reads_clips_of
+            }
+            video = ReadVideo(record, read.end, cues, sources)
+            columns[run.name] = run.stream.clips(video, partial.batches[run.name], run)
+            record = replace(record, streams={**record.streams, run.name: run.fingerprint})
         # In this order: Ctrl-C between the two may leave a row too many, but never one too few.
         self._waiting.append((record, columns))
-        self._obsolete += [work.known.video_id] if work.known and not known else []
+        self._obsolete += [work.record.video_id] if work.record and not earlier else []
         self._obsolete += work.supersedes
         self._rows += sum(len(column) for column in columns.values())
-        self._count(work, record, columns, is_new=known is None)
+        self._count(work, record, columns, is_new=earlier is None)
 
-    def _words(self, work: Work, read: FileRead, record: VideoRecord) -> tuple[VideoRecord, ClipColumns]:
-        """The words' passages with their vectors; an empty set where nothing is said or known."""
+    def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
+        """The clips of a stream as an earlier run wrote them; none where it did not."""
+        ids = [record.video_id] if stream in record.streams else []
+        if not ids:
+            return ClipColumns([], [], [])  # type: ignore[arg-type]
+        block = self._store.clips_of(stream, ids)
+        vectors = block.vectors if block.vectors.shape[1] else None
+        return ClipColumns(block.start, block.end, block.text, vectors)
+
+    def _cues(self, work: Work, read: FileRead, record: VideoRecord) -> tuple[VideoRecord, Sequence[Cue]]:
+        """The record with where its cues come from, and the cues; none where nobody speaks."""
         track = self._track(work, read)
         cues: Sequence[Cue] = track.cues if track else ()
         if read.probe is not None and record.duration:
             cues = self._inside(work, cues, record.duration)
-        passages = passages_of(cues, record.duration)
-        texts = [passage.text for passage in passages]
-        encoder = self._encoders.text
-        columns = ClipColumns(
-            start=np.array([passage.start for passage in passages], np.float64),
-            end=np.array([passage.end for passage in passages], np.float64),
-            text=texts,
-            context=[passage.context for passage in passages],
-            vectors=passage_vectors(passages, partial(encode_passages, encoder))
-            if encoder and texts
-            else None,
-        )
-        streams = {**record.streams, WORDS: self._plan.wanted.words}
-        return replace(record, words=track.source if track else "", streams=streams), columns
+        return replace(record, words=track.source if track else ""), cues
 
     def _inside(self, work: Work, cues: Sequence[Cue], duration: float) -> list[Cue]:
         """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
@@ -225,7 +219,7 @@ class _Desk:
         return inside
 
     def _track(self, work: Work, read: FileRead) -> CueTrack | None:
-        """Whose words count: subtitles, or else speech; without cues where nobody speaks."""
+        """Whose cues count: subtitles, or else speech; a track without cues where nobody speaks."""
         tracks = read.tracks or ()
         notes = [note for track in tracks for note in track.notes]
         chosen = next((track for track in tracks if track.cues), None)
@@ -263,29 +257,29 @@ class _Desk:
         self._written = time.monotonic()
 
 
-def _was_never_read(known: VideoRecord) -> bool:
+def _was_never_read(record: VideoRecord) -> bool:
     """Whether a ledger row only says that a file failed: its id is not yet that of a video.
 
     A row that a crash left while its clips were being written has no content hash either, but is done.
     """
-    return known.state == "failed" and not known.content_hash
+    return record.state == "failed" and not record.content_hash
 
 
-def _record(work: Work, read: FileRead, video_id: str, known: VideoRecord | None) -> VideoRecord:
-    """The ledger's row, without words. Where only a part was read again, the rest stays as it is known."""
-    said = dict(known.metadata) if known else {}
+def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
+    """The ledger's row, without cues. Where only a part was read again, the rest stays as it was."""
+    before = dict(earlier.metadata) if earlier else {}
     tags = dict(read.probe.metadata) if read.probe else {}
-    # What a person said of a video outlives a second look at it; a changed file speaks for itself.
-    metadata = {**said, **tags, **work.metadata} if work.is_whole else {**tags, **said, **work.metadata}
-    kept = None if work.is_whole else known
+    # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
+    metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
+    kept = None if work.is_whole else earlier
     return VideoRecord(
         video_id=video_id,
         path=str(work.task.path),
-        size=work.found.size,
-        modified_ns=work.found.modified_ns,
+        size=work.file.size,
+        modified_ns=work.file.modified_ns,
         content_hash=read.content_hash,
-        kind=work.found.kind,
-        duration=kept.duration if kept and not read.looked else read.end or None,
+        kind=work.file.kind,
+        duration=kept.duration if kept and not read.decoded else read.end or None,
         streams=dict(kept.streams) if kept else {},
         words=kept.words if kept else "",
         words_signature=work.words_signature,
@@ -293,20 +287,6 @@ def _record(work: Work, read: FileRead, video_id: str, known: VideoRecord | None
         metadata=metadata,
         has_picture=bool(read.probe and read.probe.picture),
         shots=kept.shots if kept and read.shots is None else read.shots,
-        damage=kept.damage if kept and not read.looked else read.damage or "",
+        damage=kept.damage if kept and not read.decoded else read.damage or "",
         indexed_at=time.time(),
     )
-
-
-def _picture_columns(sheet: _Sheet, clip_seconds: float, end: float) -> ClipColumns:
-    """One row a clip; where no new frame is shown, the picture is still the one before."""
-    if not sheet.clips:
-        return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-    vectors = np.concatenate(sheet.vectors)
-    grid = ClipGrid(clip_seconds, max(end, sheet.clips[-1] * clip_seconds + _SHORTEST_CLIP))
-    indices = np.arange(sheet.clips[0], len(grid))
-    shown = np.searchsorted(np.asarray(sheet.clips), indices, side="right") - 1
-    bounds = np.array([grid.bounds(int(index)) for index in (indices[0], indices[-1])])
-    starts = bounds[0, 0] + clip_seconds * np.arange(len(indices))
-    ends = np.minimum(starts + clip_seconds, bounds[-1, 1])
-    return ClipColumns(starts, ends, [""] * len(indices), vectors[shown])

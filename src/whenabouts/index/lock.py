@@ -17,12 +17,14 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO, Protocol
 
 from whenabouts.index.records import StoreError
@@ -211,3 +213,30 @@ class LeaseLock:
         self._thread.join()
         self._thread = None
         self._swap(-1.0)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done; a second one does not wait.
+
+    LanceDB writes in a thread of its own: an interrupt would leave the write going on while this thread
+    believes that it has ended, and begins another.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    asked: list[FrameType | None] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if asked:
+            previous(number, frame)
+        asked.append(frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if asked:
+        previous(signal.SIGINT, asked[0])

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whenabouts.index.naming import unambiguous
 from whenabouts.index.plan import Plan
 from whenabouts.index.reading import Reached
+from whenabouts.index.records import unambiguous
 from whenabouts.index.workers import Message, Part
 from whenabouts.video.files import printable
 
@@ -73,16 +73,16 @@ class Meter:
         self._started = clock()
 
     def take(self, message: Message) -> None:
-        """Hear of one message."""
-        found = self._work[message.number].found
+        """Count one message."""
+        file = self._work[message.number].file
         if not isinstance(message, Part):
             self._under_way.pop(message.number, None)
             self._done_files += 1
-            self._done_bytes += found.size
+            self._done_bytes += file.size
         elif isinstance(message.content, Reached):
-            self._under_way[message.number] = message.content.fraction * found.size
+            self._under_way[message.number] = message.content.fraction * file.size
         if self._show is not None:
-            self._show(self._progress(printable(Path(found.path.name))))
+            self._show(self._progress(printable(Path(file.path.name))))
 
     def _progress(self, name: str) -> Progress:
         read = self._done_bytes + sum(self._under_way.values())
@@ -100,7 +100,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Summary:
-    """What came of a run; paths stand with what is to be said of them.
+    """What came of a run; paths stand with the reason.
 
     `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
     nothing that can be searched yet. `searchable` counts the clips of the corpus after the run.
@@ -147,9 +147,9 @@ class Summary:
             f"{self.added} added, {self.updated} updated, {self.renamed} renamed, {self.unchanged} unchanged"
         )
         lines = [f"{counts}: {self.clips} clips of {self.hours:.2f} hours in {self.seconds:.1f} s"]
-        lines += _told("failed (`whenabouts index --retry` takes only these):", self.failed)
-        lines += _told("damaged, taken as far as they can be read:", self.damaged)
-        lines += _told("left out:", self.left_out)
+        lines += _listed("failed (`whenabouts index --retry` takes only these):", self.failed)
+        lines += _listed("damaged, taken as far as they can be read:", self.damaged)
+        lines += _listed("left out:", self.left_out)
         if self.silent:
             number = len(self.silent)
             lines.append(f"{number} without anything to search yet (no words, pictures not searched):")
@@ -161,7 +161,7 @@ class Summary:
         return lines + [f"note: {note}" for note in self.notes]
 
 
-def _told(what: str, files: list[tuple[Path, str]]) -> list[str]:
+def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:
     """A heading with the number of files, and a line for each; nothing where there are none."""
     if not files:
         return []

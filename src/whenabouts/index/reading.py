@@ -1,4 +1,6 @@
-"""What a reader process does with one file: probe it, read its words, take its pictures, find its shots.
+"""What a reader process does with one file: probe it, read its cues, sample its frames and sound, find shots.
+
+One pass decodes frames for all streams that read some.
 
 It imports nothing heavier than the decoder, so that a process starts quickly and stays small; encoding is
 done by the parent, which has the models loaded once.
@@ -8,23 +10,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
-from whenabouts.video.cues import CueTrack, read_cue_file, words_of
+from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.frames import Frame, sample_frames
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.shots import ShotFinder
+from whenabouts.video.sound import sound_pieces
 
-# Pictures a message carries: enough to keep the pipe cheap, few enough to keep memory small.
+if TYPE_CHECKING:
+    from whenabouts.index.records import ClipColumns, VideoRecord
+    from whenabouts.streams.protocol import FrameSettings
+
+# Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
 _BATCH = 16
+# Sound a message carries: 2 MB of samples.
+_SOUND_SECONDS = 30.0
 # Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
 SHOT_RATE = 4.0
 _SHOT_SIZE = 64
@@ -36,18 +45,11 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 
 
 @dataclass(frozen=True, slots=True)
-class PictureSettings:
-    """How pictures are taken: one in each clip of `clip_seconds`, short side of `size` pixels."""
-
-    clip_seconds: float
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class ReadTask:
     """What to read of one file.
 
-    `content_hash` is empty where it has yet to be worked out; `threads` decode (0: one for each core).
+    `frames` are the settings of all streams that read frames. `content_hash` is empty where it has yet to be
+    computed; `threads` decode (0: one for each core).
     """
 
     number: int
@@ -55,9 +57,10 @@ class ReadTask:
     kind: Literal["media", "transcript"]
     size: int = 0
     sidecars: tuple[Path, ...] = ()
-    pictures: PictureSettings | None = None
+    frames: tuple[FrameSettings, ...] = ()
+    sound: bool = False
     shots: bool = False
-    words: bool = True
+    cues: bool = True
     content_hash: str = ""
     threads: int = 0
 
@@ -67,12 +70,21 @@ class ReadTask:
         return _QUIET_SECONDS + self.size / _SLOWEST_BYTES_PER_SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Pictures:
-    """Pictures of some clips: `clips` are indices on the grid, `images` (H, W, 3) RGB."""
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameBatch:
+    """Frames as some settings sample them: `clips` are indices on their grid, `images` (H, W, 3) RGB."""
 
+    settings: FrameSettings
     clips: tuple[int, ...]
     images: tuple[NDArray[np.uint8], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundBatch:
+    """Consecutive samples: (N,) float32 in [-1, 1] at 16 kHz mono, from `start` seconds of the file on."""
+
+    start: float
+    samples: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +96,11 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """All that was found in a file beside its pictures.
+    """What was read of a file beside its frames and sound.
 
-    `tracks` is None where words were not asked for; `shots` (seconds at which a new shot starts) is None
-    where they were not looked for. `end` is where the pictures really end, or else what the file claims.
-    `damage` says what could not be read; `looked` is whether pictures were decoded to find that out.
+    `tracks` is None where cues were not read; `shots` (seconds at which a new shot starts) is None where
+    they were not looked for. `end` is where the frames really end, or else what the file claims. `damage`
+    says what could not be read; `decoded` is whether frames were decoded to find that out.
     """
 
     content_hash: str
@@ -97,10 +109,23 @@ class FileRead:
     shots: tuple[float, ...] | None
     end: float
     damage: str | None
-    looked: bool = False
+    decoded: bool = False
 
 
-Content = Pictures | Reached | FileRead
+@dataclass(frozen=True, slots=True)
+class ReadVideo:
+    """A video as a stream makes clips of it: its record so far, its end in seconds, its cues.
+
+    `clips` are those of the streams that the stream reads (`Stream.reads_clips_of`).
+    """
+
+    record: VideoRecord
+    end: float
+    cues: Sequence[Cue] = ()
+    clips: Mapping[str, ClipColumns] = field(default_factory=dict)
+
+
+Content = FrameBatch | SoundBatch | Reached | FileRead
 
 
 def read_file(task: ReadTask) -> Iterator[Content]:
@@ -115,14 +140,18 @@ def read_file(task: ReadTask) -> Iterator[Content]:
         yield FileRead(digest, None, (track,), None, max((cue.end for cue in track.cues), default=0.0), None)
         return
     probed = probe(task.path)
-    tracks = tuple(words_of(task.path, task.sidecars, probed)) if task.words else None
+    tracks = tuple(words_of(task.path, task.sidecars, probed)) if task.cues else None
     end = probed.duration or 0.0
-    if probed.picture is None or not (task.pictures or task.shots):
+    if task.sound and probed.has_audio:
+        for piece in sound_pieces(task.path, _SOUND_SECONDS):
+            yield SoundBatch(piece.start, piece.samples)
+    if probed.picture is None or not (task.frames or task.shots):
         yield FileRead(digest, probed, tracks, None, end, _missing(probed))
         return
-    looker = _Looker(task, probed.duration)
-    yield from looker.look()
-    yield FileRead(digest, probed, tracks, looker.shots, looker.end or end, looker.damage, looked=True)
+    decoding = _FramePass(task, probed.duration)
+    yield from decoding.batches()
+    end = decoding.end or end
+    yield FileRead(digest, probed, tracks, decoding.shots, end, decoding.damage, decoded=True)
 
 
 def _missing(probed: Probe) -> str | None:
@@ -141,8 +170,8 @@ def _hash(path: Path) -> str:
         ) from None
 
 
-class _Looker:
-    """One pass over the pictures of a video, for its clips and its shots together."""
+class _FramePass:
+    """One pass over the frames of a video, for all streams and the shots together."""
 
     def __init__(self, task: ReadTask, duration: float | None) -> None:
         self._task = task
@@ -151,54 +180,74 @@ class _Looker:
         self.damage: str | None = None
         self.end = 0.0
 
-    def look(self) -> Iterator[Content]:
-        """Pictures in batches, with a report now and then."""
-        settings, finder = self._task.pictures, ShotFinder()
-        rate, size = _sampling(settings)
-        taker = _Taker(settings) if settings else None
+    def batches(self) -> Iterator[FrameBatch | Reached]:
+        """Frames in batches for each of the settings, with a report now and then."""
+        finder = ShotFinder()
+        rate, size = _sampling(self._task.frames)
+        samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
         reported = time.monotonic()
         with sample_frames(self._task.path, rate, size=size, threads=self._task.threads) as reader:
             for frame in reader:
                 finder.add(frame)
-                if taker is not None and taker.take(frame):
-                    yield taker.batch()
+                for sampler in samplers:
+                    if sampler.add(frame):
+                        yield sampler.batch()
                 if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
                     reported = time.monotonic()
                     yield Reached(min(1.0, frame.seconds / self._duration) if self._duration else 0.0)
             self.damage, self.end = reader.damage, reader.last_time
-        if taker is not None and taker.clips:
-            yield taker.batch()
+        yield from (sampler.batch() for sampler in samplers if sampler.clips)
         self.shots = tuple(finder.borders())
 
 
-def _sampling(settings: PictureSettings | None) -> tuple[float, int]:
-    """Frames a second and their size: often enough for shots, and a whole number of times a clip."""
-    if settings is None:
+def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
+    """Frames a second and their size: enough for shots, and for one stream a whole number in each clip."""
+    if not frames:
         return SHOT_RATE, _SHOT_SIZE
-    return max(1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds, settings.size
+    rates = (
+        max(1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds for settings in frames
+    )
+    return max(rates), max(settings.size for settings in frames)
 
 
-class _Taker:
+class _ClipSampler:
     """Takes the first frame of each clip."""
 
-    def __init__(self, settings: PictureSettings) -> None:
+    def __init__(self, settings: FrameSettings, size: int) -> None:
         # A file may run on behind the end that it claims, so the grid has room for any.
         self._grid = ClipGrid(settings.clip_seconds, _ANY_DURATION)
+        self._settings = settings
+        self._is_larger = size > settings.size
         self.clips: list[int] = []
         self._images: list[NDArray[np.uint8]] = []
         self._last = -1
 
-    def take(self, frame: Frame) -> bool:
+    def add(self, frame: Frame) -> bool:
         """Take a frame if its clip has none yet; true when a batch is full."""
         clip = self._grid.index_at(frame.seconds)
         if clip > self._last:
             self._last = clip
             self.clips.append(clip)
-            self._images.append(frame.image)
+            self._images.append(shrunk(frame.image, self._settings.size) if self._is_larger else frame.image)
         return len(self.clips) >= _BATCH
 
-    def batch(self) -> Pictures:
+    def batch(self) -> FrameBatch:
         """What has been taken since the last batch."""
-        pictures = Pictures(tuple(self.clips), tuple(self._images))
+        batch = FrameBatch(self._settings, tuple(self.clips), tuple(self._images))
         self.clips, self._images = [], []
-        return pictures
+        return batch
+
+
+def shrunk(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """An image (H, W, 3) with a short side of at most `size`, its shape kept to within a pixel."""
+    short = min(image.shape[:2])
+    if short <= size:
+        return image
+    from av import VideoFrame
+    from av.video.reformatter import Interpolation
+
+    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
+    smaller = VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24").reformat(
+        width, height, interpolation=Interpolation.AREA
+    )
+    return np.asarray(smaller.to_ndarray(), np.uint8)

@@ -56,23 +56,21 @@ from whenabouts.index.records import (
     VideoRecord,
     unit_query,
 )
-from whenabouts.index.rows import (
-    clip_rows,
-    ledger_rows,
-    no_hits,
-    records_of,
-)
 from whenabouts.index.tables import (
     LANCE_ERRORS,
     among,
+    clip_rows,
     clips_schema,
     connect,
     description_schema,
     folder_of,
     is_remote,
+    ledger_rows,
     ledger_schema,
     literal,
+    no_hits,
     open_table,
+    records_of,
     speaking,
     vector_field,
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from whenabouts.index.interrupts import uninterrupted
+from whenabouts.index.lock import uninterrupted
 from whenabouts.index.tables import among, connect, is_remote, literal, open_table, speaking
 from whenabouts.video.cues import Cue, CueTrack, Word
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from whenabouts.index.tables import has_index
+
 Distance = Literal["cosine", "dot", "l2"]
 """How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost, and its distances
 by an index's 8 bits alone are what they are without it; those of "cosine" then come out twice as large."""
@@ -76,11 +78,6 @@ def state_of(table: Any) -> TableState:
     indexed = table.index_stats("video_id_idx")
     unindexed = stats["num_rows"] if indexed is None else indexed.num_unindexed_rows
     return TableState(stats["num_rows"], stats["fragment_stats"]["num_fragments"], unindexed)
-
-
-def has_index(table: Any, column: str) -> bool:
-    """Whether a column is indexed."""
-    return any(index.columns == [column] for index in table.list_indices())
 
 
 def index_ids(table: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from whenabouts.corpus import Corpus
+from whenabouts.explain import explain as explain_on
 from whenabouts.explanation import Borders, Explained
 from whenabouts.server.errors import printable, problems
 from whenabouts.server.schemas import CurveBody, ExplainBody, ExplainParameters, MomentBody, TokenWeightsBody
@@ -29,7 +30,7 @@ async def explain(request: Request, parameters: Annotated[ExplainParameters, Que
 
     def read(corpus: Corpus) -> ExplainBody:
         record_of(corpus, moment.video_id)
-        explanation = corpus.explain(parameters.query, place, moment=moment, k=parameters.k)
+        explanation = explain_on(corpus, parameters.query, place, moment=moment, k=parameters.k)
         return _body(explanation.query, parameters.model, moment, explanation.systems[0])
 
     return await service.read(service.searches, request, read)

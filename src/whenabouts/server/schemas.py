@@ -185,7 +185,10 @@ class EvidenceBody(BaseModel):
 
 
 class ResultBody(BaseModel):
-    """A moment, half-open [start, end) in seconds."""
+    """A moment, half-open [start, end) in seconds.
+
+    `labels`: what a stream's evidence without text is, such as "the picture"; "" where nothing need be said.
+    """
 
     rank: int
     video_id: str
@@ -196,6 +199,7 @@ class ResultBody(BaseModel):
     confidence: float | None
     text: str
     evidence: dict[str, EvidenceBody]
+    labels: dict[str, str]
     thumbnail_url: str | None
     clip_url: str | None
     video_url: str | None

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.corpus import Corpus
+from whenabouts.curves import curves_of
 from whenabouts.search import SearchResult
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.schemas import (
@@ -23,8 +24,11 @@ from whenabouts.server.schemas import (
 )
 from whenabouts.server.service import Service, check_streams, record_of, service_of
 from whenabouts.server.video_routes import title_of, urls_of
+from whenabouts.streams import frame_stream
+from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts.why import why as find_out_why
 
 router = APIRouter(prefix="/api")
 
@@ -103,6 +107,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
             )
             for name, piece in scored.evidence.items()
         },
+        labels={name: stream_named(name).evidence_label for name in scored.evidence},
         thumbnail_url=thumbnail_url,
         clip_url=clip_url,
         video_url=video_url,
@@ -112,8 +117,8 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
 
 def _instant_of(scored: ScoredMoment) -> float:
     """The key frame of a moment: the middle of what was seen, else of the whole."""
-    seen = scored.evidence.get("vision")
-    return (seen.start + seen.end) / 2 if seen else scored.moment.middle
+    frames = scored.evidence.get(frame_stream(scored.evidence) or "")
+    return (frames.start + frames.end) / 2 if frames else scored.moment.middle
 
 
 @router.get("/why", responses=problems(404, 409), summary="Why a moment was, or was not, found")
@@ -124,7 +129,7 @@ async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -
 
     def read(corpus: Corpus) -> dict[str, Any]:
         record_of(corpus, moment.video_id)
-        return corpus.why(parameters.query, moment, k=parameters.k).to_json()
+        return find_out_why(corpus, parameters.query, moment, parameters.k).to_json()
 
     return await service.read(service.searches, request, read)
 
@@ -146,7 +151,7 @@ async def curves(
     def read(corpus: Corpus) -> dict[str, Any]:
         record_of(corpus, video_id)
         check_streams(corpus, parameters.stream)
-        return corpus.curves(parameters.query, video_id, parameters.stream).to_json()
+        return curves_of(corpus, parameters.query, video_id, parameters.stream).to_json()
 
     return await service.read(service.searches, request, read)
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import VideoRecord
-from whenabouts.search import SearchResult
+from whenabouts.search import SearchOptions, SearchResult
 from whenabouts.server.cache import Cache, Make
 from whenabouts.server.errors import ServerError, no_video
 from whenabouts.server.files import OpenFile
@@ -131,17 +131,14 @@ class Service:
             )
         self._check_names(corpus, search)
         self._check_segments(corpus, search)
+        narrowing = search.model_dump(
+            include={"k", "within", "min_confidence", "after", "before", "where", "segments"}
+        )
+        model = None if search.model is None else self.model(search.model)
 
         def answer() -> SearchResult:
-            narrowing = search.model_dump(include={"within", "min_confidence", "after", "before", "where"})
-            return corpus.search(
-                search.query,
-                search.k,
-                streams=search.stream,
-                model=None if search.model is None else self.model(search.model),
-                segments=search.segments,
-                **narrowing,
-            )
+            options = SearchOptions(streams=search.stream, model=model, **narrowing)
+            return corpus.search(search.query, options=options)
 
         key = (search.model_dump_json(exclude={"page_limit", "page_token"}), str(corpus.version))
         is_later_page = isinstance(search, SearchParameters) and search.page_token is not None

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.index.even_grid import GridVideo, check_stream, videos_on_grid
-from whenabouts.index.interrupts import uninterrupted
 from whenabouts.index.keys import (
     EncodedVideo,
     KeptVideo,
@@ -33,11 +32,13 @@ from whenabouts.index.keys import (
     remove_keys,
     system_of,
 )
+from whenabouts.index.lock import uninterrupted
 from whenabouts.index.records import EncoderMismatch, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.protocol import VideoEncoding, joined
 from whenabouts.ranking.encoded_corpus import device_of, evaluating
+from whenabouts.streams import all_streams
 from whenabouts.trained.segments import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
 from whenabouts.types import UsageError
 
@@ -69,13 +70,14 @@ _UNIT_WITHIN = 0.01
 
 
 def _remedy(lacking: Sequence[str]) -> str:
-    """What can be done about streams that a corpus lacks: it can have "subtitle" and "vision", no others."""
-    if not {"subtitle", "vision"}.issuperset(lacking):
+    """What can be done about streams that a corpus lacks."""
+    streams = all_streams()
+    if not streams.keys() >= set(lacking):
         return (
             "streams must be called as in the corpus: train on what `whenabouts features export` writes of "
-            "it, by the names subtitle and vision"
+            f"it, by the names {' and '.join(streams)}"
         )
-    return "index with --vision MODEL for pictures, or take a system that was trained without"
+    return f"{', '.join(streams[name].remedy for name in lacking)}, or take a system that was trained without"
 
 
 def check_fit(store: Store, trained: Trained, name: str) -> list[str]:

@@ -18,6 +18,7 @@ from whenabouts.ranking.candidates import Candidates, best_units, can_retrieve, 
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, device_of
 from whenabouts.ranking.localize import best_moments
 from whenabouts.search import shortened
+from whenabouts.streams import stream as stream_named
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
 Floats = NDArray[np.float64]
@@ -150,7 +151,7 @@ class MomentEvidence:
 
     def _said(self, video_ids: Sequence[str]) -> Callable[[str, float, float], str]:
         """What tells the words said in a stretch of a video."""
-        streams = [name for name in self.store.streams if name == "subtitle"]
+        streams = [name for name in self.store.streams if stream_named(name).transcript]
         if not streams or not video_ids:
             return lambda video_id, start, end: ""
         block = self.store.clips_of(streams[0], video_ids, vectors=False)
@@ -194,5 +195,5 @@ class MomentEvidence:
             end = max(min(end, begin + seconds), start)
         if (score := float(scores.max())) == -np.inf:
             return None
-        text = said(moment.video_id, start, end) if stream == "subtitle" else ""
+        text = said(moment.video_id, start, end) if stream_named(stream).transcript else ""
         return Evidence(stream, score, start, end, shortened(text))

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import clip_counts
-from whenabouts.index.byte_cache import ByteCache
 from whenabouts.index.even_grid import GridVideo, videos_on_grid
-from whenabouts.index.keys import EncodedVideo, KeptVideo, mark_of
+from whenabouts.index.keys import ByteCache, EncodedVideo, KeptVideo, mark_of
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.inputs import Inputs

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from whenabouts.corpus import Corpus
+from whenabouts.why import why
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
@@ -239,7 +240,7 @@ def test_why_a_moment_was_not_found_is_told_for_a_place_that_is_picked(
     start, end = border(page, "start"), border(page, "end")
     assert start < 0.2 and end == pytest.approx(6.17 * 0.2, abs=0.1)
     page.get_by_role("button", name="Why not here?").click()
-    told = corpus.why("crown jewels", f"{ids['friday.mp4']}@{start:.3f}-{end:.3f}")
+    told = why(corpus, "crown jewels", f"{ids['friday.mp4']}@{start:.3f}-{end:.3f}")
     title = page.locator("#why-title")
     expect(title).to_be_focused()
     expect(title).to_contain_text("Found" if told.rank else "Not found")

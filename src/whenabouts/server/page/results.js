@@ -26,7 +26,7 @@ export function momentCard(found, { answer, query, href, dim }) {
   const pieces = Object.entries(found.evidence ?? {}).map(([stream, piece]) =>
     make("span", { class: "evidence" },
       make("span", { class: "stream" }, stream), " ",
-      ...(piece.text ? mark(piece.text) : [`${stream === "vision" ? "the picture " : ""}at ${clock(piece.start)}`])));
+      ...(piece.text ? mark(piece.text) : [[found.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")])));
   const title = found.title || found.video_id;
   return card({
     href, dim,

@@ -12,15 +12,16 @@ Both were chosen by measurement; `docs/finding.md` has the numbers.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from whenabouts.index.lookup import DENSE_SCRIPT, search_words
 
 PASSAGE_SECONDS = 15.0
 """How long a passage should be: fine enough for borders; longer ones were found no better."""
@@ -30,10 +31,6 @@ PASSAGES_AT_LEAST = 12
 
 CONTEXT_LENGTHS = 4.0
 """The context is this many passages long (a minute, less in short videos). Measured at 30 to 180 s."""
-
-JOINED_WEIGHT = 0.5
-"""What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
-are 52.1, 53.4, 54.6, 53.0 and 51.8 % found first: in long questions joined words must not lead."""
 
 PAUSE_SECONDS = 4.0
 """After so long a silence a new passage starts, however short the one before."""
@@ -46,8 +43,6 @@ _PIECE_WEIGHT = 300
 _PASSAGE_WEIGHT = 900
 _NEIGHBOURS = 16
 _LATE_MINUTE = 1.1
-# Joined words longer than this are no compound that anybody writes.
-_LONGEST_JOINED = 40
 
 _SENTENCE = re.compile(
     r"""[.!?…]+["'”’»)\]]*(?=\s|$)   # an end of a sentence and what closes with it
@@ -56,17 +51,7 @@ _SENTENCE = re.compile(
     """,
     re.VERBOSE,
 )
-# Letters and digits with the marks that stand on them, which `\w` leaves out.
-_MARKS = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0711\u0730-\u074a"
-    "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u103e"
-    "\u1056-\u109d\u135d-\u135f\u1712-\u1734\u17b4-\u17d3\u1a17-\u1aff\u1b00-\u1be7\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0"
-    "\u3099\u309a\ufe20-\ufe2f"
-)
-_WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
 _CLAUSE = re.compile(r"[,;:،؛—–、，；]\s*|\s")
-# Scripts that write a word in one or two signs: a sign weighs as much as three letters.
-_DENSE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 _INVISIBLE = re.compile(r"[\u200b\u2060\ufeff]|[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -169,44 +154,6 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(vectors / np.where(length > 0, length, 1), np.float32)
 
 
-def search_words(text: str) -> str:
-    """A text as the full-text index holds it: its words, and each two neighbours joined.
-
-    Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
-    words that stand together in the question count more where they stand together in what is said. No
-    word is left out for being common: that would need a list for every language.
-
-    >>> search_words("On-chain fees")
-    'on chain fees onchain chainfees'
-    """
-    words, joined = query_words(text)
-    return " ".join(words + joined)
-
-
-def query_words(text: str) -> tuple[list[str], list[str]]:
-    """The words of a question and its joined neighbours; these are to weigh `JOINED_WEIGHT` of those.
-
-    >>> query_words("On-chain fees")
-    (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
-    """
-    words = _WORD.findall(text.lower())
-    pairs = [first + second for first, second in itertools.pairwise(words)]
-    return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
-
-
-def says(text: str, words: Collection[str]) -> bool:
-    """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
-
-    >>> says("On-chain fees rise.", ["fees", "chain"]), says("On-chain fees rise.", ["fee"])
-    (True, False)
-    """
-    lowered = text.lower()
-    if not all(word in lowered for word in words):
-        return False
-    there = set(_WORD.findall(lowered))
-    return all(word in there or _DENSE.search(word) for word in words)
-
-
 def pieces_of(cues: Iterable[TimedText]) -> list[Piece]:
     """Cues cut at ends of sentences, by start; times inside a cue are interpolated by its letters."""
     pieces: list[Piece] = []
@@ -261,7 +208,7 @@ def _shorten(sentence: tuple[str, bool]) -> Iterator[tuple[str, bool]]:
 
 def weight_of(text: str) -> int:
     """Length of a text in letters, a sign of a script without letters counted as three."""
-    return len(text) + 2 * len(_DENSE.findall(text))
+    return len(text) + 2 * len(DENSE_SCRIPT.findall(text))
 
 
 def _group(pieces: Sequence[Piece], target: float) -> Iterator[list[Piece]]:

@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from whenabouts.index.passages import (
+from whenabouts.index.lookup import query_words, says, search_words
+from whenabouts.streams._passages import (
     CONTEXT_LENGTHS,
     PASSAGE_SECONDS,
     passage_vectors,
     passages_of,
     pieces_of,
-    query_words,
-    says,
-    search_words,
     weight_of,
 )
 
