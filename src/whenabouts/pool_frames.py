@@ -101,7 +101,7 @@ def corpus_scorer(
         )
     records = [record for record in store.videos() if record.state == "done"]
     names = _names_in(annotations, records, corpus)
-    info = store.stream(stream)
+    info = store.streams[stream]
     clip = ClipWords(info.encoder)
     store.check_stream(stream, clip.fingerprint, clip.name)
     rows = _clips(store, stream, [names[video.id] for video in annotations.videos])

@@ -153,9 +153,17 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:
     """Which moments may answer a query."""
+    from whenabouts.streams import all_streams
+
     add = parser.add_argument
     add("--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)")
-    add("--stream", action="append", default=[], metavar="NAME", help="only by this stream: subtitle, vision")
+    add(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"only by this stream: {', '.join(all_streams())}",
+    )
     add("--min-confidence", type=float, default=0.0, metavar="C", help="leave out what is less sure (0 to 1)")
     add("--after", metavar="DATE", help="videos recorded at or after this date")
     add("--before", metavar="DATE", help="videos recorded before this date")

@@ -24,7 +24,6 @@ from whenabouts.cli.options import (
     searched,
     wants_json,
 )
-from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError
 
