@@ -15,6 +15,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.search import SearchOptions
 from whenabouts.types import Moment
 
 from .conftest import Client, Open, error_of, id_of
@@ -190,9 +191,9 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
     )
     searches = []
 
-    def search(corpus: Corpus, query: str, k: int, **narrowed: Any) -> Any:
+    def search(corpus: Corpus, query: str, *, options: SearchOptions) -> Any:
         searches.append(query)
-        return replace(real, moments=moments[:k])
+        return replace(real, moments=moments[: options.k])
 
     monkeypatch.setattr(Corpus, "search", search)
     found = pages_of(client, "/api/search", query="telescope", k=1000, page_limit=50)
