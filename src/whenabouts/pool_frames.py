@@ -54,7 +54,7 @@ def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
 def _made_by(source: FeatureSource, path: Path, clip: ClipWords) -> str:
     """The fingerprint of what made features, "" where nobody wrote it down.
 
-    Raises UsageError where the hash of the weights is known and is another one.
+    Raises UsageError where the features carry the hash of other weights.
     """
     made_by = source.fingerprint
     weights = made_by.weights_sha256

@@ -238,7 +238,7 @@ def test_the_second_stage_without_negatives_says_where_they_come_from() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"stage": "third"}, "stage = 'third': known are first, second"),
+        ({"stage": "third"}, "stage = 'third': accepted are first, second"),
         ({"negative_bce": -1.0}, "negative_bce = -1.0"),
         ({"hidden": 0}, "crocs: hidden = 0"),
     ],

@@ -58,7 +58,7 @@ def terms(made: Model, one: Batch) -> dict[str, float]:
         ({"joint": 0}, "joint = 0"),
         ({"map_kernel": 4}, "map_kernel = 4: an odd number"),
         ({"pooling_counts": ()}, "pooling_counts"),
-        ({"map": "sum"}, "map = 'sum': known are pool, conv"),
+        ({"map": "sum"}, "map = 'sum': accepted are pool, conv"),
         ({"lowest_iou": 0.8, "highest_iou": 0.5}, "0 <= lowest < highest <= 1"),
         ({"temperature_moments": 0.0}, "temperature_moments = 0.0: a number above 0"),
         ({"text": {"layers": 2}}, "text has no size 'layers'"),

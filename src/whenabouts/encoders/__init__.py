@@ -87,12 +87,12 @@ def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np
 
 
 def encoder_report() -> list[EncoderStatus]:
-    """Which families work here, in the order in which they are asked; for `doctor`."""
+    """Which families work here, in the order of their precedence; for `doctor`."""
     return [family.status() for family in _families()]
 
 
 def _families() -> Iterator[Any]:
-    """The modules of this folder that declare a family, in the order in which they are asked.
+    """The modules of this folder that declare a family, in the order of their precedence.
 
     `Any` because a family has only those of the two open functions that it can honour.
     """
@@ -102,7 +102,7 @@ def _families() -> Iterator[Any]:
 
 
 def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
-    """Ask the families in turn for one that recognises the name and can open it this way."""
+    """The first family that recognises the name and can open it this way opens it."""
     if not name.strip() or not name.isprintable():
         raise EncoderUnavailable(f"{name!r} is no name of an encoder; give a name, a hub name or a folder")
     able = [family for family in _families() if hasattr(family, way)]

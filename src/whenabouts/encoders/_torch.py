@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def choose_device(settings: EncoderSettings) -> torch.device:
-    """The device asked for, or the best one there is: CUDA, then Apple's, then the CPU.
+    """The device of the settings, or the best one there is: CUDA, then Apple's, then the CPU.
 
-    Sets PyTorch's thread count where `settings.threads` asks for one; it is one number per process.
+    Sets PyTorch's thread count to `settings.threads` if that is set; it is one number per process.
     """
     import torch
 
@@ -38,7 +38,7 @@ def choose_device(settings: EncoderSettings) -> torch.device:
 
 
 def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """float16 where it was asked for, or on CUDA where nothing was said; else float32."""
+    """float16 if the settings say so, or on CUDA if they say nothing; else float32."""
     import torch
 
     half = device.type == "cuda" if settings.half_precision is None else settings.half_precision

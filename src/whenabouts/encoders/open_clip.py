@@ -36,7 +36,7 @@ _SAFE_FILE = "open_clip_model.safetensors"
 
 
 def recognises(name: str) -> bool:
-    """False: these models are asked for by the prefix, because hub names belong to `transformers`."""
+    """False: these models are opened by the prefix, because hub names belong to `transformers`."""
     return False
 
 

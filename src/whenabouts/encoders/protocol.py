@@ -94,7 +94,7 @@ class PassageEncoder(Protocol):
 
 @runtime_checkable
 class TokenEncoder(Protocol):
-    """A text encoder that also tells what it made of each word piece: what trained systems read."""
+    """A text encoder that also gives the features of each word piece, which trained systems read."""
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """For each query (L, D): the last hidden state of its word pieces, special ones included.
@@ -106,7 +106,7 @@ class TokenEncoder(Protocol):
 
 @runtime_checkable
 class WordPieces(Protocol):
-    """A token encoder that also tells what each of its tokens is."""
+    """A token encoder that also names each of its tokens."""
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
         """For each query the word pieces that `encode_tokens` has rows for, in their order."""
@@ -116,8 +116,8 @@ class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 
     `open_text(name, settings)` and `open_images(name, settings)` are both optional: a family opens
-    what it has functions for. `ORDER` decides who is asked first when two recognise a name; a name that
-    starts with `PREFIX:` goes to that family unasked, without the prefix.
+    what it has functions for. `ORDER` decides which one opens a name that two recognise; a name that
+    starts with `PREFIX:` goes to that family, without the prefix.
     """
 
     PREFIX: str

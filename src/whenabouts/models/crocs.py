@@ -1,7 +1,7 @@
 """CroCs: MMN trained with the negatives that can be trusted, against confident answers in the wrong video.
 
-Papers 001 and 002 ("MVMR", section 6). The network, the scores and what is kept of a video are MMN's; what
-differs is the training, in two stages, each a training of its own:
+Papers 001 and 002 ("MVMR", section 6). The network, the scores and the vectors in an index are MMN's. The
+training differs; it has two stages, each a training of its own:
 
 - "first" (the papers' CroCs with a dagger): a video that may answer a query is none of its negatives, in
   contrast and in cross-entropy (equation 1). `Batch.positives` says which; `[data] positives = "similar"`
@@ -10,10 +10,10 @@ differs is the training, in two stages, each a training of its own:
   negatives alone: videos drawn for each query and queries drawn for each video (equations 2 and 3,
   `training/hard_negatives.py`). `Batch.negatives`, `other_queries` and `negative_queries` hold them.
 
-Where the papers are not clear, and what was chosen:
+Where the papers are not clear, this was chosen:
 
 - Cells of the query's own video that miss the truth stay negatives in both stages, and so do sentences of the
-  same video that tell of another moment: V- leaves out whole other videos, and figure 5 shows negatives
+  same video that describe another moment: V- leaves out whole other videos, and figure 5 shows negatives
   "intra- and inter-video". Released likewise for cells.
 - "BCE for positive and potential true-negative samples": cells of the negative videos have a target of 0.
   Equation 4 takes one mean over all candidates. Of a batch of 48 videos 47 in 48 would then be negatives of
@@ -34,10 +34,9 @@ Where the papers are not clear, and what was chosen:
 - Of the drawn queries' loss the matrices of one positive sentence and of all are broadcast: the mean is over
   as many rows as there are sentences, of which only the first is the loss of the paper.
 - The mean cross-entropy of negatives is divided once more by the number of maps.
-- A cross-entropy weighted 50-fold is built and never called; `weighted_cross_entropy` is here so that its
-  number can be checked, and nothing calls it either.
 
-No released file calls the first-stage or the second-stage loss, nor is there a sampler.
+A cross-entropy weighted 50-fold is built there and never called. No released file calls the first-stage or
+the second-stage loss, nor is there a sampler.
 
 Shapes as in `_parts/mutual_matching.py`.
 """
@@ -54,7 +53,6 @@ from torch.nn import functional
 from whenabouts.models import mmn
 from whenabouts.models._parts.cross_directional import chosen_pairs
 from whenabouts.models._parts.mutual_matching import (
-    ABSENT,
     Keep,
     Rule,
     Truth,
@@ -68,6 +66,8 @@ from whenabouts.types import UsageError
 
 Stage = Literal["first", "second"]
 _RELEASED_EPSILON = 1e-6
+_ABSENT = -1e30
+"""A logit that adds nothing, below all that the factor of the released denominators makes."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Config(mmn.Config):
         object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
         faults = list(config_faults(self))
         if self.stage not in get_args(Stage):
-            faults.append(f"stage = {self.stage!r}: known are {', '.join(get_args(Stage))}")
+            faults.append(f"stage = {self.stage!r}: accepted are {', '.join(get_args(Stage))}")
         if not 0 <= self.negative_bce < float("inf"):
             faults.append(f"negative_bce = {self.negative_bce!r}: a number, 0 or more, is expected")
         if faults:
@@ -233,12 +233,14 @@ def filtered_matching(
 def _filtered_moments(matched: Tensor, own: Tensor, truth: Truth, rule: Rule, filtered: Tensor) -> Tensor:
     """(S, K) logarithms of the denominators of moments; `matched` (S, K, S), `own` (S, K)."""
     zero = filtered[:, truth.video_of].T
+    # All logits are multiplied by the share of pairs that are kept, inverted.
     weight = zero.numel() / (~zero).sum().clamp(min=1) / rule.moment_temperature
     there = allowed_sentences(truth, rule, Keep(), len(matched))
     there = there & ~torch.eye(len(there), dtype=torch.bool, device=there.device)
-    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~there[:, None], -torch.inf)
+    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~there[:, None], _ABSENT)
+    # The own pair's cosine is zeroed too, where its video is filtered; the margin stays.
     itself = (own.masked_fill(zero.diagonal()[:, None], 0.0) - rule.margin) * weight
-    return torch.logaddexp(itself, _log_sum(others.flatten(2)))
+    return torch.logaddexp(itself, others.logsumexp(2))
 
 
 def _filtered_sentences(
@@ -256,8 +258,8 @@ def _filtered_sentences(
         (at, truth.video_of), truth.iou >= rule.negative_iou
     )
     zero = near | (filtered & ~mine)[..., None]
-    logits = (cosines.masked_fill(zero, 0.0) * weight).masked_fill(~truth.cells, -torch.inf)
-    others = torch.logaddexp(_log_sum(logits.flatten(1)), logits.new_tensor(_RELEASED_EPSILON).log())
+    logits = (cosines.masked_fill(zero, 0.0) * weight).masked_fill(~truth.cells, _ABSENT)
+    others = torch.logaddexp(logits.flatten(1).logsumexp(1), logits.new_tensor(_RELEASED_EPSILON).log())
     return torch.logaddexp((own - rule.margin) * weight, others[:, None])
 
 
@@ -269,20 +271,9 @@ def drawn_sentences(matched: Tensor, there: Tensor, rule: Rule) -> Tensor:
     """
     logits = (matched / rule.moment_temperature).masked_fill(~there[:, None], -torch.inf)
     less = logits - rule.margin / rule.moment_temperature
+    # Each column in turn is the positive: the sum of all powers, with the margin taken from that one.
     highest = logits.amax(2, keepdim=True)
     powers = (logits - highest).exp()
     sums = powers.sum(2, keepdim=True) - powers + (less - highest).exp()
     rows = (sums.log() + highest - less[..., :1]).masked_fill(~there[:, None], 0.0)
     return rows.sum((1, 2)) / (there.sum(1) * matched.shape[1])
-
-
-def weighted_cross_entropy(probabilities: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """50 times the weighted cross-entropy of cells, divided by how many have a weight above 0."""
-    terms = functional.binary_cross_entropy(probabilities, targets, reduction="none")
-    return 50 * (terms * weights).sum() / (weights > 0).sum().clamp(min=1)
-
-
-def _log_sum(logits: Tensor) -> Tensor:
-    """The logarithm of the sum of exponentials of the last axis; a very low number where nothing is there."""
-    empty = (logits == -torch.inf).all(-1, keepdim=True)
-    return logits.masked_fill(empty, ABSENT).logsumexp(-1)

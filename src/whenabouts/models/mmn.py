@@ -130,7 +130,7 @@ def config_faults(config: Config) -> Iterator[str]:
     if fault := check_counts(config.pooling_counts):
         yield fault
     if config.map not in ("pool", "conv"):
-        yield f"map = {config.map!r}: known are pool, conv"
+        yield f"map = {config.map!r}: accepted are pool, conv"
     if not 0 <= config.lowest_iou < config.highest_iou <= 1:
         yield (
             f"lowest_iou = {config.lowest_iou}, highest_iou = {config.highest_iou}: "

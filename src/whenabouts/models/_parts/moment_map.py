@@ -194,7 +194,7 @@ def _dilated(image: Tensor, reach: int) -> Tensor:
 
 
 class ProposalConvolution(nn.Module):
-    """Convolutions over the map, each followed by batch normalisation, ReLU and division by what it saw.
+    """Convolutions over the map, each followed by batch normalisation, ReLU and a division by what it saw.
 
     After each layer a value is divided by the number of real places under the kernel (the places that the
     layer before had), so that the border of the map is not dimmer than its middle. Only places that a cell of

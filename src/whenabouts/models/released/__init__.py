@@ -2,7 +2,7 @@
 
 The folder is the registry. An importer is a module with the name of the system that it makes; it has a
 `TITLE`, `UNUSED` (parameters that may be left over) and `settings(released: Released) -> Settings`. All
-importers share `checkpoint_file` (reading without running anything), `settings` (what a checkpoint tells of
+importers share `checkpoint_file` (reading without running anything), `settings` (what a checkpoint says of
 itself) and `importing` (names, shapes, the finished system).
 """
 

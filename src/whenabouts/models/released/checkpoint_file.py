@@ -56,7 +56,7 @@ _CALLS = frozenset(
         *_TENSOR_CALLS,
         _PARAMETER_CALL,
         "collections.OrderedDict",
-        # What else stands in settings and optimizers; it is let go.
+        # These stand in settings and optimizers, which are not read.
         "_codecs.encode",
         "copy_reg._reconstructor",
         "copyreg._reconstructor",

@@ -2,7 +2,7 @@
 
 A pickle is a program for a small machine that can call any function of the interpreter it runs in. Here
 Python's own machine does only the steps that plain values need. A class or function is kept by its name, an
-object of a class by what it is given, a call by its arguments.
+object of a class by its attributes, a call by its arguments.
 
 `torch.load(weights_only=True)` (2.13) refuses calls as well, but was not taken in place of this reader. Tried
 with crafted files, it crashed the interpreter (1 MB: nested tuples as a key of a dict), never returned (200
@@ -26,7 +26,7 @@ MOST_PICKLE_BYTES = 4 << 20
 
 
 class PickleRefused(WhenaboutsError):
-    """A pickle that asks for what data has no need of, or that is damaged; the message is part of a line."""
+    """A pickle that is damaged or does more than data needs; the message is part of a line."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ForeignObject:
     """What it holds as a mapping, or its attributes."""
 
     def extend(self, values: Sequence[Any]) -> None:
-        """Let go what it is given as a list."""
+        """Ignore what the pickle appends."""
 
     append = extend
 
@@ -171,7 +171,7 @@ class _Unpickler(pickle._Unpickler):
         self.stack[-count:] = [ForeignObject(kind.path)]
 
     def build(self) -> None:
-        """BUILD: attributes of an object; those of containers and tensors are let go."""
+        """BUILD: attributes of an object; those of containers and tensors are ignored."""
         state, built = self.stack.pop(), self.stack[-1]
         if isinstance(built, ForeignObject) and isinstance(state, dict):
             built.items.update(state)
