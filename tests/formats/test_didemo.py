@@ -132,7 +132,7 @@ def test_the_format_is_recognised(tmp_path: Path) -> None:
         ({"description": " "}, r"\[1\]\.description: is empty: ' '"),
         (
             {"annotation_id": None},
-            r"\[1\]\.annotation_id: is no number: null; accepted: a whole number or a text",
+            r"\[1\]\.annotation_id: is no id: null; accepted: a whole number or a text",
         ),
         ({"annotation_id": ""}, r"\[1\]\.annotation_id: is empty: ''"),
     ],

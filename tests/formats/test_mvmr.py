@@ -147,7 +147,7 @@ def test_ids_and_grades_that_cannot_be_kept_are_told(
         ({"timestamps": [[1, 2], [3]]}, "A.timestamps[1]: is no pair: [3]"),
         ({"timestamps": [[1, 2], [3, None]]}, "A.timestamps[1][1]: is no number"),
         ({"sentences": ["x", 4]}, "A.sentences[1]: is no text: 4"),
-        ({"pos_moments": [[["B", "x"]], []]}, "A.pos_moments[0][0]: does not have three values: ['B', 'x']"),
+        ({"pos_moments": [[["B", "x"]], []]}, "A.pos_moments[0][0]: does not have 3 values: ['B', 'x']"),
         ({"pos_moments": [[["", "x", [1, 2]]], []]}, "A.pos_moments[0][0][0]: is no id: ''"),
         ({"pos_moments": [3, []]}, "A.pos_moments[0]: is no list: 3"),
         ({"retrieval_pool": [["A", 1.5], []]}, "A.retrieval_pool[0][1]: is no id: 1.5"),

@@ -137,7 +137,7 @@ def test_a_query_judged_in_two_videos_cannot_be_written(tmp_path: Path) -> None:
         ({"pred_relevant_windows": 3}, "pred_relevant_windows: is no list: 3"),
         (
             {"pred_relevant_windows": [[1, 2]]},
-            "pred_relevant_windows[0]: does not have three numbers: [1, 2]",
+            "pred_relevant_windows[0]: does not have 3 values: [1, 2]",
         ),
         ({"pred_relevant_windows": [[1, 2, 3], [2, 1, 3]]}, "pred_relevant_windows[1]: 2.0 is not before"),
         ({"pred_relevant_windows": [[-1, 2, 3]]}, "pred_relevant_windows[0]: is negative: -1.0"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from whenabouts import formats
 from whenabouts.formats import tvr
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.files import FormatError
-from whenabouts.formats.runs import MemoryRun
+from whenabouts.formats.runs import MemoryRun, RunSource
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
@@ -101,7 +102,7 @@ entry = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     first=st.lists(entry, max_size=3),
     second=st.lists(entry, max_size=2),
@@ -124,10 +125,17 @@ def test_the_fast_reader_gives_what_the_careful_one_gives(
                  *(np.nan_to_num(c, nan=-1).tolist() for c in (b.start, b.end, b.score)))
                 for task in found.tasks for b in found.blocks(task)
             ]  # fmt: skip
-        except WhenaboutsError as error:
-            return str(error)
+        except WhenaboutsError:  # where there are several faults, either may be blamed
+            return None
 
-    assert outcome(lambda: formats.open_run(path, "tvr")) == outcome(lambda: tvr._with_care(path))
+    assert outcome(lambda: formats.open_run(path, "tvr")) == outcome(lambda: read_by_json(path))
+
+
+def read_by_json(path: Path) -> RunSource:
+    """A submission as it is read where msgspec refuses it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tvr, "_decode_outline", msgspec.json.Decoder(int).decode)
+        return formats.open_run(path, "tvr")
 
 
 def with_row(*values: Any) -> dict[str, Any]:
@@ -149,7 +157,7 @@ FAULTS: list[tuple[Any, str]] = [
     (submission(VCMR=[{"desc_id": 1.5, "predictions": []}]), "VCMR[0].desc_id: is no id: 1.5"),
     (submission(VCMR=[{"desc_id": 1}]), "VCMR[0].predictions: is missing"),
     (submission(VCMR=[{"desc_id": 1, "predictions": []}] * 2), "VCMR[1].desc_id: comes a second time"),
-    (with_row(4, 0, 1), "VCMR[0].predictions[1]: does not have four numbers: [4, 0, 1]"),
+    (with_row(4, 0, 1), "VCMR[0].predictions[1]: does not have 4 values: [4, 0, 1]"),
     (with_row(5, 0, 1, 0), "VCMR[0].predictions[1][0]: is no index of video2idx: 5"),
     (with_row(4, 2, 1, 0), "VCMR[0].predictions[1][1]: 2.0 is not before the end 1.0; accepted: start"),
     (with_row(4, -1, 1, 0), "VCMR[0].predictions[1][1]: is negative: -1.0"),
@@ -261,7 +269,7 @@ def test_the_released_submission_reads_the_same_both_ways(shared_data: Path, row
     names = {index: name for name, index in document["video2idx"].items()}
     for task in source.tasks:
         found = rows(source, task)
-        assert found == rows(tvr._with_care(path), task)
+        assert found == rows(read_by_json(path), task)
         assert list(found) == [str(entry["desc_id"]) for entry in document[task]]
         for entry in document[task]:
             expected = [(names[row[0]], row[3]) for row in entry["predictions"]]

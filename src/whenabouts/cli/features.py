@@ -180,10 +180,12 @@ def run_tokens(options: argparse.Namespace) -> int:
         raise UsageError(f"--dataset {options.dataset}: give --folder DIR, where its files are")
     if options.dataset:
         dataset = open_dataset(options.dataset, options.folder)
-        found = [dataset.annotations(split).queries for split in options.split or dataset.splits]
+        queries = [dataset.annotations(split).queries for split in options.split or dataset.splits]
     else:
-        found = [tuple(read_queries(path)) for path in options.queries]
-    _print(options, write_token_features(queries_of(found), open_text_encoder(options.encoder), options.out))
+        queries = [tuple(read_queries(path)) for path in options.queries]
+    _print(
+        options, write_token_features(queries_of(queries), open_text_encoder(options.encoder), options.out)
+    )
     return 0
 
 
@@ -194,9 +196,9 @@ def run_export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(options: argparse.Namespace, found: Any) -> None:
+def _print(options: argparse.Namespace, result: Any) -> None:
     print_either(
-        options, lambda: _finite(found.to_json()), lambda: (for_terminal(line) for line in found.lines())
+        options, lambda: _finite(result.to_json()), lambda: (for_terminal(line) for line in result.lines())
     )
 
 

@@ -36,9 +36,9 @@ def declaration_named(name: str) -> Declaration:
 
     Raises UsageError with the names that there are.
     """
-    wanted = name.lower().replace("_", "-")
+    plain = name.lower().replace("_", "-")
     for dataset in declarations():
-        if dataset.name == wanted:
+        if dataset.name == plain:
             return dataset
     raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
 
@@ -50,14 +50,14 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
     the message says how they are obtained. A file that is there and cannot be read raises FormatError.
     """
     declaration = declaration_named(name)
-    place = DatasetFolder(Path(folder).expanduser())
-    files = place.annotations_of(declaration)
+    here = DatasetFolder(Path(folder).expanduser())
+    files = here.annotations_of(declaration)
     if not files:
-        for error in place.unreadable.values():
+        for error in here.unreadable.values():
             raise error
-        wanted = ", ".join(file.name for split in declaration.splits for file in split.files)
+        names = ", ".join(file.name for split in declaration.splits for file in split.files)
         raise UsageError(
-            f"{folder}: holds no annotations of {declaration.title} ({wanted}; .gz is fine). "
+            f"{folder}: holds no annotations of {declaration.title} ({names}; .gz is fine). "
             f"How to get them: {declaration.how}"
         )
     return Dataset(declaration, files)
@@ -79,53 +79,53 @@ class Dataset:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits whose files are there."""
-        return tuple(dict.fromkeys(found.split for found in self._files))
+        return tuple(dict.fromkeys(located.split for located in self._files))
 
     def file(self, split: str) -> LocatedFile:
         """The file a split is read from. Raises UsageError for a split that is unknown or not there."""
-        for found in self._files:
-            if found.split == split:
-                return found
+        for located in self._files:
+            if located.split == split:
+                return located
         declared = self._declared(split)
-        wanted = " or ".join(file.name for file in declared.files)
+        names = " or ".join(file.name for file in declared.files)
         raise UsageError(
-            f"{self.declaration.title}: split {split!r} is not there (looked for {wanted}; .gz is fine); "
+            f"{self.declaration.title}: split {split!r} is not there (looked for {names}; .gz is fine); "
             f"there are {', '.join(self.splits)}. How to get it: {self.declaration.how}"
         )
 
     def annotations(self, split: str) -> Annotations:
         """Videos, queries and judgements of a split. Raises FormatError for a file that is malformed."""
         if split not in self._read:
-            found = self.file(split)
-            self._read[split] = read_split(self.declaration, found)
+            located = self.file(split)
+            self._read[split] = read_split(self.declaration, located)
         return self._read[split]
 
     def card(self, split: str) -> Card:
         """What the split holds, beside the papers' numbers."""
-        found = self.file(split)
+        located = self.file(split)
         return make_card(
-            self.declaration, self._declared(split), found.file, found.path, self.annotations(split)
+            self.declaration, self._declared(split), located.file, located.path, self.annotations(split)
         )
 
     def _declared(self, split: str) -> Split:
         declared = self.declaration.split(split)
         if declared is None:
-            known = ", ".join(known.name for known in self.declaration.splits)
-            raise UsageError(f"{self.declaration.title} has no split {split!r}; it has {known}")
+            names = ", ".join(names.name for names in self.declaration.splits)
+            raise UsageError(f"{self.declaration.title} has no split {split!r}; it has {names}")
         return declared
 
 
-def read_split(declaration: Declaration, found: LocatedFile) -> Annotations:
+def read_split(declaration: Declaration, located: LocatedFile) -> Annotations:
     """Videos, queries and judgements of one annotation file, completed from the files beside it.
 
     Blanks around sentences are cut off, in whichever format they come.
     """
-    annotations = read_annotations(found.path, found.file.format)
+    annotations = read_annotations(located.path, located.file.format)
     queries = tuple(
         query if query.text == query.text.strip() else replace(query, text=query.text.strip())
         for query in annotations.queries
     )
-    annotations = replace(annotations, name=f"{declaration.name} {found.split}", queries=queries)
+    annotations = replace(annotations, name=f"{declaration.name} {located.split}", queries=queries)
     if declaration.complete is None:
         return annotations
-    return declaration.complete(annotations, found.path, found.split)
+    return declaration.complete(annotations, located.path, located.split)

@@ -69,14 +69,14 @@ class Card:
 
     def differing_counts(self) -> tuple[str, ...]:
         """Counts that are neither those of the released file nor those of the papers, in words."""
-        found = []
+        differing = []
         for measure in COUNTS:
             here = getattr(self.numbers, measure)
-            known = {getattr(self.released, measure), getattr(self.paper, measure)} - {None}
-            if known and here not in known:
-                expected = " or ".join(f"{number:,}" for number in sorted(known))
-                found.append(f"{here:,} {_LABELS[measure]}, expected {expected}")
-        return tuple(found)
+            published = {getattr(self.released, measure), getattr(self.paper, measure)} - {None}
+            if published and here not in published:
+                expected = " or ".join(f"{number:,}" for number in sorted(published))
+                differing.append(f"{here:,} {_LABELS[measure]}, expected {expected}")
+        return tuple(differing)
 
     def to_json(self) -> dict[str, Any]:
         """As `datasets show --json` prints it."""
@@ -88,9 +88,13 @@ class Card:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        known = {True: "the known release", False: "another release than the known one", None: "none known"}
+        releases = {
+            True: "the known release",
+            False: "another release than the known one",
+            None: "none known",
+        }
         yield f"{self.title}, {self.split}"
-        yield f"{self.path} ({self.format}, sha256 {self.fingerprint}…: {known[self.is_known_release]})"
+        yield f"{self.path} ({self.format}, sha256 {self.fingerprint}…: {releases[self.is_known_release]})"
         yield ""
         yield f"{'':26}{'here':>12}{'released':>12}{'papers':>12}"
         for measure in MEASURES:
@@ -189,16 +193,16 @@ def _counted(annotations: Annotations, pool_size: int | None) -> NDArray[np.bool
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
 
 
 def _repeated(annotations: Annotations) -> int:
     judged: dict[int, list[tuple[int, float, float]]] = {}
     for query, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(query, []).append((video, start, end))
-    said = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
-    return sum(times - 1 for times in said.values())
+    times_asked = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
+    return sum(times - 1 for times in times_asked.values())
 
 
 def _item(annotations: Annotations, number: int) -> Item:

@@ -119,11 +119,9 @@ class Declaration:
 
     def to_json(self) -> dict[str, Any]:
         """As `datasets list --json` prints it: what a person must know to get the files."""
-        told = {
-            name: getattr(self, name) for name in ("name", "title", "tasks", "citation", "licence", "how")
-        }
+        own = {name: getattr(self, name) for name in ("name", "title", "tasks", "citation", "licence", "how")}
         return {
-            **told,
+            **own,
             "splits": {split.name: [file.name for file in split.files] for split in self.splits},
             "beside": {file.name: file.holds for file in self.beside},
             "features": [asdict(feature) for feature in self.features],

@@ -101,55 +101,55 @@ def examine(folder: str | Path) -> Report:
     Annotations are read and their counts held against the papers'; features are opened and must have every
     video of the splits that are there, at the published width. Raises UsageError for what is no folder.
     """
-    place = DatasetFolder(Path(folder).expanduser())
-    found = {dataset: place.annotations_of(dataset) for dataset in declarations()}
+    within = DatasetFolder(Path(folder).expanduser())
+    located = {dataset: within.annotations_of(dataset) for dataset in declarations()}
     return Report(
         str(folder),
         tuple(
-            Diagnosis(dataset.name, dataset.title, tuple(_findings(place, dataset, files)))
-            for dataset, files in found.items()
+            Diagnosis(dataset.name, dataset.title, tuple(_findings(within, dataset, files)))
+            for dataset, files in located.items()
             if files
         ),
-        tuple(dataset.name for dataset, files in found.items() if not files),
-        tuple(str(error) for error in place.unreadable.values()),
-        place.complete,
+        tuple(dataset.name for dataset, files in located.items() if not files),
+        tuple(str(error) for error in within.unreadable.values()),
+        within.complete,
     )
 
 
 def _findings(
-    place: DatasetFolder, dataset: Declaration, files: tuple[LocatedFile, ...]
+    folder: DatasetFolder, dataset: Declaration, files: tuple[LocatedFile, ...]
 ) -> Iterator[Finding]:
     read: list[Annotations] = []
     for split in dataset.splits:
-        here = [found for found in files if found.split == split.name]
-        for found in here:
-            yield _annotation_finding(dataset, found, read)
+        here = [located for located in files if located.split == split.name]
+        for located in here:
+            yield _annotation_finding(dataset, located, read)
         if not here:
             names = " or ".join(file.name for file in split.files)
             yield Finding("annotations", "missing", split.name, names, "", dataset.how)
     for beside in dataset.beside:
-        path = place.any_of((beside.name,))
+        path = folder.any_of((beside.name,))
         absent: State = "missing" if beside.needed else "optional"
         state: State = "ok" if path else absent
         how = "" if path else dataset.how
         yield Finding("beside", state, beside.holds, str(path or beside.name), "", how)
     for feature in dataset.features:
-        yield _feature_finding(place, feature, read)
+        yield _feature_finding(folder, feature, read)
 
 
-def _annotation_finding(dataset: Declaration, found: LocatedFile, read: list[Annotations]) -> Finding:
+def _annotation_finding(dataset: Declaration, located: LocatedFile, read: list[Annotations]) -> Finding:
     """A finding on one annotation file; what was read is added to `read`."""
-    split = dataset.split(found.split)
+    split = dataset.split(located.split)
     assert split is not None  # `found` was made from this data set
     try:
-        annotations = read_split(dataset, found)
-        card = make_card(dataset, split, found.file, found.path, annotations)
+        annotations = read_split(dataset, located)
+        card = make_card(dataset, split, located.file, located.path, annotations)
     except WhenaboutsError as error:
-        return Finding("annotations", "broken", found.split, str(found.path), str(error))
+        return Finding("annotations", "broken", located.split, str(located.path), str(error))
     read.append(annotations)
     differing = card.differing_counts()
     message = "; ".join(differing) if differing else _summary(card)
-    return Finding("annotations", "differs" if differing else "ok", found.split, str(found.path), message)
+    return Finding("annotations", "differs" if differing else "ok", located.split, str(located.path), message)
 
 
 def _summary(card: Card) -> str:
@@ -159,9 +159,9 @@ def _summary(card: Card) -> str:
     return f"{numbers.videos:,} videos, {numbers.queries:,} queries{release[card.is_known_release]}{odd}"
 
 
-def _feature_finding(place: DatasetFolder, feature: FeatureFile, read: Sequence[Annotations]) -> Finding:
+def _feature_finding(folder: DatasetFolder, feature: FeatureFile, read: Sequence[Annotations]) -> Finding:
     what = f"{feature.of} features, {feature.width} wide ({feature.made_by})"
-    path = place.any_of(feature.names)
+    path = folder.any_of(feature.names)
     if path is None:
         state: State = "missing" if feature.needed else "optional"
         return Finding("features", state, what, " or ".join(feature.names), feature.layout, feature.how)
@@ -177,15 +177,15 @@ def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> 
         with open_features(path) as source:
             if source.width != feature.width:
                 return "differs", f"rows are {source.width} wide, published are {feature.width}"
-            wanted = _ids(feature, read)
-            under = [next((name for name in names if name in source), None) for names in wanted]
-            lacking = [names[0] for names, name in zip(wanted, under, strict=True) if name is None]
+            items = _ids(feature, read)
+            under = [next((name for name in names if name in source), None) for names in items]
+            lacking = [names[0] for names, name in zip(items, under, strict=True) if name is None]
             if lacking:
-                message = f"lacks {len(lacking):,} of {len(wanted):,}, such as {lacking[0]!r}"
+                message = f"lacks {len(lacking):,} of {len(items):,}, such as {lacking[0]!r}"
                 return "differs", message
             for name in [name for name in under if name is not None][:_LOOKED_AT]:
                 source.get(name)
-            return "ok", f"has all {len(wanted):,}"
+            return "ok", f"has all {len(items):,}"
     except ReaderMissing as error:
         return "unverified", str(error)
     except WhenaboutsError as error:

@@ -70,8 +70,8 @@ class DatasetFolder:
         return next((path for name in names for path in self.by_name.get(name, ())), None)
 
     def _bears_mark(self, dataset: Declaration, path: Path) -> bool:
-        opening = self._opening(path)
-        return opening is not None and re.search(dataset.mark, opening.head) is not None
+        head = self._opening(path)
+        return head is not None and re.search(dataset.mark, head.head) is not None
 
     def _opening(self, path: Path) -> FileHead | None:
         if path not in self._openings:

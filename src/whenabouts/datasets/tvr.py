@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from whenabouts.datasets.declaration import (
     AnnotationFile,
@@ -15,11 +18,12 @@ from whenabouts.datasets.declaration import (
     Statistics,
 )
 from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.files import sibling_file
-from whenabouts.formats.json_records import read_document
+from whenabouts.formats.files import read_json, sibling_file
+from whenabouts.formats.json_records import NotNegative, Origin
 from whenabouts.types import Video
 
 CORPUS = "tvr_video2dur_idx.json"
+_SecondsIndex = Annotated[tuple[NotNegative, Any], Meta(title="[seconds, index]")]
 _CORPUS_ACCEPTED = "an object, split -> {video: [seconds, index]}"
 
 REQUEST = (
@@ -63,8 +67,8 @@ def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
 
 def with_corpus(annotations: Annotations, corpus: Mapping[str, float]) -> Annotations:
     """The annotations with every video of a corpus (id -> seconds) that they do not yet have."""
-    known = {video.id for video in annotations.videos}
-    more = tuple(Video(name, seconds) for name, seconds in corpus.items() if name not in known)
+    annotated = {video.id for video in annotations.videos}
+    more = tuple(Video(name, seconds) for name, seconds in corpus.items() if name not in annotated)
     return replace(annotations, videos=annotations.videos + more)
 
 
@@ -72,10 +76,14 @@ def _corpus_beside(path: Path, split: str) -> dict[str, float]:
     corpus = sibling_file(path, CORPUS)
     if corpus is None:
         return {}
-    videos = read_document(corpus).record("", _CORPUS_ACCEPTED).record(split, _CORPUS_ACCEPTED)
-    accepted = "[seconds, index]"
-    rows = {name: videos.array(name, accepted) for name in videos.fields}
-    return {name: videos.as_number(name, row[0] if row else None, 0, accepted) for name, row in rows.items()}
+    whole = Origin(corpus)
+    splits = whole.object(read_json(corpus), _CORPUS_ACCEPTED)
+    if split not in splits:
+        problem = f"is missing (found: {', '.join(splits)[:80]!r})"
+        raise whole.at(split).error(problem, accepted=_CORPUS_ACCEPTED)
+    videos = whole.at(split).object(splits[split], _CORPUS_ACCEPTED)
+    rows = {name: whole.at(split, name).convert(row, _SecondsIndex) for name, row in videos.items()}
+    return {name: seconds for name, (seconds, *_) in rows.items()}
 
 
 def _file(split: str) -> tuple[AnnotationFile, ...]:

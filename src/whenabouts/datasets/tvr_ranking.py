@@ -15,8 +15,8 @@ from whenabouts.datasets.declaration import (
     Statistics,
 )
 from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.files import sibling_file
-from whenabouts.formats.json_records import read_document
+from whenabouts.formats.files import read_json, sibling_file
+from whenabouts.formats.json_records import NotNegative, Origin
 
 CORPUS = "video_corpus.json"
 
@@ -26,13 +26,13 @@ def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
     corpus = sibling_file(path, CORPUS)
     if corpus is None:
         return annotations
-    accepted = "an object, video -> seconds (or [seconds, index])"
-    videos = read_document(corpus).record("", accepted)
-    seconds = {
-        name: videos.as_number(name, row[0] if isinstance(row, list) and row else row, 0, accepted)
-        for name, row in videos.fields.items()
+    whole = Origin(corpus)
+    videos = whole.object(read_json(corpus), "an object, video -> seconds (or [seconds, index])")
+    rows = {
+        name: whole.at(name).convert(row[0] if isinstance(row, list) and row else row, NotNegative)
+        for name, row in videos.items()
     }
-    return tvr.with_corpus(annotations, seconds)
+    return tvr.with_corpus(annotations, rows)
 
 
 def _files(name: str) -> tuple[AnnotationFile, ...]:

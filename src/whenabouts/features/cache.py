@@ -130,12 +130,12 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
     state = _state(source.path)
     if _is_current(record, state) and place.is_dir():
         try:
-            found = open_features(place, layout=OWN_LAYOUT)
+            copy = open_features(place, layout=OWN_LAYOUT)
         except FormatError:
             pass  # damaged: it is made again
         else:
             source.close()
-            return found
+            return copy
     record.unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)
     write_store(place, ((item, source.get(item)) for item in source), source.fingerprint)
@@ -146,19 +146,19 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
 
 
 def _short(source: FeatureSource) -> str:
-    told = f"{source.path.resolve()} {source.options}"
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    description = f"{source.path.resolve()} {source.options}"
+    return hashlib.sha256(description.encode()).hexdigest()[:12]
 
 
 def _state(path: Path) -> dict[str, Any]:
     """Size and time of change of a file, or of all the files in a folder."""
-    files = sorted(found for found in path.iterdir() if found.is_file()) if path.is_dir() else [path]
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     stats = [file.stat() for file in files]
     return {
         "path": str(path.resolve()),
         "files": len(files),
-        "size": sum(one.st_size for one in stats),
-        "changed_ns": max((one.st_mtime_ns for one in stats), default=0),
+        "size": sum(status.st_size for status in stats),
+        "changed_ns": max((status.st_mtime_ns for status in stats), default=0),
     }
 
 

@@ -18,9 +18,9 @@ Verdict = Literal["same", "same_where_finite", "rounded", "normalised", "differe
 
 PERCENTILES = (1, 5, 25, 50)
 _WORST = 10
-_ONE_DIRECTION = 1e-6
+_SAME_DIRECTION = 1e-6
 """1 - cosine below which two rows point the same way: above all rounding down to bfloat16."""
-_ONE_LENGTH = 1e-2
+_SAME_LENGTH = 1e-2
 """Share by which lengths of rows may differ by rounding alone."""
 # Half a step of float16, in normal and in subnormal numbers.
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
@@ -132,13 +132,13 @@ class _Rows:
 def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
     """How far two sources differ, item by item of the ids that both have; a block in memory at a time."""
     common = [item for item in a if item in b]
-    found = _Rows([], [], [], np.zeros(2), np.zeros(2, np.int64))
+    counts = _Rows([], [], [], np.zeros(2), np.zeros(2, np.int64))
     if a.width != b.width:
-        return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, found)
+        return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, counts)
     lengths: dict[str, tuple[int, int]] = {}
     for block in item_batches(_pairs(a, b, common, lengths)):
-        _gather(found, block)
-    return _comparison(a, b, lengths, found)
+        _gather(counts, block)
+    return _comparison(a, b, lengths, counts)
 
 
 def _pairs(
@@ -153,58 +153,58 @@ def _pairs(
 
 
 def _comparison(
-    a: FeatureSource, b: FeatureSource, lengths: dict[str, tuple[int, int]], found: _Rows
+    a: FeatureSource, b: FeatureSource, lengths: dict[str, tuple[int, int]], counts: _Rows
 ) -> Comparison:
     only_in_a = tuple(item for item in a if item not in b)
     only_in_b = tuple(item for item in b if item not in a)
     differing = sum(x != y for x, y in lengths.values())
-    verdict = _verdict(a, b, len(lengths), found)
-    sentence = _sentence(verdict, a, b, found, len(lengths))
-    finite = found.rows - found.not_finite
-    means = np.concatenate(found.means) if found.means else np.empty(0)
-    leasts = np.concatenate(found.leasts) if found.leasts else np.empty(0)
-    known = means[np.isfinite(means)]
+    verdict = _verdict(a, b, len(lengths), counts)
+    sentence = _sentence(verdict, a, b, counts, len(lengths))
+    finite = counts.rows - counts.not_finite
+    means = np.concatenate(counts.means) if counts.means else np.empty(0)
+    leasts = np.concatenate(counts.leasts) if counts.leasts else np.empty(0)
+    finite_means = means[np.isfinite(means)]
     return Comparison(
         a=a.path,
         b=b.path,
         verdict=verdict,
-        sentence=sentence + _notes(only_in_a, only_in_b, differing, found),
+        sentence=sentence + _notes(only_in_a, only_in_b, differing, counts),
         widths=(a.width, b.width),
-        items_compared=len(found.ids),
-        rows_compared=found.rows,
-        rows_equal=found.equal,
-        rows_not_finite=found.not_finite,
-        rows_not_finite_by_file=_by_file(found),
-        cosine_mean=float(known.mean()) if len(known) else None,
-        cosine_min=float(np.nanmin(leasts)) if len(known) else None,
-        percentiles=_percentiles(known),
-        largest_difference=found.largest if finite else None,
-        norm_means=(float(found.norm_sums[0] / finite), float(found.norm_sums[1] / finite))
+        items_compared=len(counts.ids),
+        rows_compared=counts.rows,
+        rows_equal=counts.equal,
+        rows_not_finite=counts.not_finite,
+        rows_not_finite_by_file=_by_file(counts),
+        cosine_mean=float(finite_means.mean()) if len(finite_means) else None,
+        cosine_min=float(np.nanmin(leasts)) if len(finite_means) else None,
+        percentiles=_percentiles(finite_means),
+        largest_difference=counts.largest if finite else None,
+        norm_means=(float(counts.norm_sums[0] / finite), float(counts.norm_sums[1] / finite))
         if finite
         else None,
         differing_lengths=differing,
         only_in_a=only_in_a,
         only_in_b=only_in_b,
-        worst=_worst(found.ids, means, leasts, lengths),
+        worst=_worst(counts.ids, means, leasts, lengths),
         fingerprints=_fingerprints(a.fingerprint, b.fingerprint),
     )
 
 
-def _gather(found: _Rows, block: ItemBatch) -> None:
+def _gather(counts: _Rows, block: ItemBatch) -> None:
     """Add a block: cosines per item, and how many rows are equal, rounded, of one direction or length."""
     cosines = np.empty(len(block.arrays[0]))
     for cut, (rows_a, rows_b) in block.slices():
-        cosines[cut] = _compare_rows(found, rows_a, rows_b)
+        cosines[cut] = _compare_rows(counts, rows_a, rows_b)
     good = np.isfinite(cosines)
     with np.errstate(invalid="ignore"):
         sums = block.per_item(np.add, np.where(good, cosines, 0))
-        found.means.append(sums / block.per_item(np.add, good.astype(np.float64)))
-    found.leasts.append(block.per_item(np.fmin, cosines))
-    found.ids += block.ids
-    found.rows += len(cosines)
+        counts.means.append(sums / block.per_item(np.add, good.astype(np.float64)))
+    counts.leasts.append(block.per_item(np.fmin, cosines))
+    counts.ids += block.ids
+    counts.rows += len(cosines)
 
 
-def _compare_rows(found: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
+def _compare_rows(counts: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
     """(T,) cosines; 1 where both rows are equal, NaN where one is not finite."""
     equal = np.logical_and.reduce(a == b, axis=1)
     norms_a = row_norms(a)
@@ -212,26 +212,26 @@ def _compare_rows(found: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
     good = np.isfinite(norms_a) & np.isfinite(norms_b)
     known_good = int(good.sum())
     broken = ~good
-    found.not_finite += int(broken.sum())
-    found.equal += int((equal & good).sum())
+    counts.not_finite += int(broken.sum())
+    counts.equal += int((equal & good).sum())
     if broken.any():
         same = (a[broken] == b[broken]) | (np.isnan(a[broken]) & np.isnan(b[broken]))
-        found.equal += int(np.logical_and.reduce(same, axis=1).sum())
-        found.not_finite_by_file += [int((~np.isfinite(norms)).sum()) for norms in (norms_a, norms_b)]
-    found.norm_sums += (norms_a[good].sum(), norms_b[good].sum())
+        counts.equal += int(np.logical_and.reduce(same, axis=1).sum())
+        counts.not_finite_by_file += [int((~np.isfinite(norms)).sum()) for norms in (norms_a, norms_b)]
+    counts.norm_sums += (norms_a[good].sum(), norms_b[good].sum())
     other = good & ~equal
     agreeing = known_good - int(other.sum())
-    found.equal_finite += agreeing
-    found.rounded += agreeing
-    found.aligned += agreeing
+    counts.equal_finite += agreeing
+    counts.rounded += agreeing
+    counts.aligned += agreeing
     cosines = np.where(good, 1.0, np.nan)
     if other.any():
-        cosines[other] = _apart(found, a[other], b[other], norms_a[other], norms_b[other])
+        cosines[other] = _apart(counts, a[other], b[other], norms_a[other], norms_b[other])
     return cosines
 
 
 def _apart(
-    found: _Rows, a: Rows, b: Rows, norms_a: NDArray[np.float64], norms_b: NDArray[np.float64]
+    counts: _Rows, a: Rows, b: Rows, norms_a: NDArray[np.float64], norms_b: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """(T,) cosines of rows that are finite and not equal."""
     with np.errstate(over="ignore"):
@@ -240,33 +240,33 @@ def _apart(
     scale = norms_a * norms_b
     dots = np.vecdot(a.astype(np.float64), b.astype(np.float64))
     cosines = np.clip(dots / np.where(scale > 0, scale, 1), -1, 1)
-    found.rounded += int(np.logical_and.reduce(gap <= step, axis=1).sum())
-    found.aligned += int((1 - cosines <= _ONE_DIRECTION).sum())
-    found.resized += int((np.abs(norms_a - norms_b) > _ONE_LENGTH * np.maximum(norms_a, norms_b)).sum())
-    found.largest = max(found.largest, float(gap.max()))
+    counts.rounded += int(np.logical_and.reduce(gap <= step, axis=1).sum())
+    counts.aligned += int((1 - cosines <= _SAME_DIRECTION).sum())
+    counts.resized += int((np.abs(norms_a - norms_b) > _SAME_LENGTH * np.maximum(norms_a, norms_b)).sum())
+    counts.largest = max(counts.largest, float(gap.max()))
     return np.asarray(cosines, dtype=np.float64)
 
 
-def _verdict(a: FeatureSource, b: FeatureSource, common: int, found: _Rows) -> Verdict:
+def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Rows) -> Verdict:
     if not common:
         return "incomparable"
     if a.width != b.width:
         return "different"
-    finite = found.rows - found.not_finite
-    if found.equal == found.rows:
+    finite = counts.rows - counts.not_finite
+    if counts.equal == counts.rows:
         return "same"
     if not finite:
         return "incomparable"
-    if found.equal_finite == finite:
+    if counts.equal_finite == finite:
         return "same_where_finite"
     # Asked first: very small numbers of any scale would all be one to float16.
-    if found.aligned == finite and found.resized:
+    if counts.aligned == finite and counts.resized:
         return "normalised"
-    return "rounded" if finite in (found.rounded, found.aligned) else "different"
+    return "rounded" if finite in (counts.rounded, counts.aligned) else "different"
 
 
-def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, found: _Rows, common: int) -> str:
-    where = f"in the {found.rows:,} rows of the {common:,} items that both have"
+def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Rows, common: int) -> str:
+    where = f"in the {counts.rows:,} rows of the {common:,} items that both have"
     if not common:
         return f"Nothing can be compared: no id is in both (A has {next(iter(a))!r}, B has {next(iter(b))!r})"
     if a.width != b.width:
@@ -278,30 +278,30 @@ def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, found: _Rows
     if verdict == "same_where_finite":
         return f"These are the same features where both are finite: those rows are equal {where}"
     if verdict == "rounded":
-        fine = found.rounded == found.rows - found.not_finite
+        fine = counts.rounded == counts.rows - counts.not_finite
         how = "rounded (float16)" if fine else "rounded, and more coarsely than float16 does"
-        return f"These are the same features, {how}: the largest difference is {found.largest:.3g} {where}"
+        return f"These are the same features, {how}: the largest difference is {counts.largest:.3g} {where}"
     if verdict == "normalised":
         return f"These are the same features up to normalisation: only the lengths of rows differ {where}"
-    apart = found.rows - found.not_finite - found.aligned
+    apart = counts.rows - counts.not_finite - counts.aligned
     return f"These are different features: {apart:,} rows point another way {where}"
 
 
-def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: int, found: _Rows) -> str:
+def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: int, counts: _Rows) -> str:
     notes = [f"{len(only):,} only in {name}" for name, only in (("A", only_in_a), ("B", only_in_b)) if only]
     if differing:
         notes.append(f"{differing:,} differ in their number of rows (the shorter counts)")
-    if found.not_finite:
-        in_a, in_b = _by_file(found)
+    if counts.not_finite:
+        in_a, in_b = _by_file(counts)
         notes.append(
-            f"{found.not_finite:,} rows are left out that are not finite ({in_a:,} in A, {in_b:,} in B)"
+            f"{counts.not_finite:,} rows are left out that are not finite ({in_a:,} in A, {in_b:,} in B)"
         )
     return "".join(f"; {note}" for note in notes) + "."
 
 
-def _by_file(found: _Rows) -> tuple[int, int]:
+def _by_file(counts: _Rows) -> tuple[int, int]:
     """How many rows are not finite in A, and how many in B."""
-    in_a, in_b = found.not_finite_by_file.tolist()
+    in_a, in_b = counts.not_finite_by_file.tolist()
     return in_a, in_b
 
 

@@ -59,21 +59,21 @@ class Fingerprint:
         """Names of the fields that decide about the numbers and are not known."""
         return tuple(name for name in FIELDS if getattr(self, name) is None)
 
-    def told(self, facts: Mapping[str, Any], place: str | Path) -> Fingerprint:
+    def with_facts(self, facts: Mapping[str, Any], place: str | Path) -> Fingerprint:
         """The same with facts added; a name that is no field goes to `extra`.
 
         Raises FormatError, naming `place`, for a value that cannot be what its name says.
         """
-        known: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         extra = dict(self.extra)
         for name, value in facts.items():
             if name in _TEXTS:
-                known[name] = _text(place, name, value)
+                fields[name] = _text(place, name, value)
             elif name in _NUMBERS:
-                known[name] = _number(place, name, value)
+                fields[name] = _number(place, name, value)
             elif name not in (*_MEASURED, "content", "extra") and len(extra) < _MOST_EXTRAS:
                 extra[name] = _plain(value)
-        return dataclasses.replace(self, **known, extra=MappingProxyType(extra))
+        return dataclasses.replace(self, **fields, extra=MappingProxyType(extra))
 
     def to_json(self) -> dict[str, Any]:
         """As it is written to `fingerprint.json`; unknown fields are null."""
@@ -116,12 +116,12 @@ def require_same(
     unsure = [name for name, (x, y) in pairs.items() if (x is None) != (y is None)]
     wrong = different + (unsure if strict else [])
     if wrong:
-        told = "; ".join(
+        differences = "; ".join(
             f"{name.replace('_', ' ')}: {_or_unknown(pairs[name][0])} in {names[0]}, "
             f"{_or_unknown(pairs[name][1])} in {names[1]}"
             for name in wrong
         )
-        raise FeatureMismatch(names, told)
+        raise FeatureMismatch(names, differences)
     return tuple(name for name, (x, y) in pairs.items() if x is None or y is None)
 
 
@@ -134,8 +134,8 @@ def setting(text: str) -> tuple[str, str | float]:
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not value or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
-        known = ", ".join((*_TEXTS, *_NUMBERS))
-        raise UsageError(f"{text!r} is no setting; give KEY=VALUE with one of {known}, or a key of your own")
+        names = ", ".join((*_TEXTS, *_NUMBERS))
+        raise UsageError(f"{text!r} is no setting; give KEY=VALUE with one of {names}, or a key of your own")
     if name in (*_MEASURED, "content", "extra"):
         raise UsageError(f"{text!r}: {name} is measured and cannot be set")
     if name in _NUMBERS:

@@ -80,10 +80,10 @@ class FeatureSource(ABC):
     @cached_property
     def _items(self) -> Mapping[str, Any]:
         self._check_open()
-        found = self._find()
-        if not found:
+        items = self._find()
+        if not items:
             raise FormatError(self.path, "holds no items")
-        return found
+        return items
 
     def ids(self) -> Sequence[str]:
         """The ids of all items, in the order of the file."""
@@ -125,7 +125,7 @@ class FeatureSource(ABC):
         Raises UsageError where the caller's clip length is not the one that stands in the file.
         """
         measured = Fingerprint(dtype=str(self.dtype), width=self.width, content=self._content())
-        stated = measured.told(self._facts(), self.path)
+        stated = measured.with_facts(self._facts(), self.path)
         given = self.options.clip_seconds
         if given is not None:
             if stated.clip_seconds is not None and not same_instant(stated.clip_seconds, given):
@@ -269,9 +269,9 @@ class FeatureSource(ABC):
         raise FormatError(self.path, problem, field=f"item {item!r}", accepted=accepted) from None
 
     def _refuse_unknown(self, item: str) -> NoReturn:
-        known = ", ".join(repr(found) for found in list(self._items)[:3])
+        examples = ", ".join(repr(name) for name in list(self._items)[:3])
         self._refuse(
-            str(item), "there is none of that id", f"one of its {len(self._items)} ids, such as {known}"
+            str(item), "there is none of that id", f"one of its {len(self._items)} ids, such as {examples}"
         )
 
 

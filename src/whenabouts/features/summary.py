@@ -67,21 +67,21 @@ class FeatureSummary:
 
     def lines(self) -> list[str]:
         """For people."""
-        told, (least, median, most) = self.fingerprint, self.lengths
+        fingerprint, (least, median, most) = self.fingerprint, self.lengths
         lines = [
             f"{self.path}",
             f"{'layout':16}{self.layout}",
             f"{'items':16}{self.items:,} (the first is {self.first_id!r})",
-            f"{'width':16}{told.width}",
-            f"{'dtype':16}{told.dtype}",
+            f"{'width':16}{fingerprint.width}",
+            f"{'dtype':16}{fingerprint.dtype}",
             f"{'rows':16}{self.rows:,}; of an item {least} to {most}, median {median:g}",
         ]
         if self.is_pooled:
-            lines.append(f"{'':16}one bare vector an item, given as (1, {told.width})")
-        if told.clip_seconds:
-            hours = self.rows * told.clip_seconds / 3600
-            lines.append(f"{'time':16}{hours:,.2f} hours at {told.clip_seconds:g} s a row")
-        return [*lines, *self._counted_lines(), *told.lines()]
+            lines.append(f"{'':16}one bare vector an item, given as (1, {fingerprint.width})")
+        if fingerprint.clip_seconds:
+            hours = self.rows * fingerprint.clip_seconds / 3600
+            lines.append(f"{'time':16}{hours:,.2f} hours at {fingerprint.clip_seconds:g} s a row")
+        return [*lines, *self._counted_lines(), *fingerprint.lines()]
 
     def _counted_lines(self) -> list[str]:
         counted = self.counted
@@ -113,10 +113,10 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
         counted, lengths = _count(source)
     expected = source.fingerprint.content
     if expected is not None and not quick:
-        found = content_hash((item, source.get(item)) for item in source)
-        if found != expected:
+        actual = content_hash((item, source.get(item)) for item in source)
+        if actual != expected:
             raise FormatError(
-                source.path, f"its rows were changed or damaged: their hash is {found}", accepted=expected
+                source.path, f"its rows were changed or damaged: their hash is {actual}", accepted=expected
             )
     return FeatureSummary(
         path=source.path,
@@ -135,10 +135,10 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     """What is counted of the rows, and the length of each item."""
     norms, lengths, bad_items = [], [], []
     for block in item_batches((item, (source.get(item),)) for item in source):
-        found = _norms(block)
-        norms.append(found)
-        lengths.append(np.diff(block.starts, append=len(found)))
-        bad = block.per_item(np.logical_or, ~np.isfinite(found))
+        norms_of_batch = _norms(block)
+        norms.append(norms_of_batch)
+        lengths.append(np.diff(block.starts, append=len(norms_of_batch)))
+        bad = block.per_item(np.logical_or, ~np.isfinite(norms_of_batch))
         bad_items += [block.ids[place] for place in np.flatnonzero(bad)]
     joined = np.concatenate(norms)
     finite = joined[np.isfinite(joined)]

@@ -77,7 +77,7 @@ def write_annotations(annotations: Annotations, path: str | Path, format: str) -
     module, path = _named(format, "write_annotations"), Path(path)
     losses = losses_of_annotations(annotations, module, path)
     module.write_annotations(without_grades(annotations, keeps_of(module, path)), path)
-    losses.tell()
+    losses.log()
 
 
 def write_run(
@@ -91,7 +91,7 @@ def write_run(
     module, path = _named(format, "write_run"), Path(path)
     losses = losses_of_run(source, module, path)
     module.write_run(source, path, annotations)
-    losses.tell()
+    losses.log()
 
 
 def _named(name: str, way: str) -> Any:
@@ -106,46 +106,46 @@ def _named(name: str, way: str) -> Any:
 def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     if name is not None:
         return _named(name, way)
-    opening: FileHead = read_head(lmdb_file_in(Path(path)) or Path(path))
+    head: FileHead = read_head(lmdb_file_in(Path(path)) or Path(path))
     for module in _formats():
-        if hasattr(module, way) and module.recognises(opening):
+        if hasattr(module, way) and module.recognises(head):
             return module
-    if opening.whole and not opening.head.strip():
+    if head.whole and not head.head.strip():
         raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
-    _check_json(opening)
-    raise _not_known(opening, str(path), way)
+    _check_json(head)
+    raise _not_known(head, str(path), way)
 
 
 _CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
 """By what a format can read: what files of that kind are called, and the option that names their format."""
 
 
-def _not_known(opening: FileHead, path: str, way: str) -> UsageError:
+def _not_known(head: FileHead, path: str, way: str) -> UsageError:
     """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
     what, option = _CALLED.get(way, ("files", "--format"))
     names = ", ".join(format_names(way))
     for other, (kind, _) in _CALLED.items():
         for module in _formats() if other != way else ():
-            if hasattr(module, other) and module.recognises(opening):
+            if hasattr(module, other) and module.recognises(head):
                 pools = "; a file of pools goes to --pools" if kind == "judgements" else ""
                 return UsageError(
                     f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"
                 )
     return UsageError(
-        f"{path}: {opening.describe()} is in no format that is known for {what} ({names}); "
+        f"{path}: {head.describe()} is in no format that is known for {what} ({names}); "
         f"if it is in one of them, name it: {option} of `whenabouts evaluate`, or `whenabouts convert {path} "
         "OUT.jsonl --to jsonl --from NAME`, whose file every command reads"
     )
 
 
-def _check_json(opening: FileHead) -> None:
+def _check_json(head: FileHead) -> None:
     """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
-    if not opening.is_json_document:
+    if not head.is_json_document:
         return
-    if opening.suffix != ".jsonl":
-        read_json(opening.path)
+    if head.suffix != ".jsonl":
+        read_json(head.path)
         return
     try:
-        json.loads(opening.first_line)
+        json.loads(head.first_line)
     except (ValueError, RecursionError) as error:
-        raise json_error(opening.path, error, line=1) from None
+        raise json_error(head.path, error, line=1) from None

@@ -63,8 +63,8 @@ class Losses:
         if times:
             self.counts[what] = self.counts.get(what, 0) + times
 
-    def tell(self) -> None:
-        """Say it in the log."""
+    def log(self) -> None:
+        """Write a warning for each loss."""
         for what, times in self.counts.items():
             _log.warning("%s: %d %s", self.path, times, what)
 
@@ -158,10 +158,10 @@ def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
 
 
 def list_to_write(
-    source: RunSource, losses: Losses, wanted: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+    source: RunSource, losses: Losses, preferred: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 ) -> tuple[Task, Iterator[RunBlock]]:
     """The one list that is written where a format holds one (the first of `wanted`), and its blocks."""
-    task = next(task for task in wanted if task in source.tasks)
+    task = next(task for task in preferred if task in source.tasks)
     for other in source.tasks:
         if other != task:
             losses.count(f"list left out: {other} (this format holds one list, and {task} is written)")

@@ -57,17 +57,17 @@ class Annotations:
     @classmethod
     def from_qrels(cls, qrels: Qrels, name: str = "qrels") -> Annotations:
         """Annotations that hold nothing but judgements made in Python."""
-        collector = AnnotationBuilder(name)
+        builder = AnnotationBuilder(name)
         for query_id, judgements in qrels.items():
-            collector.add_query(query_id)
+            builder.add_query(query_id)
             for judgement in judgements:
                 if not isinstance(judgement, Judgement):
                     raise UsageError(
                         f"query {query_id!r}: {judgement!r}: judgements are Judgements of Moments"
                     )
                 moment = judgement.moment
-                collector.judge(query_id, moment.video_id, moment.start, moment.end, judgement.relevance)
-        return collector.annotations()
+                builder.judge(query_id, moment.video_id, moment.start, moment.end, judgement.relevance)
+        return builder.annotations()
 
 
 class AnnotationBuilder:
@@ -111,22 +111,22 @@ class AnnotationBuilder:
 
     def add_video(self, /, video_id: str, duration: float | None = None, **metadata: Any) -> None:
         """A video of the collection; saying it again with a duration or more metadata completes it."""
-        known = self._videos.get(video_id)
-        if known is not None:
+        earlier = self._videos.get(video_id)
+        if earlier is not None:
             if duration is None and not metadata:
                 return
-            duration = known.duration if duration is None else duration
-            metadata = {**known.metadata, **metadata}
+            duration = earlier.duration if duration is None else duration
+            metadata = {**earlier.metadata, **metadata}
         self._video_codes.setdefault(video_id, len(self._video_codes))
         self._videos[video_id] = Video(video_id, duration, metadata=MappingProxyType(metadata))
 
     def add_query(self, /, query_id: str, text: str = "", **metadata: Any) -> bool:
         """A query; False when its id is taken by another text, and then its judgements must not be added."""
-        known = self._queries.get(query_id)
-        if known is None:
+        earlier = self._queries.get(query_id)
+        if earlier is None:
             self._query_codes[query_id] = len(self._query_codes)
             self._queries[query_id] = Query(query_id, text, MappingProxyType(metadata))
-        elif text and known.text != text:
+        elif text and earlier.text != text:
             self.count(self.REPEATED_QUERY)
             return False
         return True

@@ -29,31 +29,31 @@ _LINE = re.compile(r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##")
 _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first line is a video, two numbers and ##."""
-    return _LINE.match(opening.first_line) is not None
+    return _LINE.match(head.first_line) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
     """Videos (with durations where a csv is beside it), a query for each line, and its one moment."""
     lengths = _lengths_beside(path)
-    collector = AnnotationBuilder(str(path))
+    builder = AnnotationBuilder(str(path))
     sentences: dict[str, int] = {}
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         video_id, start, end, sentence = _parts(path, number, line)
         if video_id not in sentences:
-            collector.add_video(video_id, lengths.get(video_id))
+            builder.add_video(video_id, lengths.get(video_id))
             if lengths and video_id not in lengths:
-                collector.count(NO_LENGTH)
+                builder.count(NO_LENGTH)
         query_id = f"{video_id}#{sentences.get(video_id, 0)}"
         sentences[video_id] = sentences.get(video_id, 0) + 1
-        collector.add_query(query_id, sentence)
-        collector.judge(query_id, video_id, start, end)
+        builder.add_query(query_id, sentence)
+        builder.judge(query_id, video_id, start, end)
     if not sentences:
         raise FormatError(path, "holds no annotations", accepted=_ACCEPTED)
-    return collector.annotations()
+    return builder.annotations()
 
 
 def _parts(path: Path, number: int, line: str) -> tuple[str, float, float, str]:
@@ -95,8 +95,8 @@ def _lines(path: Path) -> list[str]:
 def _lengths_beside(path: Path) -> dict[str, float]:
     lengths: dict[str, float] = {}
     for name in LENGTHS:
-        if found := sibling_file(path, name):
-            lengths.update(read_lengths(found))
+        if csv_file := sibling_file(path, name):
+            lengths.update(read_lengths(csv_file))
     return lengths
 
 
@@ -107,13 +107,13 @@ def read_lengths(path: Path) -> dict[str, float]:
     try:
         for row in rows:
             if row.get("id") is None or row.get("length") is None:
-                found = ", ".join(map(str, rows.fieldnames or ()))[:80]
+                columns = ", ".join(map(str, rows.fieldnames or ()))[:80]
                 raise FormatError(
                     path,
                     "has no",
                     line=rows.line_num,
                     field="id, length",
-                    value=found,
+                    value=columns,
                     accepted="both columns",
                 )
             seconds = _seconds(path, rows.line_num, "length", row["length"])

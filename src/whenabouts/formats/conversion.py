@@ -93,26 +93,26 @@ def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
     """The module that reads a file, and what the file holds."""
     if name == "jsonl" and source.is_dir():
         return next(m for m in formats._formats() if name == m.NAME), "judgements"
-    opening = read_head(source)
+    head = read_head(source)
     ways: dict[str, Kind] = {"read_annotations": "judgements", "open_run": "run"}
     for module in formats._formats():
-        if not (name == module.NAME or (name is None and module.recognises(opening))):
+        if not (name == module.NAME or (name is None and module.recognises(head))):
             continue
         can = [ways[way] for way in ways if hasattr(module, way)]
-        held = module.holds(opening) if hasattr(module, "holds") else None
+        held = module.holds(head) if hasattr(module, "holds") else None
         if held is not None:
             return module, "judgements" if held == "annotations" else "run"
         if len(can) == 1:
             return module, can[0]
         if name is not None:
             raise UsageError(
-                f"{source}: {opening.describe()} is neither judgements nor a run in the format {name}"
+                f"{source}: {head.describe()} is neither judgements nor a run in the format {name}"
             )
     if name is not None:
         raise UsageError(f"format {name!r} is not known")
     both = sorted({*formats.format_names("read_annotations"), *formats.format_names("open_run")})
     raise UsageError(
-        f"{source}: {opening.describe()} is in no format of judgements or runs; name it with --from, one of "
+        f"{source}: {head.describe()} is in no format of judgements or runs; name it with --from, one of "
         + ", ".join(both)
     )
 

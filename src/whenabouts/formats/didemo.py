@@ -20,10 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead
-from whenabouts.formats.json_records import Record, read_document
+from whenabouts.formats.files import FileHead, read_json
+from whenabouts.formats.json_records import Origin, Words
 
 NAME = "didemo"
 ORDER = 45
@@ -37,89 +40,73 @@ SEVERAL_NAMES = "videos have two file names"
 _RECORD = 'a list of {"annotation_id", "description", "video", "num_segments", "times"}'
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether it is a list of objects with annotation ids and times."""
-    return opening.first_line[:1] == "[" and b'"annotation_id"' in opening.head and b'"times"' in opening.head
+    return head.first_line[:1] == "[" and b'"annotation_id"' in head.head and b'"times"' in head.head
+
+
+_Segment = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_Span = Annotated[
+    tuple[_Segment, _Segment],
+    msgspec.Meta(title="[first, last] in segments of 5 s, whole numbers from 0"),
+]
+
+
+class _Description(msgspec.Struct):
+    annotation_id: Annotated[Words | int, msgspec.Meta(title="a whole number or a text")]
+    description: Words
+    video: Words
+    num_segments: Annotated[int, msgspec.Meta(ge=1, le=1_000_000, title="a whole number, 1 or more")]
+    times: list[_Span]
 
 
 def read_annotations(path: Path) -> Annotations:
     """Videos, a query for each description, and the moments that at least two annotators agree on."""
-    collector = AnnotationBuilder(str(path))
-    records = list(read_document(path).records("", _RECORD))
+    builder = AnnotationBuilder(str(path))
+    whole = Origin(path)
+    entries = enumerate(whole.array(read_json(path), _RECORD))
+    origins = [(whole.at(number), entry) for number, entry in entries]
+    records = [(origin, origin.convert(entry, _Description, _RECORD)) for origin, entry in origins]
     # All videos come first: one that is said to have five segments here and six there has six.
-    video_ids = _add_videos(collector, records)
-    for record, video_id in zip(records, video_ids, strict=True):
-        _add_description(collector, record, video_id)
-    return collector.annotations()
+    video_ids = _add_videos(builder, records)
+    for (_, record), video_id in zip(records, video_ids, strict=True):
+        _add_description(builder, record, video_id)
+    return builder.annotations()
 
 
-def _add_videos(collector: AnnotationBuilder, records: list[Record]) -> list[str]:
+def _add_videos(builder: AnnotationBuilder, records: list[tuple[Origin, _Description]]) -> list[str]:
     names: dict[str, set[str]] = {}
     segments: dict[str, int] = {}
     video_ids = []
-    for record in records:
-        name = record.words("video")
-        video_id = _video_id_of(record, name)
+    for origin, record in records:
+        name = record.video.strip()
+        # Without its last ending: 12@N00_34_ab.mov.mp4 is of the video 12@N00_34_ab.mov.
+        video_id = name.rpartition(".")[0] if "." in name else name
+        if not video_id:
+            raise origin.at("video").error("has no name before its ending:", name, "a file name")
         video_ids.append(video_id)
         names.setdefault(video_id, set()).add(name)
-        segments[video_id] = max(_segments(record), segments.get(video_id, 0))
+        segments[video_id] = max(record.num_segments, segments.get(video_id, 0))
     for video_id, count in segments.items():
         # Released features stand under the file names.
         duration = min(SEGMENT_SECONDS * count, LONGEST_SECONDS)
-        collector.add_video(video_id, duration, file_names=tuple(sorted(names[video_id])))
-    twice = sum(len(found) > 1 for found in names.values())
+        builder.add_video(video_id, duration, file_names=tuple(sorted(names[video_id])))
+    twice = sum(len(own) > 1 for own in names.values())
     if twice:
-        collector.count(SEVERAL_NAMES, twice)
+        builder.count(SEVERAL_NAMES, twice)
     return video_ids
 
 
-def _video_id_of(record: Record, name: str) -> str:
-    """A file name without its last ending: 12@N00_34_ab.mov.mp4 is of the video 12@N00_34_ab.mov."""
-    stem = name.rpartition(".")[0] if "." in name else name
-    if not stem:
-        raise record.wrong("video", "has no name before its ending:", name, "a file name")
-    return stem
-
-
-def _segments(record: Record) -> int:
-    accepted = "a whole number, 1 or more"
-    return record.as_whole("num_segments", record.value("num_segments", accepted), 1, accepted)
-
-
-def _add_description(collector: AnnotationBuilder, record: Record, video_id: str) -> None:
-    spans = _marked(collector, record)
-    text = record.words("description")
-    seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in spans]
-    query_id = _query_id(record)
-    if not collector.add_query(query_id, text, annotated=tuple(seconds)):
+def _add_description(builder: AnnotationBuilder, record: _Description, video_id: str) -> None:
+    sound = [(first, last) for first, last in record.times if first <= last]
+    if len(sound) < len(record.times):  # a span that ends before it starts is no vote for anything
+        builder.count(builder.REVERSED, len(record.times) - len(sound))
+    seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in sound]
+    query_id = str(record.annotation_id).strip()
+    if not builder.add_query(query_id, record.description.strip(), annotated=tuple(seconds)):
         return
     agreed = [span for span, annotators in Counter(seconds).most_common() if annotators >= 2]
     for start, end in agreed:
-        collector.judge(query_id, video_id, start, end)
+        builder.judge(query_id, video_id, start, end)
     if not agreed:
-        collector.count(NO_AGREEMENT)
-
-
-def _query_id(record: Record) -> str:
-    accepted = "a whole number or a text"
-    value = record.value("annotation_id", accepted)
-    if isinstance(value, str):
-        return record.as_words("annotation_id", value)
-    return str(record.as_whole("annotation_id", value, 0, accepted))
-
-
-def _marked(collector: AnnotationBuilder, record: Record) -> list[tuple[int, int]]:
-    """What each annotator marked; a span that ends before it starts is no vote for anything."""
-    accepted = "[first, last] in segments of 5 s, whole numbers from 0"
-    spans = []
-    for number, pair in enumerate(record.array("times", f"a list of {accepted}")):
-        key = f"times[{number}]"
-        first, last = (
-            record.as_whole(f"{key}[{place}]", segment, 0, accepted)
-            for place, segment in enumerate(record.as_pair(key, pair, accepted))
-        )
-        if first > last:
-            collector.count(collector.REVERSED)
-        else:
-            spans.append((first, last))
-    return spans
+        builder.count(NO_AGREEMENT)

@@ -24,6 +24,7 @@ _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 _DEEPEST = 100
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ABSENT: Any = object()
 """No value to show: None is one, JSON's null."""
 
@@ -247,19 +248,40 @@ def read_json(path: Path) -> Any:
         data = stream.read()
     try:
         # NaN and Infinity are left to the field that has them.
-        return json.loads(
+        value = json.loads(
             data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
         )
     except (ValueError, RecursionError) as error:
         raise json_error(path, error) from None
+    check_text(value, data, path)
+    return value
 
 
 def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
-    return found
+    return fields
+
+
+def check_text(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
+    """Refuse half of a surrogate pair, which JSON (`raw`, read as `value`) can name and UTF-8 cannot hold."""
+    if not _SURROGATE.search(raw):
+        return
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        field, inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += [(field, key) for key in inner]
+            waiting += [(f"{field}.{key}" if field else key, member) for key, member in inner.items()]
+        elif isinstance(inner, list):
+            waiting += [(f"{field}[{number}]", member) for number, member in enumerate(inner)]
+        elif isinstance(inner, str) and any("\ud800" <= letter <= "\udfff" for letter in inner):
+            accepted = "text without lone surrogates"
+            raise FormatError(
+                path, "is no valid Unicode:", line=line, field=field, value=inner, accepted=accepted
+            )
 
 
 def json_error(
@@ -288,9 +310,9 @@ def refuse_overwriting(target: Path, *sources: Path | str) -> None:
 
 def line_containing(path: Path, text: str) -> int | None:
     """The first line of a file that holds some text, None where none does: for messages about an id."""
-    wanted = (text.encode(), json.dumps(text)[1:-1].encode())
+    forms = (text.encode(), json.dumps(text)[1:-1].encode())
     with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):
-            if any(form in line for form in wanted):
+            if any(form in line for form in forms):
                 return number
     return None

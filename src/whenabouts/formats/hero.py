@@ -14,7 +14,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,13 @@ from whenabouts.formats.files import (
 )
 from whenabouts.formats.runs import (
     BLOCK_ROWS,
+    FileRun,
     RunBlock,
     RunBlockBuilder,
     RunRow,
     RunSource,
-    Task,
-    best_first,
-    count_rising,
     refuse_empty,
 )
-from whenabouts.types import UsageError
 
 NAME = "hero"
 ORDER = 5
@@ -59,9 +56,9 @@ _GZIP = b"\x1f\x8b"
 _COPIED = 1 << 24
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether it is LMDB's file."""
-    return is_lmdb(opening.head)
+    return is_lmdb(head.head)
 
 
 def open_run(path: Path) -> RunSource:
@@ -73,81 +70,62 @@ def open_run(path: Path) -> RunSource:
     file = lmdb_file_in(path) or path
     if not is_lmdb(read_head(file).head):
         raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
-    return HeroLists(file, str(path), _videos_of(path, file))
+    lists = _Lists(_videos_of(path, file))
+    return FileRun(file, str(path), ("VR",), lists.blocks, "lists")
 
 
-@dataclass
-class HeroLists:
-    """The lists of an LMDB file; `videos` are the names of its numbers."""
+@dataclass(frozen=True)
+class _Lists:
+    """Reads the lists of an LMDB file; `videos` are the names of its numbers."""
 
-    path: Path
-    name: str
     videos: Mapping[int, str]
-    tasks: tuple[Task, ...] = ("VR",)
-    _told: bool = field(default=False, init=False)
 
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The lists, by query id. Raises UsageError for another task, FormatError as they are read.
-
-        Where scores contradict the order of a list the scores count; the log says of how many.
-        """
-        if task not in self.tasks:
-            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        contradicting = 0
-        for block in self._as_they_stand():
-            contradicting += count_rising(block)
-            yield best_first(block)
-        if contradicting and not self._told:
-            self._told = True
-            _log.warning(
-                "%s: the scores of %d queries contradict the order of their lists; the scores count",
-                self.path,
-                contradicting,
-            )
-
-    def _as_they_stand(self) -> Iterator[RunBlock]:
-        """Blocks of the lists, entries in their order."""
+    def blocks(self, path: Path) -> Iterator[RunBlock]:
+        """Blocks of the lists, by query id, entries in their order."""
         builder, waiting, answered = RunBlockBuilder(), 0, False
-        with _records(self.path) as records:
+        with _records(path) as records:
             for key in records.all_keys():
                 query_id = key.decode("utf-8", "replace")
-                builder.add(query_id, self._rows(query_id, records.get(key)))
+                builder.add(query_id, self._rows(path, query_id, records.get(key)))
                 waiting, answered = waiting + 1, True
                 if len(builder) >= BLOCK_ROWS:
                     yield builder.block()
                     waiting = 0
         if waiting:
             yield builder.block()
-        refuse_empty(self.path, answered)
+        refuse_empty(path, answered)
 
-    def _rows(self, query_id: str, data: bytes) -> Iterator[RunRow]:
+    def _rows(self, path: Path, query_id: str, data: bytes) -> Iterator[RunRow]:
         try:
-            found = msgspec.msgpack.decode(data)
+            entries = msgspec.msgpack.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise self._fault(query_id, f"is no msgpack ({str(error)[:80]})") from None
-        if not isinstance(found, list):
-            raise self._fault(query_id, f"holds a {type(found).__name__}")
-        for rank, entry in enumerate(found, 1):
-            yield self._row(query_id, rank, entry)
+            raise self._fault(path, query_id, f"is no msgpack ({str(error)[:80]})") from None
+        if not isinstance(entries, list):
+            raise self._fault(path, query_id, f"holds a {type(entries).__name__}")
+        for rank, entry in enumerate(entries, 1):
+            yield self._row(path, query_id, rank, entry)
 
-    def _row(self, query_id: str, rank: int, entry: Any) -> RunRow:
+    def _row(self, path: Path, query_id: str, rank: int, entry: Any) -> RunRow:
         if not isinstance(entry, list) or len(entry) < 2:
-            raise self._fault(query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
+            raise self._fault(path, query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
         number, score = entry[:2]
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int or number not in self.videos:
             raise self._fault(
+                path,
                 query_id,
                 f"entry {rank} names video number {str(number)[:20]}, which the file of "
                 f"numbers does not have (it has {len(self.videos):,})",
             )
         if type(score) not in (int, float) or not np.isfinite(score):
-            raise self._fault(query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number")
+            raise self._fault(
+                path, query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number"
+            )
         return self.videos[number], np.nan, np.nan, float(score)
 
-    def _fault(self, query_id: str, problem: str) -> FormatError:
-        return FormatError(self.path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
+    def _fault(self, path: Path, query_id: str, problem: str) -> FormatError:
+        return FormatError(path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
 
 
 @contextmanager
@@ -175,29 +153,29 @@ def _unpacked(path: Path) -> Iterator[Path]:
 def _videos_of(path: Path, file: Path) -> dict[int, str]:
     """Number -> video, from the file beside the lists. Raises FormatError where there is none or several."""
     lists = file.parent if file.name.removesuffix(".gz") == "data.mdb" else file
-    found = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
-    if len(found) != 1:
+    indices = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
+    if len(indices) != 1:
         problem = (
             "names videos by numbers, and no file beside it says which these are"
-            if not found
+            if not indices
             else (
-                f"has {len(found)} files beside it that say which videos its numbers mean "
-                f"({', '.join(one.name for one in found[:3])})"
+                f"has {len(indices)} files beside it that say which videos its numbers mean "
+                f"({', '.join(index.name for index in indices[:3])})"
             )
         )
         raise FormatError(
             path, problem, accepted=f"one file …video2dur_idx.json in {lists.parent}, such as TVR's"
         )
-    return _numbers(found[0], lists.name.lower())
+    return _numbers(indices[0], lists.name.lower())
 
 
 def _numbers(path: Path, lists: str) -> dict[int, str]:
-    told = read_json(path)
-    if not isinstance(told, dict) or not told:
-        raise FormatError(path, "is no object:", value=told, accepted=_NUMBERS)
-    splits = told if all(isinstance(one, dict) for one in told.values()) else {"": told}
+    content = read_json(path)
+    if not isinstance(content, dict) or not content:
+        raise FormatError(path, "is no object:", value=content, accepted=_NUMBERS)
+    splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
     named = [split for split in splits if split and split.lower().split("_")[0] in lists]
-    by_split = {split: _of_split(path, one) for split, one in splits.items()}
+    by_split = {split: _of_split(path, videos) for split, videos in splits.items()}
     whole: dict[int, str] = {}
     for split, videos in by_split.items():
         for number, name in videos.items():
@@ -216,9 +194,9 @@ def _numbers(path: Path, lists: str) -> dict[int, str]:
 _NUMBERS = "{split: {video: [seconds, number]}}, as in tvr_video2dur_idx.json"
 
 
-def _of_split(path: Path, told: Mapping[str, Any]) -> dict[int, str]:
+def _of_split(path: Path, entries: Mapping[str, Any]) -> dict[int, str]:
     videos: dict[int, str] = {}
-    for name, value in told.items():
+    for name, value in entries.items():
         number = value[1] if isinstance(value, Sequence) and len(value) == 2 else value
         if type(number) is not int:
             raise FormatError(path, "is no number of a video:", field=name, value=value, accepted=_NUMBERS)

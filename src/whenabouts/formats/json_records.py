@@ -1,196 +1,191 @@
-"""JSON objects of a file, with accessors that check a value and say where a wrong one stands."""
+"""JSON of a file, checked against the types that a reader declares; an error says where a wrong value stands.
+
+Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the
+`title` of the type; unknown fields are passed over.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
-from whenabouts.formats.files import ABSENT, FormatError, json_error, open_unpacked, read_json
+import msgspec
+from msgspec import Meta
+
+from whenabouts.formats.files import ABSENT, FormatError, check_text, json_error, open_unpacked
+
+T = TypeVar("T")
 
 LONGEST_LINE = 1 << 28
 """Bytes of a line beyond which a file is taken for something else than lines."""
 
-_IDS = "a text that is not empty, or a whole number"
-_WORDS = "a text that is not empty"
-_TIMES = "[start, end], two finite numbers"
 _BOM = b"\xef\xbb\xbf"
+_MOST = sys.float_info.max
+
+Finite = Annotated[float, Meta(ge=-_MOST, le=_MOST, title="a finite number")]
+NotNegative = Annotated[float, Meta(ge=0, le=_MOST, title="a finite number of at least 0")]
+Positive = Annotated[float, Meta(gt=0, le=_MOST, title="a finite number above 0")]
+Share = Annotated[float, Meta(ge=0, le=1, title="a number from 0 to 1")]
+Text = Annotated[str, Meta(title="a text")]
+Words = Annotated[str, Meta(pattern=r"\S", title="a text that is not empty")]
+Id = Annotated[
+    int | Annotated[str, Meta(min_length=1)], Meta(title="a text that is not empty, or a whole number")
+]
+"""`str` makes it the id; a whole number in a file is its plain writing."""
+Times = Annotated[tuple[Finite, Finite], Meta(title="[start, end], two finite numbers")]
+
+_PROBLEMS = {
+    "float": "is no number:",
+    "int": "is no number:",
+    "str": "is no text:",
+    "array": "is no list:",
+    "object": "is no object:",
+    "int | str": "is no id:",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """An object of a file. Its accessors raise FormatError, naming file, line, field and value.
-
-    `number(key)` reads a field that must be there; `as_number(key, value)` checks a value that stands at
-    `key`, which may be a place inside a field: "times[2]".
-    """
+class Origin:
+    """Where a value stands: a file, a line of it, a field of that."""
 
     path: Path
-    fields: dict[str, Any]
     line: int | None = None
-    prefix: str = ""
+    field: str = ""
 
-    def wrong(self, key: str, problem: str, value: Any = ABSENT, accepted: str = "") -> FormatError:
-        """The error that a field of this record has, or the record itself, whose key is "".
+    def at(self, *keys: str | int) -> Origin:
+        """A place within: fields by name, entries of a list by number."""
+        field = self.field
+        for key in keys:
+            field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
+        return Origin(self.path, self.line, field)
 
-        A problem that ends in a colon is followed by the value.
-        """
-        if value is None and problem.endswith(":"):
-            problem += " null"
-        given = {} if value is None else {"value": value}
-        field = self.prefix + key if key else self.prefix.removesuffix(".")
-        return FormatError(self.path, problem, line=self.line, field=field, accepted=accepted, **given)
+    def error(self, problem: str, value: Any = ABSENT, accepted: str = "") -> FormatError:
+        """The error of what stands here; a problem that ends in a colon is followed by the value."""
+        if value is None:
+            problem, value = problem + " null" * problem.endswith(":"), ABSENT
+        return FormatError(
+            self.path, problem, line=self.line, field=self.field, value=value, accepted=accepted
+        )
 
-    def has(self, key: str) -> bool:
-        """Whether the field is there and not null."""
-        return self.fields.get(key) is not None
+    @overload
+    def convert(self, value: Any, type_: type[T], accepted: str = "") -> T: ...
+    @overload
+    def convert(self, value: Any, type_: Any, accepted: str = "") -> Any: ...
+    def convert(self, value: Any, type_: Any, accepted: str = "") -> Any:
+        """The value as a type. Raises FormatError, naming file, line, field, value and what is accepted."""
+        try:
+            return msgspec.convert(value, type_)
+        except msgspec.ValidationError as error:
+            raise self._refused(value, type_, str(error), accepted) from None
 
-    def value(self, key: str, accepted: str) -> Any:
-        """The field as it is."""
-        if key not in self.fields:
-            found = ", ".join(self.fields)[:80] or "nothing"
-            raise self.wrong(key, f"is missing (found: {found!r})", accepted=accepted)
-        return self.fields[key]
+    def as_id(self, value: Any) -> str:
+        """An id; a whole number becomes text."""
+        return str(self.convert(value, Id))
 
-    def id(self, key: str) -> str:
-        """An id; whole numbers become text."""
-        return self.as_id(key, self.value(key, _IDS))
-
-    def as_id(self, key: str, value: Any) -> str:
-        """An id that stands at `key`; whole numbers become text."""
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(key, "is no id:", value, _IDS)
-        return self.as_text(key, value)
-
-    def text(self, key: str) -> str:
-        """A text, which may be empty."""
-        return self.as_text(key, self.value(key, "a text"))
-
-    def as_text(self, key: str, value: Any, accepted: str = "a text") -> str:
-        """A text that stands at `key`."""
-        if not isinstance(value, str):
-            raise self.wrong(key, "is no text:", value, accepted)
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise self.wrong(key, "is no valid Unicode:", value, "text without lone surrogates")
+    def object(self, value: Any, accepted: str = "an object") -> dict[str, Any]:
+        """A JSON object."""
+        if not isinstance(value, dict):
+            raise self.error("is no object:", value, accepted)
         return value
 
-    def words(self, key: str) -> str:
-        """A text with something in it, without the blanks around it."""
-        return self.as_words(key, self.value(key, _WORDS))
+    def array(self, value: Any, accepted: str = "a list") -> list[Any]:
+        """A JSON list."""
+        if not isinstance(value, list):
+            raise self.error("is no list:", value, accepted)
+        return value
 
-    def as_words(self, key: str, value: Any) -> str:
-        """A text with something in it that stands at `key`, without the blanks around it."""
-        if not (text := self.as_text(key, value, _WORDS).strip()):
-            raise self.wrong(key, "is empty:", value, _WORDS)
-        return text
+    def check_span(self, start: float, end: float, *, empty: bool = False) -> None:
+        """Refuse a span that is negative, reversed or (unless `empty`) without length."""
+        if start < 0:
+            raise self.error("is negative:", start, "seconds, 0 or more")
+        if start > end or (start == end and not empty):
+            accepted = "start <= end" if empty else "start < end"
+            raise self.error(f"{start!r} is not before the end {end!r}", accepted=accepted)
 
-    def number(self, key: str, least: float = -math.inf) -> float:
-        """A finite number of at least `least`."""
-        return self.as_number(key, self.value(key, _numbers(least)), least)
+    def _refused(self, value: Any, type_: Any, message: str, accepted: str) -> FormatError:
+        """What msgspec refuses, as an error that shows the value and says what its type accepts."""
+        message, _, place = message.partition(" - at `$")
+        keys = [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place)]
+        if missing := re.search(r"missing required field `(.*)`", message):
+            fields = ", ".join(_within(value, keys))[:80] or "nothing"
+            keys.append(missing[1])
+            problem, shown = f"is missing (found: {fields!r})", ABSENT
+        else:
+            shown = _within(value, keys)
+            problem, shown = _problem(message, shown)
+        title = _title(type_, tuple(keys))
+        return self.at(*keys).error(problem, shown, title if keys or not accepted else accepted)
 
-    def as_number(self, key: str, value: Any, least: float = -math.inf, accepted: str = "") -> float:
-        """A finite number of at least `least` that stands at `key`."""
-        accepted = accepted or _numbers(least)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(key, "is no number:", value, accepted)
+
+def _within(value: Any, keys: list[str | int]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def _problem(message: str, value: Any) -> tuple[str, Any]:
+    """What is wrong with a value that msgspec refuses, and the value to show."""
+    kinds = (re.search("`(.*?)`", message) or ["", ""])[1].removesuffix(" | null")
+    if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise self.wrong(key, "is not finite:", number, accepted)
-        if number < least:
-            raise self.wrong(key, "is too small:", value, accepted)
-        return number
-
-    def positive(self, key: str) -> float:
-        """A finite number above 0."""
-        accepted = "a finite number above 0"
-        value = self.value(key, accepted)
-        if (number := self.as_number(key, value, 0, accepted)) == 0:
-            raise self.wrong(key, "is", value, accepted)
-        return number
-
-    def as_whole(self, key: str, value: Any, least: int, accepted: str = "") -> int:
-        """A whole number of at least `least` that stands at `key`; 2.0 is one."""
-        accepted = accepted or f"a whole number of at least {least}"
-        number = self.as_number(key, value, least, accepted)
-        if number != int(number):
-            raise self.wrong(key, "is no whole number:", value, accepted)
-        return int(number)
-
-    def array(self, key: str, accepted: str = "a list") -> list[Any]:
-        """A list."""
-        return self.as_array(key, self.value(key, accepted), accepted)
-
-    def as_array(self, key: str, value: Any, accepted: str = "a list") -> list[Any]:
-        """A list that stands at `key`."""
-        if not isinstance(value, list):
-            raise self.wrong(key, "is no list:", value, accepted)
-        return value
-
-    def array_along(self, key: str, other: str, entry: str = "entries") -> list[Any]:
-        """A list with an entry for each entry of the list `other`; `entry` says what they are."""
-        count = len(self.array(other))
-        accepted = f"a list of {count} {entry}, one for each of {other}"
-        values = self.array(key, accepted)
-        if len(values) != count:
-            raise self.wrong(key, f"has {len(values)} entries and {other} has {count}:", values, accepted)
-        return values
-
-    def as_pair(self, key: str, value: Any, accepted: str) -> tuple[Any, Any]:
-        """A list of two that stands at `key`."""
-        if len(self.as_array(key, value, accepted)) != 2:
-            raise self.wrong(key, "is no pair:", value, accepted)
-        return value[0], value[1]
-
-    def as_times(self, key: str, value: Any, accepted: str = _TIMES) -> tuple[float, float]:
-        """[start, end] that stands at `key`: two finite numbers in any order."""
-        start, end = self.as_pair(key, value, accepted)
-        return (
-            self.as_number(key + "[0]", start, accepted=accepted),
-            self.as_number(key + "[1]", end, accepted=accepted),
-        )
-
-    def record(self, key: str, accepted: str = "an object") -> Record:
-        """An object."""
-        return self.as_record(key, self.value(key, accepted), accepted)
-
-    def as_record(self, key: str, value: Any, accepted: str = "an object") -> Record:
-        """The object that stands at `key`."""
-        if not isinstance(value, dict):
-            raise self.wrong(key, "is no object:", value, accepted)
-        return Record(self.path, value, self.line, f"{self.prefix}{key}." if key else self.prefix)
-
-    def records(self, key: str, accepted: str = "a list of objects") -> Iterator[Record]:
-        """The objects of a list."""
-        for number, value in enumerate(self.array(key, accepted)):
-            yield self.as_record(f"{key}[{number}]", value, accepted)
-
-    def check_span(self, start: float, end: float, key: str = "start", *, empty: bool = False) -> None:
-        """Refuse a span that is negative, reversed or (unless `empty`) without length."""
-        if start < 0:
-            raise self.wrong(key, "is negative:", start, "seconds, 0 or more")
-        if start > end or (start == end and not empty):
-            raise self.wrong(
-                key,
-                f"{start!r} is not before the end {end!r}",
-                accepted="start < end" if not empty else "start <= end",
-            )
+            return "is not finite:", number
+        if ", got" in message:
+            return ("is no whole number:" if kinds == "int" else _PROBLEMS.get(kinds, "is")), value
+        if "<=" in message:
+            return "is too large:", value
+        return ("is too small:" if number or ">=" in message else "is"), value
+    if length := re.search(r"length (\d+)", message) if kinds == "array" else None:
+        return ("is no pair:" if length[1] == "2" else f"does not have {length[1]} values:"), value
+    if ", got" in message:
+        return _PROBLEMS.get(kinds, "is"), value
+    return ("is empty:" if "regex" in message else "is no id:"), value
 
 
-def _numbers(least: float) -> str:
-    return "a finite number" if least == -math.inf else f"a finite number of at least {least:g}"
+@cache
+def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
+    """What the type of a place accepts, in words: its title, or that of the tuple that it is a part of."""
+    title, is_in_tuple = "", False
+    while True:
+        if get_origin(type_) is Annotated:
+            type_, *metas = get_args(type_)
+            titles = [meta.title for meta in metas if isinstance(meta, Meta) and meta.title]
+            title = titles[0] if titles and not is_in_tuple else title
+            is_in_tuple = is_in_tuple or (bool(titles) and get_origin(type_) is tuple)
+        elif get_origin(type_) in (Union, types.UnionType) and types.NoneType in get_args(type_):
+            (type_,) = (option for option in get_args(type_) if option is not types.NoneType)
+        elif not keys:
+            if title or get_origin(type_) is not list:
+                return title or "an object"
+            inner = _title(get_args(type_)[0], ())
+            return "a list" if inner == "an object" else f"a list of {inner}"
+        else:
+            key, *rest = keys
+            keys, parts = tuple(rest), get_args(type_)
+            title = title if is_in_tuple else ""
+            if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+                fields = get_type_hints(type_, include_extras=True)
+                type_ = fields[key] if isinstance(key, str) else list(fields.values())[key]
+            else:
+                type_ = parts[int(key)] if get_origin(type_) is tuple else parts[0]
 
 
-def read_document(path: Path) -> Record:
-    """The JSON value of a file, whatever its kind, as the field "" of a record."""
-    return Record(path, {"": read_json(path)})
+def check_length(origin: Origin, name: str, entries: list[Any], other: str, count: int) -> None:
+    """Raise FormatError where a list has not as many entries as the list `other`, which has `count`."""
+    if len(entries) != count:
+        problem = f"has {len(entries)} entries and {other} has {count}:"
+        raise origin.at(name).error(problem, entries, f"a list of {count} entries, one for each of {other}")
 
 
 def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tuple[int, bytes]]:
@@ -206,26 +201,26 @@ def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tu
             yield number, raw
 
 
-def parse_line(path: Path, number: int, raw: bytes) -> Record:
+def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     """A line as a JSON object. Raises FormatError for anything else."""
+    origin = Origin(path, number)
     try:
         value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
     except (ValueError, RecursionError) as error:
         raise json_error(path, error, number, "a JSON object a line") from None
-    if not isinstance(value, dict):
-        raise FormatError(path, "is no object:", line=number, value=value, accepted="a JSON object a line")
-    return Record(path, value, number)
+    check_text(value, raw, path, number)
+    return origin.object(value, "a JSON object a line")
 
 
-def read_records(path: Path, wanted: str = "") -> Iterator[Record]:
-    """The objects of a file of JSON lines; blank lines are passed over.
+def read_records(path: Path, accepted: str = "") -> Iterator[tuple[Origin, dict[str, Any]]]:
+    """The objects of a file of JSON lines, each with its line; blank lines are passed over.
 
-    Raises FormatError where a line is none, and for a file without any, where it says what is `wanted`.
+    Raises FormatError where a line is none, and for a file without any, where it says what is `accepted`.
     """
-    found = False
+    empty = True
     with open_unpacked(path) as stream:
         for number, raw in numbered_lines(stream, path):
-            found = True
-            yield parse_line(path, number, raw)
-    if wanted and not found:
-        raise FormatError(path, "holds no annotations", accepted=wanted)
+            empty = False
+            yield Origin(path, number), parse_line(path, number, raw)
+    if accepted and empty:
+        raise FormatError(path, "holds no annotations", accepted=accepted)

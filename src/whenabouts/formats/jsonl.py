@@ -7,17 +7,21 @@ as metadata of videos and queries and passed over elsewhere. `docs/formats.md` h
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
+import msgspec
 import numpy as np
 
-from whenabouts.formats._losses import PARTS, Losses, in_order_of_scores, list_to_write, without_empty_spans
+from whenabouts.formats._losses import (
+    PARTS,
+    Losses,
+    in_order_of_scores,
+    list_to_write,
+    without_empty_spans,
+)
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
 from whenabouts.formats.files import (
     FileHead,
@@ -27,29 +31,24 @@ from whenabouts.formats.files import (
     sibling_file,
     write_atomically,
 )
-from whenabouts.formats.json_records import Record, numbered_lines, parse_line, read_records
-from whenabouts.formats.runs import (
-    BLOCK_ROWS,
-    RunBlock,
-    RunRow,
-    RunSource,
-    Task,
-    best_first,
-    count_rising,
-    refuse_empty,
+from whenabouts.formats.json_records import (
+    Finite,
+    Id,
+    NotNegative,
+    Origin,
+    Share,
+    Text,
+    numbered_lines,
+    parse_line,
+    read_records,
 )
-from whenabouts.types import UsageError
-
-if TYPE_CHECKING:
-    from whenabouts.formats._run_lines import RunLine
+from whenabouts.formats.runs import BLOCK_ROWS, FileRun, RunBlock, RunSource, Task, refuse_empty
 
 NAME = "jsonl"
 ORDER = 10
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
 KEEPS = frozenset({"grades"})
 KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
-
-_log = logging.getLogger("whenabouts")
 
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
 """What a folder of judgements holds; the first one brings the others with it."""
@@ -58,9 +57,55 @@ _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
 
 
-def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
+class _Video(msgspec.Struct):
+    video_id: Id
+    duration: NotNegative | None = None
+
+
+class _Query(msgspec.Struct):
+    query_id: Id
+    text: Text | None = None
+
+
+class _Pool(msgspec.Struct):
+    query_id: Id
+    video_ids: list[Id]
+
+
+class _Judgement(msgspec.Struct):
+    query_id: Id
+    video_id: Id
+    relevance: NotNegative | None = None
+
+
+class _Span(msgspec.Struct):
+    start: Finite
+    end: Finite
+
+
+class _RunMoment(msgspec.Struct, gc=False):
+    """A moment of an answer; start and end are both there or both None."""
+
+    video_id: Id
+    score: Finite
+    start: Finite | None = None
+    end: Finite | None = None
+
+
+class _RunLine(msgspec.Struct, gc=False):
+    """The answers to a query."""
+
+    query_id: Id
+    moments: list[_RunMoment]
+    confidence: Share | None = None
+
+
+_decode_line = msgspec.json.Decoder(_RunLine).decode
+
+
+def holds(head: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the keys of its first line."""
-    keys = opening.first_object.keys()
+    keys = head.first_object.keys()
     if {"query_id", "moments"} <= keys:
         return "run"
     if {"query_id", "video_id"} <= keys and "timestamp" not in keys:
@@ -68,21 +113,21 @@ def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
     return None
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first line is a judgement or an answer of ours."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def judgements_in(path: Path) -> Path:
     """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
     if not path.is_dir():
         return path
-    found = sibling_file(path / FILES[0], FILES[0])
-    if found is None:
+    qrels = sibling_file(path / FILES[0], FILES[0])
+    if qrels is None:
         raise FormatError(
             path, f"is a folder without {FILES[0]}", accepted="a file, or a folder that has one"
         )
-    return found
+    return qrels
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -105,99 +150,98 @@ def read_annotations(path: Path) -> Annotations:
     path, *siblings = files_of(path)
     readers = {
         "videos": _read_video,
-        "queries": _Once("text", "").reading(_read_query),
-        "pools": _Once("video_ids", []).reading(_read_pool),
+        "queries": _once("text", "", _read_query),
+        "pools": _once("video_ids", [], _read_pool),
     }
-    collector = AnnotationBuilder(str(path), cut=False)
+    builder = AnnotationBuilder(str(path), cut=False)
     for sibling in siblings:
         read = readers[sibling.name.split(".")[0]]
-        for record in read_records(sibling):
-            read(collector, record)
-    for record in read_records(path, _QRELS):
-        _read_judgement(collector, record)
-    return collector.annotations()
+        for origin, fields in read_records(sibling):
+            read(builder, origin, fields)
+    for origin, fields in read_records(path, _QRELS):
+        _read_judgement(builder, origin, fields)
+    return builder.annotations()
 
 
-def holds_queries(opening: FileHead) -> bool:
+def holds_queries(head: FileHead) -> bool:
     """Whether a file is a queries.jsonl, under whatever name."""
-    keys = opening.first_object.keys()
+    keys = head.first_object.keys()
     return {"query_id", "text"} <= keys and not keys & {"video_id", "moments"}
 
 
 def read_queries(path: Path) -> Annotations:
     """The queries of a queries.jsonl without the judgements; lines that come again as `read_annotations`."""
-    collector, read = AnnotationBuilder(str(path)), _Once("text", "").reading(_read_query)
-    for record in read_records(path):
-        read(collector, record)
-    return collector.annotations()
+    builder, read = AnnotationBuilder(str(path)), _once("text", "", _read_query)
+    for origin, fields in read_records(path):
+        read(builder, origin, fields)
+    return builder.annotations()
 
 
-def _read_video(collector: AnnotationBuilder, record: Record) -> None:
-    duration = record.number("duration", 0) if record.has("duration") else None
-    collector.add_video(record.id("video_id"), duration, **_others(record, "video_id", "duration"))
+_ReadLine = Callable[[AnnotationBuilder, Origin, dict[str, Any]], None]
 
 
-def _read_query(collector: AnnotationBuilder, record: Record) -> None:
-    text = record.text("text") if record.has("text") else ""
-    collector.add_query(record.id("query_id"), text, **_others(record, "query_id", "text"))
+def _read_video(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Video)
+    builder.add_video(str(line.video_id), line.duration, **_others(fields, _Video))
 
 
-def _read_pool(collector: AnnotationBuilder, record: Record) -> None:
-    query_id = record.id("query_id")
-    collector.add_query(query_id)
-    ids = record.array("video_ids", "a list of video ids")
-    collector.set_pool(query_id, [record.as_id(f"video_ids[{i}]", value) for i, value in enumerate(ids)])
+def _read_query(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Query)
+    builder.add_query(str(line.query_id), line.text or "", **_others(fields, _Query))
 
 
-@dataclass
-class _Once:
-    """Keeps apart lines that repeat a query and lines that contradict one: by what they say under `key`."""
+def _read_pool(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Pool)
+    builder.add_query(str(line.query_id))
+    builder.set_pool(str(line.query_id), [str(video_id) for video_id in line.video_ids])
 
-    key: str
-    nothing: Any
-    seen: dict[str, tuple[int | None, Any]] = field(default_factory=dict)
 
-    def reading(
-        self, read: Callable[[AnnotationBuilder, Record], None]
-    ) -> Callable[[AnnotationBuilder, Record], None]:
-        """A reader of lines that are not yet known."""
+def _others(fields: dict[str, Any], line: type[msgspec.Struct]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in line.__struct_fields__}
 
-        def first(collector: AnnotationBuilder, record: Record) -> None:
-            query_id, said = record.id("query_id"), record.fields.get(self.key, self.nothing)
-            if query_id not in self.seen:
-                read(collector, record)
-                self.seen[query_id] = (record.line, said)
-                return
-            line, known = self.seen[query_id]
-            if said != known:
-                before = f"than in line {line} ({_short(known)}):"
-                problem = f"{query_id!r} comes again with another {self.key} {before}"
-                raise record.wrong("query_id", problem, said, "one line for each query")
-            collector.count(collector.REPEATED_QUERY)
 
-        return first
+def _once(key: str, default: Any, read: _ReadLine) -> _ReadLine:
+    """A reader of lines that passes over those that repeat a query, and refuses those that contradict one.
+
+    Two lines of a query contradict each other where they have different values under `key`.
+    """
+    seen: dict[str, tuple[int | None, Any]] = {}
+
+    def read_first(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+        if "query_id" not in fields:
+            read(builder, origin, fields)  # says what is missing
+        query_id = origin.at("query_id").as_id(fields["query_id"])
+        value = fields.get(key, default)
+        if query_id not in seen:
+            read(builder, origin, fields)
+            seen[query_id] = (origin.line, value)
+            return
+        line, earlier = seen[query_id]
+        if value != earlier:
+            problem = f"{query_id!r} comes again with another {key} than in line {line} ({_short(earlier)}):"
+            raise origin.at("query_id").error(problem, value, "one line for each query")
+        builder.count(builder.REPEATED_QUERY)
+
+    return read_first
 
 
 def _short(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 60 else told[:57] + "..."
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _others(record: Record, *known: str) -> dict[str, Any]:
-    return {key: value for key, value in record.fields.items() if key not in known}
-
-
-def _read_judgement(collector: AnnotationBuilder, record: Record) -> None:
-    if "moments" in record.fields:
-        raise record.wrong("moments", "is in a run, not in judgements", accepted=_QRELS)
-    query_id, video_id = record.id("query_id"), record.id("video_id")
-    relevance = record.number("relevance", 0) if record.has("relevance") else 1.0
+def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    if "moments" in fields:
+        raise origin.at("moments").error("is in a run, not in judgements", accepted=_QRELS)
+    line = origin.convert(fields, _Judgement)
     start = end = 0.0
-    if record.has("start") or record.has("end"):
-        start, end = record.number("start"), record.number("end")
-        record.check_span(start, end, empty=True)
-    collector.add_query(query_id)
-    collector.judge(query_id, video_id, start, end, relevance)
+    if fields.get("start") is not None or fields.get("end") is not None:
+        span = origin.convert(fields, _Span)
+        start, end = span.start, span.end
+        origin.at("start").check_span(start, end, empty=True)
+    builder.add_query(str(line.query_id))
+    relevance = 1.0 if line.relevance is None else line.relevance
+    builder.judge(str(line.query_id), str(line.video_id), start, end, relevance)
 
 
 def open_run(path: Path) -> RunSource:
@@ -206,13 +250,13 @@ def open_run(path: Path) -> RunSource:
     Rows are sorted by score, then moment; the log says of how many queries the scores contradicted the order.
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
     """
-    return JsonLinesRun(path, str(path), _task_of(read_head(path)))
+    return FileRun(path, str(path), _tasks_of(read_head(path)), _blocks, "moments")
 
 
-def _task_of(opening: FileHead) -> tuple[Task, ...]:
+def _tasks_of(head: FileHead) -> tuple[Task, ...]:
     """VR where moments are seen and none of them has times."""
-    whole_lines = opening.head.split(b"\n")[1:-1]
-    seen: list[Any] = [opening.first_object.get("moments")]
+    whole_lines = head.head.split(b"\n")[1:-1]
+    seen: list[Any] = [head.first_object.get("moments")]
     for raw in whole_lines if not seen[0] else []:
         try:
             record = json.loads(raw)
@@ -223,50 +267,27 @@ def _task_of(opening: FileHead) -> tuple[Task, ...]:
     return ("VR",) if rows and not any("start" in row or "end" in row for row in rows) else ("VCMR",)
 
 
-@dataclass
-class JsonLinesRun:
-    """A run.jsonl file."""
-
-    path: Path
-    name: str
-    tasks: tuple[Task, ...]
-    _told: bool = field(default=False, init=False)
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers. Raises UsageError for a list it does not hold, FormatError as it is read."""
-        if task not in self.tasks:
-            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        contradicting = 0
-        with open_unpacked(self.path) as stream:
-            for block in blocks_of_lines(stream, self.path):
-                contradicting += count_rising(block)
-                yield best_first(block)
-        if contradicting and not self._told:
-            self._told = True
-            _log.warning(
-                "%s: the scores of %d queries contradict the order of their moments; the scores count",
-                self.path,
-                contradicting,
-            )
+def _blocks(path: Path) -> Iterator[RunBlock]:
+    with open_unpacked(path) as stream:
+        yield from blocks_of_lines(stream, path)
 
 
 def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
-    from whenabouts.formats._run_lines import decoder
-
-    decode = decoder(partial(with_care, path))
     seen: dict[str, int] = {}
-    waiting: list[tuple[int, bytes, RunLine]] = []
+    waiting: list[tuple[int, _RunLine]] = []
     rows = 0
     for number, raw in numbered_lines(stream, path):
         try:
-            line = decode(number, raw)
-            if seen.setdefault(line.query_id, number) != number:
-                _refuse_repeated(path, number, raw, seen)
+            line = _run_line(path, number, raw)
+            first = seen.setdefault(str(line.query_id), number)
+            if first != number:
+                problem = f"comes a second time (first in line {first}):"
+                raise Origin(path, number, "query_id").error(problem, str(line.query_id), "each query once")
         except FormatError:
             _block(waiting, path)
             raise
-        waiting.append((number, raw, line))
+        waiting.append((number, line))
         rows += 1 + len(line.moments)
         if rows >= BLOCK_ROWS:
             yield _block(waiting, path)
@@ -276,71 +297,59 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     refuse_empty(path, bool(seen))
 
 
-def _refuse_repeated(path: Path, number: int, raw: bytes, seen: dict[str, int]) -> None:
-    record = parse_line(path, number, raw)
-    query_id, _ = answers(record)
-    problem = f"comes a second time (first in line {seen[query_id]}):"
-    raise record.wrong("query_id", problem, query_id, "each query once")
+def _run_line(path: Path, number: int, raw: bytes) -> _RunLine:
+    """A line of a run. What msgspec refuses is read again by `json`, so that the error names the field."""
+    try:
+        raw.isascii() or raw.decode()
+        return _decode_line(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        origin, fields = Origin(path, number), parse_line(path, number, raw)
+        if "moments" not in fields and "video_id" in fields:
+            raise origin.at("video_id").error("is in judgements, not in a run", accepted=_RUN) from None
+        return origin.convert(fields, _RunLine)
 
 
-def _block(lines: list[tuple[int, bytes, RunLine]], path: Path) -> RunBlock:
-    moments = list(chain.from_iterable(line.moments for _, _, line in lines))
+def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
+    moments = list(chain.from_iterable(line.moments for _, line in lines))
     videos = [moment.video_id for moment in moments]
+    if any(type(video_id) is int for video_id in set(videos)):
+        videos = [str(video_id) for video_id in videos]
     codes = {video_id: code for code, video_id in enumerate(dict.fromkeys(videos))}
-    counts = np.array([0, *(len(line.moments) for _, _, line in lines)], np.int64)
+    counts = np.array([0, *(len(line.moments) for _, line in lines)], np.int64)
     block = RunBlock(
-        query_ids=tuple(line.query_id for _, _, line in lines),
+        query_ids=tuple(str(line.query_id) for _, line in lines),
         offsets=np.cumsum(counts),
         video=np.fromiter(map(codes.__getitem__, videos), np.int32, len(videos)),
-        video_ids=tuple(codes),
+        video_ids=tuple(map(str, codes)),
         start=np.array([moment.start for moment in moments], np.float64),
         end=np.array([moment.end for moment in moments], np.float64),
         score=np.array([moment.score for moment in moments], np.float64),
-        confidence=_confidences([line.confidence for _, _, line in lines]),
+        confidence=_confidences([line.confidence for _, line in lines]),
     )
-    lacking = np.isnan(block.start)
-    sound = (block.start >= 0) & (block.start < block.end) | lacking & np.isnan(block.end)
-    finite = np.isfinite(block.score).all() and np.isfinite(block.end[~lacking]).all()
-    sure = block.confidence is None or (np.nanmin(block.confidence) >= 0 and np.nanmax(block.confidence) <= 1)
-    if not (sound.all() and finite and sure) or "" in codes:
-        for number, raw, _ in lines:
-            answers(parse_line(path, number, raw))
+    sound = (block.start >= 0) & (block.start < block.end) | np.isnan(block.start) & np.isnan(block.end)
+    if not sound.all():
+        for number, line in lines:
+            _check_spans(Origin(path, number), line)
     return block
 
 
-def _confidences(told: list[float | None]) -> Floats | None:
-    """(Q,) how sure each first answer is; None where no line says."""
-    if all(one is None for one in told):
+def _check_spans(origin: Origin, line: _RunLine) -> None:
+    """Raise FormatError for the first moment whose times are no span."""
+    for number, moment in enumerate(line.moments):
+        place = origin.at("moments", number)
+        if moment.start is None and moment.end is None:
+            continue
+        if moment.start is None or moment.end is None:
+            lacking = place.at("start" if moment.start is None else "end")
+            raise lacking.error("is missing", accepted="a finite number, or neither start nor end")
+        place.at("start").check_span(moment.start, moment.end)
+
+
+def _confidences(values: list[float | None]) -> Floats | None:
+    """(Q,) the confidence of each first answer; None where no line has one."""
+    if all(value is None for value in values):
         return None
-    return np.array([np.nan if one is None else one for one in told], np.float64)
-
-
-def with_care(path: Path, number: int, raw: bytes) -> RunLine:
-    """A line of a run by the careful reading."""
-    from whenabouts.formats._run_lines import RunLine, RunMoment
-
-    record = parse_line(path, number, raw)
-    query_id, rows = answers(record)
-    sure = record.number("confidence", 0) if record.has("confidence") else None
-    return RunLine(query_id, [RunMoment(video, score, start, end) for video, start, end, score in rows], sure)
-
-
-def answers(record: Record) -> tuple[str, list[RunRow]]:
-    """(query id, rows) of a line of a run: the careful reading, which says what is wrong with a line."""
-    if "moments" not in record.fields and "video_id" in record.fields:
-        raise record.wrong("video_id", "is in judgements, not in a run", accepted=_RUN)
-    if record.has("confidence") and not record.number("confidence", 0) <= 1:
-        raise record.wrong("confidence", "is no share:", record.fields["confidence"], "a number from 0 to 1")
-    return record.id("query_id"), [_row(moment) for moment in record.records("moments")]
-
-
-def _row(moment: Record) -> RunRow:
-    video_id, score = moment.id("video_id"), moment.number("score")
-    if not (moment.has("start") or moment.has("end")):
-        return video_id, np.nan, np.nan, score
-    start, end = moment.number("start"), moment.number("end")
-    moment.check_span(start, end)
-    return video_id, start, end, score
+    return np.array(values, np.float64)
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
@@ -387,7 +396,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     losses = Losses(path)
     _, blocks = list_to_write(source, losses)
     _write_lines(path, chain.from_iterable(_run_lines(block, losses) for block in blocks))
-    losses.tell()
+    losses.log()
 
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
@@ -400,13 +409,11 @@ def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
         for v, s, e, p in zip(video, start, end, score, strict=True)
     ]
     for number, query_id in enumerate(block.query_ids):
-        sure = {} if block.confidence is None else _told(float(block.confidence[number]))
         own = moments[block.offsets[number] : block.offsets[number + 1]]
-        yield {"query_id": query_id, **sure, "moments": own}
-
-
-def _told(confidence: float) -> dict[str, float]:
-    return {"confidence": confidence} if confidence == confidence else {}
+        line: dict[str, Any] = {"query_id": query_id, "moments": own}
+        if block.confidence is not None and not np.isnan(block.confidence[number]):
+            line = {"query_id": query_id, "confidence": float(block.confidence[number]), "moments": own}
+        yield line
 
 
 def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:

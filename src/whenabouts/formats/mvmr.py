@@ -10,15 +10,17 @@ There is no released format of answers; a run for these files is in one of the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from whenabouts.formats._json_writing import write_json_value
 from whenabouts.formats._losses import Losses
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import FileHead, FormatError, first_entry, write_atomically
-from whenabouts.formats.json_records import Record, read_document
+from whenabouts.formats.files import FileHead, FormatError, first_entry, read_json, write_atomically
+from whenabouts.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
 
 NAME = "mvmr"
 ORDER = 30
@@ -30,16 +32,49 @@ _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
-def holds(opening: FileHead) -> Literal["annotations"] | None:
+class _Positive(msgspec.Struct, array_like=True):
+    """[video, sentence, [start, end]]; a fourth value is a similarity, which is passed over."""
+
+    video: Id
+    sentence: Any
+    times: Times
+
+
+_PositiveRow = Annotated[_Positive, msgspec.Meta(title="[video, sentence, [start, end]]")]
+
+
+class _Video(msgspec.Struct):
+    timestamps: list[Times]
+    sentences: list[Text]
+    pos_moments: list[list[_PositiveRow] | None] | None = None
+    retrieval_pool: list[list[Id] | None] | None = None
+    duration: NotNegative | None = None
+    fps: Positive | None = None
+    num_frames: NotNegative | None = None
+
+    @property
+    def rate(self) -> float:
+        """Frames a second where times are frames, else 1."""
+        return self.fps or 1.0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it is, where that is known."""
+        if self.duration is not None or self.num_frames is None:
+            return self.duration
+        return self.num_frames / self.rate
+
+
+def holds(head: FileHead) -> Literal["annotations"] | None:
     """Judgements where the first video has pools or positive moments of other videos."""
-    entry = first_entry(opening.first_object)
-    known = {"pos_moments", "retrieval_pool"}
-    return "annotations" if isinstance(entry, dict) and known & entry.keys() else None
+    entry = first_entry(head.first_object)
+    keys = {"pos_moments", "retrieval_pool"}
+    return "annotations" if isinstance(entry, dict) and keys & entry.keys() else None
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first video has pools or positive moments of other videos."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def read_annotations(path: Path, as_released: bool = False) -> Annotations:
@@ -49,17 +84,19 @@ def read_annotations(path: Path, as_released: bool = False) -> Annotations:
     `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
     the frame numbers of the TACoS file for seconds.
     """
-    document = read_document(path).record("", _ACCEPTED)
-    if not document.fields:
+    whole = Origin(path)
+    document = whole.object(read_json(path), _ACCEPTED)
+    if not document:
         raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
-    videos = {document.as_id("video", key): document.record(key) for key in document.fields}
-    collector = AnnotationBuilder(str(path), cut=not as_released)
-    rates = {video_id: _rate(video) for video_id, video in videos.items()}
+    videos = {}
+    for key, fields in document.items():
+        videos[whole.at("video").as_id(key)] = whole.at(key).convert(fields, _Video)
+    builder = AnnotationBuilder(str(path), cut=not as_released)
     for video_id, video in videos.items():
-        collector.add_video(video_id, _duration(video))
-    for video_id, video in videos.items():
-        _read_video(collector, video_id, video, rates, as_released)
-    return collector.annotations()
+        builder.add_video(video_id, video.seconds)
+    for video_id in videos:
+        _read_video(builder, whole.at(video_id), videos, video_id, as_released)
+    return builder.annotations()
 
 
 def read_annotations_as_released(path: Path) -> Annotations:
@@ -67,53 +104,29 @@ def read_annotations_as_released(path: Path) -> Annotations:
     return read_annotations(path, as_released=True)
 
 
-def _rate(video: Record) -> float:
-    """Frames a second where times are frames, else 1."""
-    return video.positive("fps") if video.has("fps") else 1.0
-
-
-def _duration(video: Record) -> float | None:
-    if video.has("duration"):
-        return video.number("duration", 0)
-    return video.number("num_frames", 0) / _rate(video) if video.has("num_frames") else None
-
-
 def _read_video(
-    collector: AnnotationBuilder, video_id: str, video: Record, rates: dict[str, float], as_released: bool
+    builder: AnnotationBuilder, origin: Origin, videos: Mapping[str, _Video], video_id: str, as_released: bool
 ) -> None:
-    sentences = video.array("sentences")
-    lists = [_list(video, key, len(sentences)) for key in ("timestamps", "pos_moments", "retrieval_pool")]
-    duration = _duration(video)
-    for number, (sentence, times, positives, pool) in enumerate(zip(sentences, *lists, strict=True)):
+    video = videos[video_id]
+    count = len(video.sentences)
+    positives = [None] * count if video.pos_moments is None else video.pos_moments
+    pools = [None] * count if video.retrieval_pool is None else video.retrieval_pool
+    check_length(origin, "timestamps", video.timestamps, "sentences", count)
+    check_length(origin, "pos_moments", positives, "sentences", count)
+    check_length(origin, "retrieval_pool", pools, "sentences", count)
+    for number, sentence in enumerate(video.sentences):
         query_id = f"{video_id}#{number}"
-        collector.add_query(query_id, video.as_text(f"sentences[{number}]", sentence).strip())
-        start, end = (t / rates[video_id] for t in video.as_times(f"timestamps[{number}]", times))
-        if as_released and duration is not None:
-            end = min(end, duration)  # the released program cuts a sentence's own moment, and no other
-        collector.judge(query_id, video_id, start, end)
-        for other_id, begin, finish in _positives(video, f"pos_moments[{number}]", positives):
-            rate = 1.0 if as_released else rates.get(other_id, rates[video_id])
-            collector.judge(query_id, other_id, begin / rate, finish / rate)
-        if pool:
-            key = f"retrieval_pool[{number}]"
-            ids = video.as_array(key, pool, "a list of video ids")
-            collector.set_pool(query_id, [video.as_id(f"{key}[{i}]", v) for i, v in enumerate(ids)])
-
-
-def _list(video: Record, key: str, length: int) -> list[Any]:
-    if key != "timestamps" and not video.has(key):
-        return [None] * length
-    return video.array_along(key, "sentences")
-
-
-def _positives(video: Record, key: str, rows: Any) -> Iterator[tuple[str, float, float]]:
-    accepted = "[video, sentence, [start, end]]"
-    for number, row in enumerate(video.as_array(key, rows or [])):
-        place = f"{key}[{number}]"
-        if len(video.as_array(place, row, accepted)) not in (3, 4):
-            raise video.wrong(place, "does not have three values:", row, accepted)
-        start, end = video.as_times(f"{place}[2]", row[2])
-        yield video.as_id(f"{place}[0]", row[0]), start, end
+        builder.add_query(query_id, sentence.strip())
+        start, end = (time / video.rate for time in video.timestamps[number])
+        if as_released and video.seconds is not None:
+            end = min(end, video.seconds)  # the released program cuts a sentence's own moment, and no other
+        builder.judge(query_id, video_id, start, end)
+        for positive in positives[number] or []:
+            other = str(positive.video)
+            rate = 1.0 if as_released else videos.get(other, video).rate
+            builder.judge(query_id, other, *(time / rate for time in positive.times))
+        if pool := pools[number]:
+            builder.set_pool(query_id, [str(name) for name in pool])
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
@@ -143,4 +156,4 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count("sentences of a query's further moments are left empty", further)
     with write_atomically(path) as stream:
         write_json_value(stream, document)
-    losses.tell()
+    losses.log()

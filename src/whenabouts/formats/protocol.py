@@ -22,7 +22,7 @@ class Format(Protocol):
     KEEPS: frozenset[str]
     """What comes back when a file that was written is read again: of `_losses.PARTS`. The rest is told."""
 
-    def recognises(self, opening: FileHead) -> bool:
+    def recognises(self, head: FileHead) -> bool:
         """Whether a file that begins like this is in this format."""
 
     def read_annotations(self, path: Path) -> Annotations:

@@ -20,16 +20,16 @@ def read_queries(path: str | Path) -> Annotations:
     for a file without queries; UsageError where no format recognises the file.
     """
     path = Path(path)
-    opening = None if path.is_dir() else read_head(path)
-    if opening is not None and opening.suffix == ".txt":
-        found = _lines(path)
-    elif opening is not None and jsonl.holds_queries(opening):
-        found = jsonl.read_queries(path)
+    head = None if path.is_dir() else read_head(path)
+    if head is not None and head.suffix == ".txt":
+        annotations = _lines(path)
+    elif head is not None and jsonl.holds_queries(head):
+        annotations = jsonl.read_queries(path)
     else:
-        found = formats.read_annotations(path)
-    if not found.queries:
+        annotations = formats.read_annotations(path)
+    if not annotations.queries:
         raise FormatError(path, "has no queries", accepted="a query a line")
-    return with_words(found, path)
+    return with_words(annotations, path)
 
 
 def with_words(annotations: Annotations, place: str | Path) -> Annotations:
@@ -43,12 +43,12 @@ def with_words(annotations: Annotations, place: str | Path) -> Annotations:
 
 
 def _lines(path: Path) -> Annotations:
-    collector = AnnotationBuilder(str(path))
+    builder = AnnotationBuilder(str(path))
     with open_unpacked(path) as stream:
         for number, line in numbered_lines(stream, path):
             try:
                 text = line.decode("utf-8").strip()
             except UnicodeDecodeError:
                 raise FormatError(path, "is not UTF-8", line=number, accepted="plain text in UTF-8") from None
-            collector.add_query(str(number), text)
-    return collector.annotations()
+            builder.add_query(str(number), text)
+    return builder.annotations()

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
+import msgspec
 import numpy as np
 
 from whenabouts.formats._json_writing import (
@@ -25,7 +26,15 @@ from whenabouts.formats._json_writing import (
 from whenabouts.formats._losses import Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
 from whenabouts.formats.files import FileHead, write_atomically
-from whenabouts.formats.json_records import Record, read_records
+from whenabouts.formats.json_records import (
+    Finite,
+    Id,
+    NotNegative,
+    Origin,
+    Text,
+    Times,
+    read_records,
+)
 from whenabouts.formats.runs import (
     BLOCK_ROWS,
     RunBlock,
@@ -33,6 +42,7 @@ from whenabouts.formats.runs import (
     RunRow,
     RunSource,
     Task,
+    check_task,
     refuse_empty,
     rows_of,
 )
@@ -51,17 +61,37 @@ KEEPS = frozenset(
 )
 
 
-def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
+class _AnnotationLine(msgspec.Struct):
+    qid: Id
+    query: Text
+    vid: Id
+    duration: NotNegative | None = None
+    relevant_windows: list[Times] | None = None
+    relevant_clip_ids: list[Any] | None = None
+    saliency_scores: list[Any] | None = None
+
+
+_Window = Annotated[tuple[Finite, Finite, Finite], msgspec.Meta(title="[start, end, score]")]
+
+
+class _RunLine(msgspec.Struct):
+    qid: Id
+    vid: Id
+    pred_relevant_windows: list[_Window] | None = None
+    pred_saliency_scores: list[Finite] | None = None
+
+
+def holds(head: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the keys of its first line."""
-    keys = opening.first_object.keys()
+    keys = head.first_object.keys()
     if not {"qid", "vid"} <= keys:
         return None
     return "run" if any(key.startswith("pred_") for key in keys) else "annotations"
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first line has qid and vid."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
@@ -69,25 +99,24 @@ def read_annotations(path: Path) -> Annotations:
 
     A query without labels has no judgement; its video is its pool.
     """
-    collector = AnnotationBuilder(str(path))
-    for record in read_records(path, _TRUTH):
-        _read_line(collector, record)
-    return collector.annotations()
+    builder = AnnotationBuilder(str(path))
+    for origin, fields in read_records(path, _TRUTH):
+        if "pred_relevant_windows" in fields:
+            raise origin.at("pred_relevant_windows").error("is in a run, not in judgements", accepted=_TRUTH)
+        _read_line(builder, origin.convert(fields, _AnnotationLine))
+    return builder.annotations()
 
 
-def _read_line(collector: AnnotationBuilder, record: Record) -> None:
-    if "pred_relevant_windows" in record.fields:
-        raise record.wrong("pred_relevant_windows", "is in a run, not in judgements", accepted=_TRUTH)
-    query_id, video_id = record.id("qid"), record.id("vid")
-    labels = {k: record.array(k) for k in _LABELS if record.has(k)}
-    if not collector.add_query(query_id, record.text("query"), **labels):
+def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
+    query_id, video_id = str(line.qid), str(line.vid)
+    labels = {key: values for key in _LABELS if (values := getattr(line, key)) is not None}
+    if not builder.add_query(query_id, line.query, **labels):
         return
-    collector.add_video(video_id, record.number("duration", 0) if record.has("duration") else None)
-    if not record.has("relevant_windows"):
-        collector.set_pool(query_id, (video_id,))
-        return
-    for number, window in enumerate(record.array("relevant_windows")):
-        collector.judge(query_id, video_id, *record.as_times(f"relevant_windows[{number}]", window))
+    builder.add_video(video_id, line.duration)
+    if line.relevant_windows is None:
+        builder.set_pool(query_id, (video_id,))
+    for start, end in line.relevant_windows or []:
+        builder.judge(query_id, video_id, start, end)
 
 
 def open_run(path: Path) -> QVHighlightsRun:
@@ -105,13 +134,14 @@ class QVHighlightsRun:
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The windows, in the order of the file. Spans without length are accepted, and nothing hits."""
-        if task not in self.tasks:
-            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
+        check_task(self, task)
         builder = RunBlockBuilder()
         answered = False
-        for query_id, record in self._answers():
-            windows = record.array("pred_relevant_windows") if record.has("pred_relevant_windows") else []
-            builder.add(query_id, [_row(record, i, window) for i, window in enumerate(windows)])
+        for origin, line in self._lines():
+            windows = line.pred_relevant_windows or []
+            for number, (start, end, _) in enumerate(windows):
+                origin.at("pred_relevant_windows", number).check_span(start, end, empty=True)
+            builder.add(str(line.qid), [(str(line.vid), *window) for window in windows])
             answered = True
             if len(builder) >= BLOCK_ROWS:
                 yield builder.block()
@@ -120,39 +150,25 @@ class QVHighlightsRun:
 
     def saliency(self) -> Mapping[str, Floats]:
         """Query id -> predicted saliency of each clip (T,), for the queries that have it."""
-        found: dict[str, Floats] = {}
-        for query_id, record in self._answers():
-            if record.has("pred_saliency_scores"):
-                values = record.array("pred_saliency_scores", "a list of numbers")
-                scores = [record.as_number(f"pred_saliency_scores[{i}]", v) for i, v in enumerate(values)]
-                found[query_id] = np.array(scores, np.float64)
-        return found
+        scores = ((str(line.qid), line.pred_saliency_scores) for _, line in self._lines())
+        return {query_id: np.array(values) for query_id, values in scores if values is not None}
 
-    def _answers(self) -> Iterator[tuple[str, Record]]:
+    def _lines(self) -> Iterator[tuple[Origin, _RunLine]]:
         seen: dict[str, int | None] = {}
-        for record in read_records(self.path):
-            if "relevant_windows" in record.fields:
-                raise record.wrong("relevant_windows", "is in judgements, not in a run", accepted=_RUN)
-            query_id = record.id("qid")
-            if query_id in seen:
-                problem = f"comes a second time (first in line {seen[query_id]}):"
-                raise record.wrong("qid", problem, query_id, "each query once")
-            seen[query_id] = record.line
-            yield query_id, record
-
-
-def _row(record: Record, number: int, window: Any) -> RunRow:
-    key, accepted = f"pred_relevant_windows[{number}]", "[start, end, score]"
-    if len(record.as_array(key, window, accepted)) != 3:
-        raise record.wrong(key, "does not have three numbers:", window, accepted)
-    start, end, score = (record.as_number(f"{key}[{i}]", value) for i, value in enumerate(window))
-    record.check_span(start, end, key, empty=True)
-    return record.id("vid"), start, end, score
+        for origin, fields in read_records(self.path):
+            if "relevant_windows" in fields:
+                raise origin.at("relevant_windows").error("is in judgements, not in a run", accepted=_RUN)
+            line = origin.convert(fields, _RunLine)
+            first = seen.setdefault(str(line.qid), origin.line)
+            if first != origin.line:
+                problem = f"comes a second time (first in line {first}):"
+                raise origin.at("qid").error(problem, str(line.qid), "each query once")
+            yield origin, line
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines. Raises UsageError for a query that is judged in several videos."""
-    known, own = video_durations(annotations), given_videos(annotations)
+    seconds, own = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
@@ -167,11 +183,11 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             video_id = own.get(query.id, "")
             if not video_id:
                 continue
-            duration = {"duration": known[video_id]} if video_id in known else {}
+            duration = {"duration": seconds[video_id]} if video_id in seconds else {}
             labels = {key: query.metadata[key] for key in _LABELS if key in query.metadata}
-            found = {"relevant_windows": windows[number]} if number in windows else {}
+            labelled = {"relevant_windows": windows[number]} if number in windows else {}
             names = {"qid": id_as_number(query.id), "query": query.text, "vid": video_id}
-            write_json_value(stream, {**names, **duration, **found, **labels})
+            write_json_value(stream, {**names, **duration, **labelled, **labels})
             stream.write(b"\n")
 
 
@@ -203,7 +219,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                 extra = {} if scores is None else {"pred_saliency_scores": scores.tolist()}
                 write_json_value(stream, {**names, "pred_relevant_windows": kept, **extra})
                 stream.write(b"\n")
-    losses.tell()
+    losses.log()
 
 
 def _has_saliency(source: RunSource) -> TypeGuard[QVHighlightsRun]:

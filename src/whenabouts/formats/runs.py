@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from whenabouts.formats.annotations import Floats, Indices
 from whenabouts.formats.files import FormatError
 from whenabouts.types import Moment, Run, ScoredMoment, UsageError
+
+_log = logging.getLogger("whenabouts")
 
 Task = Literal["VCMR", "SVMR", "VR"]
 """Which list of a run: moments of the corpus, moments of the given video, or videos."""
@@ -63,6 +66,44 @@ class RunSource(Protocol):
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list. No query comes twice; rows of a query lie best first."""
+
+
+def check_task(source: RunSource, task: Task) -> None:
+    """Raise UsageError for a list that a run does not hold."""
+    if task not in source.tasks:
+        raise UsageError(f"{source.name} holds {', '.join(source.tasks)}, not {task}")
+
+
+@dataclass
+class FileRun:
+    """A run of one list in a file, read as it is asked for; rows sorted by score, then moment.
+
+    `read` gives blocks in the order of the file and raises FormatError as it goes. Where `entries` names what
+    the lists are of, the log says once of how many queries the scores contradict the order.
+    """
+
+    path: Path
+    name: str
+    tasks: tuple[Task, ...]
+    read: Callable[[Path], Iterator[RunBlock]]
+    entries: str = ""
+    _is_logged: bool = field(default=False, init=False)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers. Raises UsageError for a list it does not hold."""
+        check_task(self, task)
+        contradicting = 0
+        for block in self.read(self.path):
+            contradicting += count_rising(block)
+            yield best_first(block)
+        if contradicting and self.entries and not self._is_logged:
+            self._is_logged = True
+            _log.warning(
+                "%s: the scores of %d queries contradict the order of their %s; the scores count",
+                self.path,
+                contradicting,
+                self.entries,
+            )
 
 
 @dataclass(frozen=True)
@@ -115,7 +156,7 @@ def best_first(block: RunBlock) -> RunBlock:
 
     Rows already in that order are returned as they are, without a copy.
     """
-    query = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+    query = query_of_rows(block)
     beside = query[1:] == query[:-1]
     rising = query[1:][beside & (block.score[1:] > block.score[:-1])]
     tied = beside & (block.score[1:] == block.score[:-1])

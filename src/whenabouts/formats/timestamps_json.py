@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead
-from whenabouts.formats.json_records import Record, read_document
+from whenabouts.formats.files import FileHead, read_json
+from whenabouts.formats.json_records import Origin, Positive, Times, Words, check_length
 
 NAME = "2d-tan"
 ORDER = 60
@@ -24,13 +26,13 @@ _VIDEOS = 'an object, video id -> {"duration", "timestamps", "sentences"}'
 _LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether it is an object of videos with timestamps and sentences, and without pools (that is MVMR)."""
     return (
-        opening.is_json_document
-        and b'"timestamps"' in opening.head
-        and b'"sentences"' in opening.head
-        and b'"retrieval_pool"' not in opening.head
+        head.is_json_document
+        and b'"timestamps"' in head.head
+        and b'"sentences"' in head.head
+        and b'"retrieval_pool"' not in head.head
     )
 
 
@@ -40,25 +42,30 @@ def read_annotations(path: Path) -> Annotations:
     Raises FormatError for a video id that comes twice (JSON readers would lose its first sentences), and for
     a record that gives its length in both ways or in neither: its unit would be a guess.
     """
-    collector = AnnotationBuilder(str(path))
-    videos = read_document(path).record("", _VIDEOS)
-    for video_id in videos.fields:
-        record = videos.record(video_id, _VIDEOS)
-        videos.as_words("video id", video_id)
-        _add_video(collector, video_id, record)
-    return collector.annotations()
+    builder = AnnotationBuilder(str(path))
+    whole = Origin(path)
+    for video_id, entry in whole.object(read_json(path), _VIDEOS).items():
+        origin = whole.at(video_id)
+        fields = origin.object(entry, _VIDEOS)
+        whole.at("video id").convert(video_id, Words)
+        _add_video(builder, video_id, origin, fields)
+    return builder.annotations()
 
 
-def _add_video(collector: AnnotationBuilder, video_id: str, video: Record) -> None:
-    length = length_of(video)
-    collector.add_video(video_id, length.seconds, **length.metadata)
-    sentences, spans = video.array("sentences"), video.array_along("timestamps", "sentences", "[start, end]")
-    accepted = "[start, end] in frames" if length.metadata else "[start, end] in seconds"
-    for i, (span, sentence) in enumerate(zip(spans, sentences, strict=True)):
+class _Video(msgspec.Struct):
+    sentences: list[Words]
+    timestamps: list[Times]
+
+
+def _add_video(builder: AnnotationBuilder, video_id: str, origin: Origin, fields: dict[str, Any]) -> None:
+    length = length_of(origin, fields)
+    builder.add_video(video_id, length.seconds, **length.metadata)
+    video = origin.convert(fields, _Video)
+    check_length(origin, "timestamps", video.timestamps, "sentences", len(video.sentences))
+    for i, ((start, end), sentence) in enumerate(zip(video.timestamps, video.sentences, strict=True)):
         query_id = f"{video_id}#{i}"
-        collector.add_query(query_id, video.as_words(f"sentences[{i}]", sentence))
-        start, end = video.as_times(f"timestamps[{i}]", span, accepted)
-        collector.judge(query_id, video_id, start / length.per_second, end / length.per_second)
+        builder.add_query(query_id, sentence.strip())
+        builder.judge(query_id, video_id, start / length.per_second, end / length.per_second)
 
 
 @dataclass(frozen=True)
@@ -70,14 +77,24 @@ class Length:
     metadata: dict[str, Any]
 
 
-def length_of(video: Record) -> Length:
+class _InSeconds(msgspec.Struct):
+    duration: Positive
+
+
+class _InFrames(msgspec.Struct):
+    fps: Positive
+    num_frames: Positive
+
+
+def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
     """A video's length from the fields that its record has; see the head of this module."""
-    known = [key for key in ("duration", "fps", "num_frames") if key in video.fields]
-    if known and "duration" not in known:
-        rate, frames = video.positive("fps"), video.positive("num_frames")
-        return Length(frames / rate, rate, {"fps": rate, "num_frames": frames})
-    if known != ["duration"]:
-        raise video.wrong("", "does not say its unit:", ", ".join(known) or "neither", _LENGTH)
+    given = [key for key in ("duration", "fps", "num_frames") if key in fields]
+    if given and "duration" not in given:
+        frames = origin.convert(fields, _InFrames)
+        metadata = {"fps": frames.fps, "num_frames": frames.num_frames}
+        return Length(frames.num_frames / frames.fps, frames.fps, metadata)
+    if given != ["duration"]:
+        raise origin.error("does not say its unit:", ", ".join(given) or "neither", _LENGTH)
     # Files hold 104.53999999999999 for 104.54, and 104.54 as the end of a moment; without rounding, that
     # moment would end after its video.
-    return Length(round(video.positive("duration"), 6), 1.0, {})
+    return Length(round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {})

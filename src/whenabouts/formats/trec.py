@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -20,7 +19,7 @@ from whenabouts.formats._losses import Losses, in_order_of_scores, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.files import FileHead, FormatError, open_unpacked, read_head, write_atomically
 from whenabouts.formats.json_records import numbered_lines
-from whenabouts.formats.runs import RunBlock, RunSource, Task, best_first
+from whenabouts.formats.runs import FileRun, RunBlock, RunSource, Task
 from whenabouts.types import UsageError
 
 NAME = "trec"
@@ -38,10 +37,10 @@ _MOMENT = re.compile(rf"(.*)@({_TIME})-({_TIME})", re.DOTALL)
 _UNWRITABLE = re.compile(r"[ \t\r\n\v\f\ufeff]")
 
 
-def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
+def holds(head: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by the number of fields of its first line."""
-    fields = opening.first_line.split()
-    if "##" in opening.first_line or opening.is_json_document:
+    fields = head.first_line.split()
+    if "##" in head.first_line or head.is_json_document:
         return None
     if len(fields) == 6 and _is_number(fields[4]):
         return "run"
@@ -52,29 +51,29 @@ def _is_number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first line has the fields of qrels or of a run."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
     """Judgements; a document that is a whole video says that the video is right and no moment is known."""
-    collector = AnnotationBuilder(str(path), cut=False)
+    builder = AnnotationBuilder(str(path), cut=False)
     lines = 0
     with open_unpacked(path) as stream:
         for number, raw in numbered_lines(stream, path):
             query_id, _, document, grade = _fields(path, number, raw, 4, _QRELS)
             video_id, start, end = moment_of(path, number, document)
-            collector.add_query(query_id)
+            builder.add_query(query_id)
             relevance = _number(path, number, "grade", grade)
             if relevance < 0:
                 raise FormatError(path, "is negative:", line=number, field="grade", value=relevance)
             start, end = (start, end) if start < end else (0.0, 0.0)
-            collector.judge(query_id, video_id, start, end, relevance)
+            builder.judge(query_id, video_id, start, end, relevance)
             lines += 1
     if not lines:
         raise FormatError(path, "holds no judgements", accepted=_QRELS)
-    return collector.annotations()
+    return builder.annotations()
 
 
 def _fields(path: Path, number: int, raw: bytes, count: int, accepted: str) -> list[str]:
@@ -102,16 +101,16 @@ def _number(path: Path, line: int, field: str, text: str) -> float:
 
 def moment_of(path: Path, line: int, document: str) -> tuple[str, float, float]:
     """(video, start, end) of a document; NaN for the times of a whole video."""
-    found = _MOMENT.fullmatch(document)
-    if not found:
+    match = _MOMENT.fullmatch(document)
+    if not match:
         return document, np.nan, np.nan
-    start, end = (_number(path, line, "document", text) for text in found.groups()[1:])
-    if not (found[1] and 0 <= start < end):
+    start, end = (_number(path, line, "document", text) for text in match.groups()[1:])
+    if not (match[1] and 0 <= start < end):
         accepted = "video@start-end with 0 <= start < end in seconds, or a video"
         raise FormatError(
             path, "is no moment:", line=line, field="document", value=document, accepted=accepted
         )
-    return found[1], start, end
+    return match[1], start, end
 
 
 def answer_of(path: Path, line: int, raw: bytes) -> tuple[str, str, float, float, float]:
@@ -125,32 +124,20 @@ def open_run(path: Path) -> RunSource:
 
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of lines.
     """
-    return TrecRun(path, str(path), _task_of(read_head(path)))
+    return FileRun(path, str(path), _tasks_of(read_head(path)), _blocks)
 
 
-def _task_of(opening: FileHead) -> tuple[Task, ...]:
-    lines = opening.head.decode("utf-8", "replace").splitlines()
+def _tasks_of(head: FileHead) -> tuple[Task, ...]:
+    lines = head.head.decode("utf-8", "replace").splitlines()
     documents = [fields[2] for fields in map(str.split, lines) if len(fields) == 6]
     return ("VR",) if documents and not any(map(_MOMENT.fullmatch, documents)) else ("VCMR",)
 
 
-@dataclass(frozen=True)
-class TrecRun:
-    """A run file."""
+def _blocks(path: Path) -> Iterator[RunBlock]:
+    from whenabouts.formats._trec_lines import blocks_of_lines
 
-    path: Path
-    name: str
-    tasks: tuple[Task, ...]
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers, sorted by score, then moment. Raises FormatError as it is read."""
-        from whenabouts.formats._trec_lines import blocks_of_lines
-
-        if task not in self.tasks:
-            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
-        with open_unpacked(self.path) as stream:
-            for block in blocks_of_lines(stream, self.path, answer_of):
-                yield best_first(block)
+    with open_unpacked(path) as stream:
+        yield from blocks_of_lines(stream, path, answer_of)
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
@@ -169,7 +156,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             document = _document(video_ids[video], begin, finish)
             shown = int(grade) if grade == int(grade) else grade
             stream.write(f"{query_ids[query]} 0 {document} {shown}\n".encode())
-    losses.tell()
+    losses.log()
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
@@ -181,7 +168,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
             stream.write(line.encode())
         if not stream.tell():
             raise UsageError(f"{source.name} holds no answers that a TREC run can say")
-    losses.tell()
+    losses.log()
 
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[str]:
@@ -216,8 +203,8 @@ def _document(video_id: str, start: float, end: float) -> str:
 
 
 def _writable(ids: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
-    found = tuple(ids)
-    for name in found:
+    names = tuple(ids)
+    for name in names:
         if _UNWRITABLE.search(name):
             raise UsageError(f"id {name!r} holds white space: a TREC file cannot carry it")
-    return found
+    return names

@@ -8,11 +8,14 @@ do not (so does the released evaluation); lists are kept whole, a protocol cuts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from whenabouts.formats._json_writing import (
@@ -24,23 +27,19 @@ from whenabouts.formats._json_writing import (
     write_json_value,
 )
 from whenabouts.formats._losses import NO_TIMES, Losses
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, Indices, judgement_rows
-from whenabouts.formats.files import FileHead, open_unpacked, write_atomically
-from whenabouts.formats.json_records import Record, read_document, read_records
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.files import FileHead, open_unpacked, read_json, write_atomically
+from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
-    MemoryRun,
     RunBlock,
-    RunBlockBuilder,
     RunRow,
     RunSource,
     Task,
+    check_task,
     refuse_empty,
     rows_of,
 )
-from whenabouts.types import Query, UsageError
-
-if TYPE_CHECKING:
-    from whenabouts.formats._submission import Answer
+from whenabouts.types import Query
 
 NAME = "tvr"
 ORDER = 20
@@ -48,23 +47,76 @@ SUMMARY = "TVR annotation lines, and submissions (video2idx, VCMR, SVMR, VR)"
 KEEPS = frozenset({"texts", "durations", "given videos", "unjudged queries", "query metadata type", "lists"})
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+_BOM = b"\xef\xbb\xbf"
+_MOST_INDEX = 1 << 53
+"""Indices are held as floats, which are exact up to here."""
 
 _SUBMISSION = "video2idx and at least one of VCMR, SVMR, VR"
 _BLOCK_QUERIES = 2_500
 _LONGEST = 100
 
 
-def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
+class _AnnotationLine(msgspec.Struct):
+    desc_id: Id
+    desc: Text
+    vid_name: Id | None = None
+    duration: NotNegative | None = None
+    ts: Times | None = None
+    type: Text | None = None
+
+
+_Row = Annotated[
+    tuple[Finite, Finite, Finite, Finite], msgspec.Meta(title="[video index, start, end, score]")
+]
+_decode_rows = msgspec.json.Decoder(list[_Row]).decode
+
+
+class _RawAnswer(msgspec.Struct, gc=False):
+    """The answers to a query; their rows are still bytes."""
+
+    desc_id: Id
+    predictions: msgspec.Raw
+
+
+class _ReadAnswer(msgspec.Struct, gc=False):
+    """The answers to a query."""
+
+    desc_id: Id
+    predictions: list[_Row]
+
+
+class _Outline(msgspec.Struct):
+    """A submission whose rows are still bytes."""
+
+    video2idx: dict[str, Any]
+    VCMR: list[_RawAnswer] | None = None
+    SVMR: list[_RawAnswer] | None = None
+    VR: list[_RawAnswer] | None = None
+
+
+_decode_outline = msgspec.json.Decoder(_Outline).decode
+
+
+class _Document(msgspec.Struct):
+    """A submission that is read whole."""
+
+    video2idx: dict[str, Any]
+    VCMR: list[_ReadAnswer] | None = None
+    SVMR: list[_ReadAnswer] | None = None
+    VR: list[_ReadAnswer] | None = None
+
+
+def holds(head: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by its first keys."""
-    keys = opening.first_object.keys()
+    keys = head.first_object.keys()
     if "desc_id" in keys and "desc" in keys:
         return "annotations"
     return "run" if keys & {"video2idx", *TASKS} else None
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether it begins like TVR annotations or a submission."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
@@ -73,27 +125,29 @@ def read_annotations(path: Path) -> Annotations:
     Times are taken as they stand, for the released evaluation compares raw times. A line without `ts` gives
     a query without judgement; its video, where it is named, is the query's pool.
     """
-    collector = AnnotationBuilder(str(path), cut=False)
-    for record in read_records(path, "lines with desc_id, desc, vid_name, ts"):
-        _read_line(collector, record)
-    return collector.annotations()
+    builder = AnnotationBuilder(str(path), cut=False)
+    for origin, fields in read_records(path, "lines with desc_id, desc, vid_name, ts"):
+        if "video2idx" in fields:
+            problem = "is in a submission, not in annotations"
+            raise origin.at("video2idx").error(problem, accepted="desc_id, desc")
+        line = origin.convert(fields, _AnnotationLine)
+        if line.ts is not None and line.vid_name is None:
+            raise origin.at("vid_name").error("is missing", accepted="the video of ts")
+        _read_line(builder, line)
+    return builder.annotations()
 
 
-def _read_line(collector: AnnotationBuilder, record: Record) -> None:
-    if "video2idx" in record.fields:
-        raise record.wrong("video2idx", "is in a submission, not in annotations", accepted="desc_id, desc")
-    query_id = record.id("desc_id")
-    kind = {"type": record.text("type")} if record.has("type") else {}
-    if not collector.add_query(query_id, record.text("desc"), **kind):
+def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
+    query_id = str(line.desc_id)
+    if not builder.add_query(query_id, line.desc, **({} if line.type is None else {"type": line.type})):
         return
-    if record.has("vid_name") or record.has("ts"):
-        video_id = record.id("vid_name")
-        duration = record.number("duration", 0) if record.has("duration") else None
-        collector.add_video(video_id, duration)
-        if record.has("ts"):
-            collector.judge(query_id, video_id, *record.as_times("ts", record.fields["ts"]))
-        else:
-            collector.set_pool(query_id, (video_id,))
+    if line.vid_name is None:
+        return
+    builder.add_video(str(line.vid_name), line.duration)
+    if line.ts is None:
+        builder.set_pool(query_id, (str(line.vid_name),))
+    else:
+        builder.judge(query_id, str(line.vid_name), *line.ts)
 
 
 def open_run(path: Path) -> RunSource:
@@ -101,14 +155,48 @@ def open_run(path: Path) -> RunSource:
 
     Spans without length are accepted (nothing hits with them); rows of VR have no times.
     """
-    from whenabouts.formats._submission import outline
-
     with open_unpacked(path) as stream:
         data = stream.read()
-    submission = outline(data)
-    if submission is None:
-        return _with_care(path)
-    return Submission(path, str(path), *submission)
+    try:
+        data.isascii() or data.decode()
+        content: _Outline | _Document = _decode_outline(data.removeprefix(_BOM))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Read again by `json`: it says what is wrong, and takes what only msgspec refuses.
+        content = _document_of(path)
+    origin = Origin(path)
+    lists = {task: answers for task in TASKS if (answers := getattr(content, task))}
+    refuse_empty(path, bool(lists))
+    for task, answers in lists.items():
+        _refuse_repeated(origin, task, answers)
+    return Submission(path, str(path), _names_of(origin, content.video2idx), lists)
+
+
+def _document_of(path: Path) -> _Document:
+    origin = Origin(path)
+    fields = origin.object(read_json(path), _SUBMISSION)
+    return origin.convert(fields, _Document, _SUBMISSION)
+
+
+def _names_of(origin: Origin, indices: dict[str, Any]) -> dict[int, str]:
+    videos: dict[int, str] = {}
+    for name, index in indices.items():
+        origin.at("video2idx").as_id(name)
+        place = origin.at(f"video2idx[{name!r}]")
+        if type(index) is not int or not 0 <= index < _MOST_INDEX:
+            raise place.error("is no index:", index, "an object, video name -> whole number")
+        if videos.setdefault(index, name) != name:
+            raise place.error(f"is also the index of {videos[index]!r}:", index, "an index a video")
+    return videos
+
+
+def _refuse_repeated(origin: Origin, task: Task, answers: Sequence[_RawAnswer | _ReadAnswer]) -> None:
+    seen: dict[str, int] = {}
+    for number, answer in enumerate(answers):
+        query_id = str(answer.desc_id)
+        if seen.setdefault(query_id, number) != number:
+            problem = f"comes a second time (first in {task}[{seen[query_id]}]):"
+            place = origin.at(task, number, "desc_id")
+            raise place.error(problem, query_id, "each query once in a list")
 
 
 @dataclass(frozen=True)
@@ -119,7 +207,7 @@ class Submission:
     name: str
     videos: dict[int, str]
     """index -> name"""
-    lists: dict[Task, list[Answer]]
+    lists: Mapping[Task, Sequence[_RawAnswer | _ReadAnswer]]
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -128,98 +216,51 @@ class Submission:
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list, in the order of the file."""
-        from whenabouts.formats._submission import rows_of
-
-        if task not in self.lists:
-            raise UsageError(f"{self.name} holds {', '.join(self.tasks)}, not {task}")
+        check_task(self, task)
         answers = self.lists[task]
         for first in range(0, len(answers), _BLOCK_QUERIES):
-            chosen = answers[first : first + _BLOCK_QUERIES]
-            read = rows_of(chosen)
-            block = read and _block(tuple(str(a.desc_id) for a in chosen), *read, self.videos, task)
-            if not block:
-                yield from _with_care(self.path).lists[task][first // _BLOCK_QUERIES :]
-                return
-            yield block
+            yield self._block(task, first, answers[first : first + _BLOCK_QUERIES])
 
+    def _block(self, task: Task, first: int, answers: Sequence[_RawAnswer | _ReadAnswer]) -> RunBlock:
+        lists = [self._rows(task, number, answer) for number, answer in enumerate(answers, first)]
+        rows = np.fromiter(chain.from_iterable(chain.from_iterable(lists)), np.float64).reshape(-1, 4)
+        indices = np.array(sorted(self.videos), np.float64)
+        index, start, end, score = (np.ascontiguousarray(rows[:, column]) for column in range(4))
+        video = np.minimum(np.searchsorted(indices, index), max(len(indices) - 1, 0))
+        if len(rows) and not (len(indices) and (indices[video] == index).all()):
+            self._refuse_row(task, first, lists)
+        if task == "VR":
+            start = end = np.full(len(rows), np.nan)
+        elif not ((start >= 0) & (start <= end)).all():
+            self._refuse_row(task, first, lists)
+        return RunBlock(
+            query_ids=tuple(str(answer.desc_id) for answer in answers),
+            offsets=np.cumsum([0, *map(len, lists)]),
+            video_ids=tuple(self.videos[number] for number in sorted(self.videos)),
+            video=video.astype(np.int32),
+            start=start,
+            end=end,
+            score=score,
+        )
 
-def _block(
-    query_ids: tuple[str, ...], counts: Indices, rows: Floats, videos: dict[int, str], task: Task
-) -> RunBlock | None:
-    """The block of (N, 4) rows; None where a row is not as it must be."""
-    known = np.array(sorted(videos), np.float64)
-    index, start, end, score = (np.ascontiguousarray(rows[:, column]) for column in range(4))
-    video = np.minimum(np.searchsorted(known, index), len(known) - 1)
-    if len(rows) and not (known[video] == index).all():
-        return None
-    if task == "VR":
-        start = end = np.full(len(rows), np.nan)
-    elif not ((start >= 0) & (start <= end)).all():
-        return None
-    return RunBlock(
-        query_ids=query_ids,
-        offsets=np.concatenate([[0], np.cumsum(counts)]),
-        video_ids=tuple(videos[number] for number in sorted(videos)),
-        video=video.astype(np.int32),
-        start=start,
-        end=end,
-        score=score,
-    )
+    def _rows(self, task: Task, number: int, answer: _RawAnswer | _ReadAnswer) -> list[_Row]:
+        if isinstance(answer, _ReadAnswer):
+            return answer.predictions
+        try:
+            return _decode_rows(answer.predictions)
+        except (msgspec.MsgspecError, RecursionError):
+            place = Origin(self.path).at(task, number, "predictions")
+            return place.convert(json.loads(bytes(answer.predictions)), list[_Row])
 
-
-def _with_care(path: Path) -> MemoryRun:
-    """The same by Python's own JSON reader; says what is wrong where something is."""
-    document = read_document(path).record("", _SUBMISSION)
-    videos = _indices(document)
-    lists = {task: _list_with_care(document, task, videos) for task in TASKS if document.has(task)}
-    refuse_empty(path, any(lists.values()))
-    return MemoryRun(str(path), {task: blocks for task, blocks in lists.items() if blocks})
-
-
-def _indices(document: Record) -> dict[int, str]:
-    accepted = "an object, video name -> whole number"
-    names = document.value("video2idx", accepted)
-    if not isinstance(names, dict):
-        raise document.wrong("video2idx", "is no object:", names, accepted)
-    videos: dict[int, str] = {}
-    for name, index in names.items():
-        key = f"video2idx[{document.as_id('video2idx', name)!r}]"
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < 1 << 53:
-            raise document.wrong(key, "is no index:", index, accepted)
-        if videos.setdefault(index, name) != name:
-            raise document.wrong(key, f"is also the index of {videos[index]!r}:", index, "an index a video")
-    return videos
-
-
-def _list_with_care(document: Record, task: Task, videos: dict[int, str]) -> tuple[RunBlock, ...]:
-    seen: dict[str, int] = {}
-    blocks: list[RunBlock] = []
-    builder = RunBlockBuilder()
-    for number, answer in enumerate(document.records(task)):
-        query_id = answer.id("desc_id")
-        if seen.setdefault(query_id, number) != number:
-            problem = f"comes a second time (first in {task}[{seen[query_id]}]):"
-            raise answer.wrong("desc_id", problem, query_id, "each query once in a list")
-        rows = answer.array("predictions", "a list of [video index, start, end, score]")
-        builder.add(query_id, [_row(answer, i, row, videos, task) for i, row in enumerate(rows)])
-        if len(seen) % _BLOCK_QUERIES == 0:
-            blocks.append(builder.block())
-    return (*blocks, builder.block()) if len(seen) % _BLOCK_QUERIES else tuple(blocks)
-
-
-def _row(answer: Record, number: int, row: Any, videos: dict[int, str], task: Task) -> RunRow:
-    key = f"predictions[{number}]"
-    accepted = "[video index, start, end, score]"
-    if len(answer.as_array(key, row, accepted)) != 4:
-        raise answer.wrong(key, "does not have four numbers:", row, accepted)
-    index, start, end, score = (answer.as_number(f"{key}[{i}]", value) for i, value in enumerate(row))
-    if index not in videos:
-        raise answer.wrong(f"{key}[0]", "is no index of video2idx:", row[0], "an index of a known video")
-    video_id = videos[int(index)]
-    if task == "VR":
-        return video_id, np.nan, np.nan, score
-    answer.check_span(start, end, f"{key}[1]", empty=True)
-    return video_id, start, end, score
+    def _refuse_row(self, task: Task, first: int, lists: Sequence[Sequence[_Row]]) -> None:
+        """Raise FormatError for the first row that names no video or no span."""
+        for number, rows in enumerate(lists, first):
+            for row, (index, start, end, _) in enumerate(rows):
+                place = Origin(self.path).at(task, number, "predictions", row)
+                if index not in self.videos:
+                    raise place.at(0).error("is no index of video2idx:", index, "an index of a known video")
+                if task != "VR":
+                    place.at(1).check_span(start, end, empty=True)
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
@@ -227,22 +268,24 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses = Losses(path)
     repeated = len(annotations.query) - len(np.unique(annotations.query))
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
-    known, own = video_durations(annotations), given_videos(annotations)
+    seconds, own = video_durations(annotations), given_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
     with write_atomically(path) as stream:
         for number, video, *times, _ in judgement_rows(annotations):
-            _put_line(stream, annotations.queries[number], annotations.videos[video].id, known, {"ts": times})
+            _put_line(
+                stream, annotations.queries[number], annotations.videos[video].id, seconds, {"ts": times}
+            )
         for number in unjudged:
             query = annotations.queries[number]
-            _put_line(stream, query, own.get(query.id), known, {})
-    losses.tell()
+            _put_line(stream, query, own.get(query.id), seconds, {})
+    losses.log()
 
 
 def _put_line(
-    stream: IO[bytes], query: Query, video_id: str | None, known: dict[str, float], times: dict[str, Any]
+    stream: IO[bytes], query: Query, video_id: str | None, seconds: dict[str, float], times: dict[str, Any]
 ) -> None:
     video = {} if video_id is None else {"vid_name": video_id}
-    duration = {"duration": known[video_id]} if video_id in known else {}
+    duration = {"duration": seconds[video_id]} if video_id in seconds else {}
     kind = {"type": query.metadata["type"]} if "type" in query.metadata else {}
     write_json_value(
         stream, {**video, **duration, **times, "desc": query.text, **kind, "desc_id": id_as_number(query.id)}
@@ -271,7 +314,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
         stream.write(b'"video2idx": ')
         write_json_value(stream, indices)
         stream.write(b"}\n")
-    losses.tell()
+    losses.log()
 
 
 def _tasks_to_write(source: RunSource, annotations: Annotations | None) -> list[Task]:

@@ -14,13 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from whenabouts.formats._json_writing import ListWriter, id_as_number, video_durations
 from whenabouts.formats._losses import NO_TIMES, Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import FileHead, FormatError, first_entry, read_head, write_atomically
-from whenabouts.formats.json_records import Record, read_document, read_records
+from whenabouts.formats.files import (
+    FileHead,
+    FormatError,
+    first_entry,
+    read_head,
+    read_json,
+    write_atomically,
+)
+from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
     MemoryRun,
     RunBlock,
@@ -41,9 +49,27 @@ _RUN = "query_id -> a list of {video_name, timestamp}, best first"
 _BLOCK_QUERIES = 5_000
 
 
-def holds(opening: FileHead) -> Literal["annotations", "run"] | None:
+class _Query(msgspec.Struct):
+    query_id: Id
+    query: Text | None = None
+
+
+class _Pair(msgspec.Struct):
+    video_name: Id
+    timestamp: Times
+    relevance: NotNegative
+    duration: NotNegative | None = None
+
+
+class _Prediction(msgspec.Struct):
+    video_name: Id
+    timestamp: Times
+    model_scores: Finite | None = None
+
+
+def holds(head: FileHead) -> Literal["annotations", "run"] | None:
     """What a file has, by its first entries."""
-    value = opening.first_value
+    value = head.first_value
     pair = value if _is_pair(value) else first_entry(value)
     if isinstance(pair, dict) and "query_id" in pair and ("relevant_moment" in pair or _is_pair(pair)):
         return "annotations"
@@ -59,9 +85,9 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, dict) and {"video_name", "timestamp"} <= value.keys()
 
 
-def recognises(opening: FileHead) -> bool:
+def recognises(head: FileHead) -> bool:
     """Whether the first entry is a pair, or the first query has moments with video_name and timestamp."""
-    return holds(opening) is not None
+    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:
@@ -70,44 +96,48 @@ def read_annotations(path: Path) -> Annotations:
     A grade of 0 is a judgement: the released evaluation lets such a moment use up a prediction. So does a
     moment that stands twice; both stay.
     """
-    collector = AnnotationBuilder(str(path), cut=False)
+    builder = AnnotationBuilder(str(path), cut=False)
     count = 0
-    for query_id, text, pair in _pairs(path):
-        if not collector.add_query(query_id, text):
+    for query_id, text, origin, fields in _pairs(path):
+        pair = origin.convert(fields, _Pair)
+        if not builder.add_query(query_id, text):
             continue
-        video_id = pair.id("video_name")
-        collector.add_video(video_id, pair.number("duration", 0) if pair.has("duration") else None)
-        start, end = pair.as_times("timestamp", pair.value("timestamp", "[start, end]"))
-        collector.judge(query_id, video_id, start, end, pair.number("relevance", 0))
+        builder.add_video(str(pair.video_name), pair.duration)
+        builder.judge(query_id, str(pair.video_name), *pair.timestamp, pair.relevance)
         count += 1
     if not count:
         raise FormatError(path, "holds no judgements", accepted=_TRUTH)
-    return collector.annotations()
+    return builder.annotations()
 
 
-def _pairs(path: Path) -> Iterator[tuple[str, str, Record]]:
-    """(query id, text, pair) of a truth file in any of its layouts."""
-    opening = read_head(path)
-    if _is_pair(opening.first_value):
-        yield from (_own(record) for record in read_records(path))
+def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
+    """(query id, text, where, pair) of a truth file in any of its layouts."""
+    if _is_pair(read_head(path).first_value):
+        for origin, fields in read_records(path):
+            yield *_query_of(origin, fields), origin, fields
         return
-    document = read_document(path)
-    if isinstance(document.fields[""], dict):
-        by_query = document.record("")
-        for key in by_query.fields:
-            query_id = by_query.as_id("query id", key)
-            yield from ((query_id, "", moment) for moment in by_query.records(key))
+    document, whole = read_json(path), Origin(path)
+    if isinstance(document, dict):
+        for key, pairs in document.items():
+            query_id = whole.at("query id").as_id(key)
+            for number, pair in enumerate(whole.at(key).array(pairs)):
+                yield query_id, "", whole.at(key, number), pair
         return
-    for record in document.records("", _TRUTH):
-        if "relevant_moment" in record.fields:
-            query_id, text, _ = _own(record)
-            yield from ((query_id, text, moment) for moment in record.records("relevant_moment"))
-        else:
-            yield _own(record)
+    for number, entry in enumerate(whole.array(document, _TRUTH)):
+        origin = whole.at(number)
+        fields = origin.object(entry, _TRUTH)
+        query = _query_of(origin, fields)
+        if "relevant_moment" not in fields:
+            yield *query, origin, fields
+            continue
+        pairs = origin.at("relevant_moment").array(fields["relevant_moment"])
+        for place, pair in enumerate(pairs):
+            yield *query, origin.at("relevant_moment", place), pair
 
 
-def _own(record: Record) -> tuple[str, str, Record]:
-    return record.id("query_id"), record.text("query") if record.has("query") else "", record
+def _query_of(origin: Origin, fields: dict[str, Any]) -> tuple[str, str]:
+    query = origin.convert(fields, _Query)
+    return str(query.query_id), query.query or ""
 
 
 def open_run(path: Path) -> RunSource:
@@ -115,31 +145,35 @@ def open_run(path: Path) -> RunSource:
 
     `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
     """
-    answers = read_document(path).record("", _RUN)
+    origin = Origin(path)
+    answers = origin.object(read_json(path), _RUN)
     blocks: list[RunBlock] = []
     builder = RunBlockBuilder()
-    for number, key in enumerate(answers.fields, 1):
-        builder.add(answers.as_id("query id", key), _rows(list(answers.records(key))))
-        if number % _BLOCK_QUERIES == 0 or number == len(answers.fields):
+    for number, (key, moments) in enumerate(answers.items(), 1):
+        query_id = origin.at("query id").as_id(key)
+        builder.add(query_id, _rows(origin.at(key), origin.at(key).array(moments)))
+        if number % _BLOCK_QUERIES == 0 or number == len(answers):
             blocks.append(builder.block())
     refuse_empty(path, bool(blocks))
     return MemoryRun(str(path), {"VCMR": tuple(blocks)})
 
 
-def _rows(moments: list[Record]) -> Iterator[RunRow]:
-    scored = all(moment.has("model_scores") for moment in moments)
+def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:
+    moments = [origin.at(number).convert(entry, _Prediction) for number, entry in enumerate(entries)]
+    scored = all(moment.model_scores is not None for moment in moments)
     for number, moment in enumerate(moments):
-        if "relevance" in moment.fields:
-            raise moment.wrong("relevance", "is in judgements, not in a run", accepted=_RUN)
-        start, end = moment.as_times("timestamp", moment.value("timestamp", "[start, end]"))
-        moment.check_span(start, end, "timestamp", empty=True)
-        score = moment.number("model_scores") if scored else float(len(moments) - number)
-        yield moment.id("video_name"), start, end, score
+        if "relevance" in entries[number]:
+            place = origin.at(number, "relevance")
+            raise place.error("is in judgements, not in a run", accepted=_RUN)
+        start, end = moment.timestamp
+        origin.at(number, "timestamp").check_span(start, end, empty=True)
+        score = moment.model_scores if scored else None
+        yield str(moment.video_name), start, end, float(len(moments) - number) if score is None else score
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write the list of pairs, without captions and similarities, which are not kept."""
-    known = video_durations(annotations)
+    seconds = video_durations(annotations)
     with write_atomically(path) as stream:
         stream.write(b"[")
         members = ListWriter(stream)
@@ -152,7 +186,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                     "query": query.text,
                     "video_name": video_id,
                     "timestamp": [start, end],
-                    **({"duration": known[video_id]} if video_id in known else {}),
+                    **({"duration": seconds[video_id]} if video_id in seconds else {}),
                     "relevance": int(grade) if grade == int(grade) else grade,
                 }
             )
@@ -175,4 +209,4 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                 ]
                 members.add(shown, query_id)
         stream.write(b"}\n")
-    losses.tell()
+    losses.log()

@@ -88,13 +88,13 @@ class Hdf5Source(FeatureSource):
             keys = list(self._file)
         except _FAULTS as error:
             raise FormatError(self.path, f"is damaged ({_reason(error)}); fetch it again") from None
-        found: dict[str, str] = {}
+        keys_by_id: dict[str, str] = {}
         for key in keys:
             item = self._item_of(key)
-            if item in found:
-                self._refuse(item, f"has two entries, {found[item]!r} and {key!r}", "one")
-            found[item] = key
-        return found
+            if item in keys_by_id:
+                self._refuse(item, f"has two entries, {keys_by_id[item]!r} and {key!r}", "one")
+            keys_by_id[item] = key
+        return keys_by_id
 
     def _facts(self) -> Mapping[str, Any]:
         return {
@@ -127,8 +127,8 @@ class Hdf5Source(FeatureSource):
     def _type_of(self, data: Any) -> tuple[np.dtype[Any], bool]:
         """An item's dtype, and whether its bytes are those of NumPy; a file rarely has more than one."""
         held = data.get_type()
-        for known, dtype, as_in_memory in self._types:
-            if held.equal(known):
+        for earlier, dtype, as_in_memory in self._types:
+            if held.equal(earlier):
                 return dtype, as_in_memory
         dtype = held.dtype
         as_in_memory = dtype.kind == "f" and bool(held.equal(self._h5py.h5t.py_create(dtype)))
@@ -144,10 +144,10 @@ class Hdf5Source(FeatureSource):
     def _mapped_rows(self, item: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Rows that lie in one piece and unpacked: a view of the file, nothing is copied."""
         size = math.prod(shape) * dtype.itemsize
-        found = self._bytes[offset : offset + size]
-        if len(found) != size:
+        content = self._bytes[offset : offset + size]
+        if len(content) != size:
             self._refuse(item, f"is damaged: {size:,} bytes are not all in the file; fetch the file again")
-        return found.view(dtype).reshape(shape)
+        return content.view(dtype).reshape(shape)
 
     def _entry(self, item: str, group: Any, name: str) -> Any:
         key = name.encode("utf-8", "surrogateescape")
@@ -173,8 +173,8 @@ class Hdf5Source(FeatureSource):
 
 def _names(data: Any) -> list[str]:
     """What a group holds; nothing of a data set."""
-    found = itertools.islice(data, 5) if hasattr(data, "links") else ()
-    return [name.decode("utf-8", "replace") for name in found]
+    names = itertools.islice(data, 5) if hasattr(data, "links") else ()
+    return [name.decode("utf-8", "replace") for name in names]
 
 
 def _reason(error: Exception) -> str:

@@ -44,25 +44,25 @@ def inspect_npy(path: Path, item: str) -> UnreadArray:
 
 
 def inspect_npz(
-    archive: Path | bytes, item: str, wanted: Sequence[str] | None, path: Path | None = None
+    archive: Path | bytes, item: str, names: Sequence[str] | None, path: Path | None = None
 ) -> UnreadArray:
     """One array of an npz archive, a file or its bytes: the first of `wanted` that is there.
 
     `wanted` None takes the only one. `path` is what errors name where the archive is bytes.
     """
-    place = archive if isinstance(archive, Path) else path
-    assert place is not None
+    path_to_name = archive if isinstance(archive, Path) else path
+    assert path_to_name is not None
     try:
         with _unzipped(archive) as packed:
-            name = _choose(place, item, packed.namelist(), wanted)
+            name = _choose(path_to_name, item, packed.namelist(), names)
             with packed.open(name) as stream:
                 shape, _, dtype = _header(stream)
                 held = packed.getinfo(name).file_size
             if not dtype.hasobject and held < math.prod(shape) * dtype.itemsize:
                 raise ValueError(f"shape {shape} needs more than the {held} bytes that are there")
     except _FAULTS as error:
-        raise _fault(place, item, "npz", error) from None
-    return UnreadArray(shape, dtype, lambda: _read_member(archive, name, item, place))
+        raise _fault(path_to_name, item, "npz", error) from None
+    return UnreadArray(shape, dtype, lambda: _read_member(archive, name, item, path_to_name))
 
 
 def array_names(path: Path) -> tuple[str, ...]:
@@ -78,19 +78,19 @@ def _names(members: Sequence[str]) -> tuple[str, ...]:
     return tuple(member.removesuffix(".npy") for member in members if member.endswith(".npy"))
 
 
-def _choose(path: Path, item: str, members: Sequence[str], wanted: Sequence[str] | None) -> str:
+def _choose(path: Path, item: str, members: Sequence[str], keys: Sequence[str] | None) -> str:
     names = _names(members)
-    if wanted is None and len(names) == 1:
+    if keys is None and len(names) == 1:
         return f"{names[0]}.npy"
-    for name in wanted or ():
+    for name in keys or ():
         if name in names:
             return f"{name}.npy"
     raise FormatError(
         path,
         f"has the arrays {', '.join(map(repr, names[:5])) or 'of none'}",
         field=f"item {item!r}",
-        accepted=f"an array named {' or '.join(map(repr, wanted))}"
-        if wanted
+        accepted=f"an array named {' or '.join(map(repr, keys))}"
+        if keys
         else "one array, or name it with key",
     )
 
@@ -161,17 +161,17 @@ class FolderSource(FeatureSource):
 
     def _by_id(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
         """File names by id. Raises FormatError where two files have one id."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for item, name in pairs:
-            if item in found:
+            if item in names:
                 raise FormatError(
                     self.path,
-                    f"has two files, {found[item]!r} and {name!r}",
+                    f"has two files, {names[item]!r} and {name!r}",
                     field=f"item {item!r}",
                     accepted="one",
                 )
-            found[item] = name
-        return found
+            names[item] = name
+        return names
 
     def _file_of(self, name: str, item: str) -> Path:
         """A file of the folder. Raises FormatError for a link that leads out of it."""

@@ -27,8 +27,8 @@ class Source(Hdf5Source):
     layout = NAME
 
     def _facts(self) -> Mapping[str, Any]:
-        found = _CLIP_LENGTH.search(self.path.stem)
-        named = {"clip_seconds": float(found[1])} if found and float(found[1]) > 0 else {}
+        match = _CLIP_LENGTH.search(self.path.stem)
+        named = {"clip_seconds": float(match[1])} if match and float(match[1]) > 0 else {}
         return {**named, **super()._facts()}
 
 

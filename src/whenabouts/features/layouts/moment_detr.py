@@ -35,8 +35,8 @@ class Source(FolderSource):
         return self._by_id([(_id_of(name), name) for name in names])
 
     def _look(self, item: str, where: Any) -> UnreadArray:
-        wanted = (self.options.key,) if self.options.key else _KEYS
-        return inspect_npz(self._file_of(where, item), item, wanted)
+        keys = (self.options.key,) if self.options.key else _KEYS
+        return inspect_npz(self._file_of(where, item), item, keys)
 
 
 def _id_of(name: str) -> str:

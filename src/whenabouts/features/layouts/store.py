@@ -158,8 +158,8 @@ def write_store(
             writer.finish()
         _write_json(folder / _INDEX, writer.index())
         content = writer.content()
-        told = replace(fingerprint, dtype=writer.dtype.name, width=writer.width, content=content)
-        _write_json(folder / FINGERPRINT, told.to_json())
+        stated = replace(fingerprint, dtype=writer.dtype.name, width=writer.width, content=content)
+        _write_json(folder / FINGERPRINT, stated.to_json())
         size = sum(file.stat().st_size for file in folder.iterdir())
     return WrittenStore(
         path, len(writer.ids), writer.rows, writer.width, writer.dtype.name, size, writer.not_finite, content
@@ -183,10 +183,10 @@ def convert_to_store(
         raise UsageError(f"dtype {dtype!r} is not stored; accepted: {', '.join(DTYPES)}")
     stated = source.fingerprint
     for name, value in (facts or {}).items():
-        known = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
-        if known is not None and name != "extra" and known != value:
-            raise UsageError(f"{source.path}: {name} is {known!r} there, not {value!r}; leave it out")
-    fingerprint = stated.told(facts or {}, "--set")
+        own = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
+        if own is not None and name != "extra" and own != value:
+            raise UsageError(f"{source.path}: {name} is {own!r} there, not {value!r}; leave it out")
+    fingerprint = stated.with_facts(facts or {}, "--set")
     rows = ((item, source.get(item)) for item in source)
     return write_store(Path(path), rows, fingerprint, None if dtype is None else np.dtype(dtype))
 
