@@ -158,7 +158,7 @@ def test_a_title_that_is_set_is_that_of_the_whole(staged: Path) -> None:
     found = load_stages(staged, ["title=Both, longer", "second.title=The second", "training.epochs=2"])
     assert found.title == "Both, longer"
     assert [one.title for one in found.stages.values()] == ["tiny", "The second"]
-    with pytest.raises(UsageError, match=r"both\.toml title is 3; accepted: text"):
+    with pytest.raises(UsageError, match=r"both\.toml title is 3; accepted: a text"):
         load_stages(staged, ["title=3"])
     with pytest.raises(UsageError, match="accepted: KEY=VALUE"):
         load_stages(staged, ["title"])
@@ -245,7 +245,7 @@ def test_a_wrong_setting_is_named_before_anything_is_read(
         ('stages = ["both.toml"]', "names a file of stages as a stage"),
         ('stages = ["data.toml"]', "is no name of a stage"),
         ('stages = ["tiny.toml"]\n[training]\nepochs = 3', "names stages and has 'training' as well"),
-        ('stages = ["tiny.toml"]\ntitle = 3', "title is 3; accepted: text"),
+        ('stages = ["tiny.toml"]\ntitle = 3', "title is 3; accepted: a text"),
     ],
 )
 def test_a_wrong_file_of_stages_is_named(tiny: Any, text: str, message: str) -> None:
