@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from whenabouts.models._parts.cross_directional import golden_means, sampling_probabilities
+from whenabouts.models._parts.cross_directional import draw_logits, golden_means
 from whenabouts.models._parts.moment_map import iou
 from whenabouts.models._parts.mutual_matching import (
     Keep,
@@ -232,6 +232,11 @@ def _pairs(case: Case) -> RelevantPairs:
     )
 
 
+def probabilities(scores: Tensor, means: Tensor, candidates: Tensor, **how: Any) -> Tensor:
+    """Of a draw: 0 in rows without a candidate."""
+    return draw_logits(scores, means, candidates, **how).softmax(1).nan_to_num(0.0)
+
+
 @pytest.mark.parametrize("path", cases("sampling_probabilities"), ids=lambda path: path.stem)
 def test_what_is_similar_is_what_equation_1_leaves_out(path: Path) -> None:
     case = Case(path)
@@ -258,9 +263,9 @@ def test_probabilities_are_those_of_equations_2_and_3(path: Path, over: Any) -> 
     else:
         case.near(of_queries[0], "rbar_global", atol=1e-12)
     told = {"own": ("rbar_per_query", "rbar_per_video"), "global": ("rbar_global", "rbar_global")}[over]
-    found = sampling_probabilities(scores, of_queries, candidates)
+    found = probabilities(scores, of_queries, candidates)
     case.near(found, f"p_video_given_query.paper.{told[0]}", atol=1e-12)
-    found = sampling_probabilities(scores.T, of_videos, candidates.T).T
+    found = probabilities(scores.T, of_videos, candidates.T).T
     case.near(found, f"p_query_given_video.paper.{told[1]}", atol=1e-12)
 
 
@@ -269,10 +274,10 @@ def test_the_unread_settings_divide_the_square_or_keep_the_highest(path: Path) -
     case = Case(path)
     scores, candidates = case.tensor("r_query_video"), case.tensor("negative_candidate_mask_eq1")
     of_queries, of_videos = case.tensor("rbar_per_query"), case.tensor("rbar_per_video")
-    found = sampling_probabilities(scores, of_queries, candidates, temperature=0.5)
+    found = probabilities(scores, of_queries, candidates, temperature=0.5)
     case.near(found, "p_video_given_query.variant_over_tau0.5.rbar_per_query", atol=1e-12)
-    found = sampling_probabilities(scores.T, of_videos, candidates.T, temperature=0.5).T
+    found = probabilities(scores.T, of_videos, candidates.T, temperature=0.5).T
     case.near(found, "p_query_given_video.variant_over_tau0.5.rbar_per_video", atol=1e-12)
-    found = sampling_probabilities(scores, of_queries, candidates, highest=int(case.arrays["pre_topk"]))
+    found = probabilities(scores, of_queries, candidates, highest=int(case.arrays["pre_topk"]))
     case.near(found, "p_video_given_query.variant_pre_topk.rbar_per_query", atol=1e-12)
     assert torch.equal(found > 0, case.tensor("pre_topk_mask"))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from whenabouts.models import config_of, new_model
-from whenabouts.models._parts.cross_directional import draw, golden_means, sampling_probabilities
+from whenabouts.models._parts.cross_directional import draw, draw_logits, golden_means
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch
@@ -78,7 +78,7 @@ def test_the_first_drawn_follows_the_probabilities_of_the_equations() -> None:
     """10,000 draws of one row; the deviation of a share is below 0.005."""
     scores = torch.tensor([[0.9, 0.5, 0.1, 0.7]])
     candidates = torch.tensor([[True, True, True, False]])
-    expected = sampling_probabilities(scores, torch.tensor([0.9]), candidates, temperature=0.2)
+    expected = draw_logits(scores, torch.tensor([0.9]), candidates, temperature=0.2).softmax(1)
     logits = (-((scores - 0.9) ** 2) / 0.2).masked_fill(~candidates, -torch.inf).expand(10_000, -1)
     found = draw(logits, 4, torch.Generator().manual_seed(0))
     shares = torch.bincount(found[:, 0], minlength=4) / len(found)

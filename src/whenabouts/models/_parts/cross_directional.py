@@ -55,26 +55,14 @@ def draw_logits(
 ) -> Tensor:
     """(N, M) logarithms of weights, equations 2 and 3: -(r - mean)^2 / temperature, -inf where no candidate.
 
-    `means` (N,); `candidates` (N, M) bool; `highest`: only so many candidates of a row, those of the highest
-    scores.
+    Their softmax over a row is p'(v|q), or p'(q|v) where videos are the rows. `means` (N,); `candidates` (N,
+    M) bool; `highest`: only so many candidates of a row, those of the highest scores.
     """
     kept = candidates
     if highest is not None and highest < scores.shape[1]:
         ranked = scores.masked_fill(~candidates, -torch.inf).topk(highest, dim=1).indices
         kept = candidates & torch.zeros_like(candidates).scatter(1, ranked, True)
     return (-((scores - means[:, None]) ** 2) / temperature).masked_fill(~kept, -torch.inf)
-
-
-def sampling_probabilities(
-    scores: Tensor, means: Tensor, candidates: Tensor, temperature: float = 1.0, highest: int | None = None
-) -> Tensor:
-    """(N, M) p'(v|q), or p'(q|v) where videos are the rows.
-
-    Each row adds up to 1, or is 0 where nothing is a candidate.
-    """
-    logits = draw_logits(scores, means, candidates, temperature, highest)
-    probabilities = torch.softmax(logits, 1)
-    return torch.where(candidates.any(1, keepdim=True), probabilities, 0.0)
 
 
 def draw(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:

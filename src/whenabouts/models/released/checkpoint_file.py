@@ -241,47 +241,40 @@ class _Contents:
                 f"has parameters of {count} values together; the file has {self._file_bytes} bytes",
             )
 
+    def _fault(self, name: str, problem: str, accepted: str = "") -> FormatError:
+        return FormatError(self._path, f"parameter {name!r} {problem}", accepted=accepted)
+
     def _view(self, name: str, value: Any) -> _View:
         """Where the values of a parameter lie; nothing that the file says of it is believed."""
         if isinstance(value, Call) and value.path == _PARAMETER_CALL and value.arguments:
             value = value.arguments[0]
         if not (isinstance(value, Call) and value.path in _TENSOR_CALLS and len(value.arguments) >= 4):
             kind = value.path if isinstance(value, Call | ForeignObject | Name) else type(value).__name__
-            raise FormatError(self._path, f"parameter {name!r} is no tensor but {kind}", accepted=ACCEPTED)
+            raise self._fault(name, f"is no tensor but {kind}", ACCEPTED)
         persistent, offset, size, stride = value.arguments[:4]
         storage = self._storage(name, persistent)
         counts = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
         if not all(type(count) is int and count >= 0 for count in counts) or len(size) != len(stride):
-            raise FormatError(self._path, f"parameter {name!r} has a size or stride that makes no tensor")
+            raise self._fault(name, "has a size or stride that makes no tensor")
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         if prod(size) > storage.count or (prod(size) and last >= storage.count):
-            raise FormatError(
-                self._path,
-                f"parameter {name!r} is of size {size}, but {storage.count} values are kept for it",
-            )
+            raise self._fault(name, f"is of size {size}, but {storage.count} values are kept for it")
         return _View(storage, offset, size, stride)
 
     def _storage(self, name: str, value: Any) -> _Storage:
         """The storage of a persistent id: ("storage", type, key, device, count) and in old files a view."""
         id = value.id if isinstance(value, Persistent) else None
         if not isinstance(id, tuple) or len(id) < 5 or id[0] != "storage" or not isinstance(id[1], Name):
-            raise FormatError(self._path, f"parameter {name!r} has no values in this file", accepted=ACCEPTED)
+            raise self._fault(name, "has no values in this file", ACCEPTED)
         dtype, key, count = _STORAGES.get(id[1].path), id[2], id[4]
         if dtype is None or not isinstance(key, str) or type(count) is not int or count < 0:
-            raise FormatError(
-                self._path,
-                f"parameter {name!r} is kept as {id[1].path}",
-                accepted="torch.FloatStorage and the other plain types",
+            raise self._fault(
+                name, f"is kept as {id[1].path}", "torch.FloatStorage and the other plain types"
             )
         if len(id) > 5 and id[5] is not None:
-            raise FormatError(
-                self._path, f"parameter {name!r} is a view of a kept storage, which is not read"
-            )
+            raise self._fault(name, "is a view of a kept storage, which is not read")
         if count * dtype.itemsize > self._file_bytes:
-            raise FormatError(
-                self._path,
-                f"parameter {name!r} is said to have {count} values; the file has {self._file_bytes} bytes",
-            )
+            raise self._fault(name, f"is said to have {count} values; the file has {self._file_bytes} bytes")
         return _Storage(key, dtype, count)
 
 
