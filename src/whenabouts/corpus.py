@@ -106,7 +106,7 @@ class Corpus:
     ) -> Iterator[None]:
         """Be the one who may write: a plan made in here still fits the corpus when it is run.
 
-        Raises CorpusBusy, saying who is at work, or waits; then `on_wait` is told who is waited for.
+        Raises CorpusBusy, saying who is at work, or waits; then `on_wait` is called with who is waited for.
         """
         with self.store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
             yield

@@ -41,8 +41,8 @@ class CorpusRun:
 
     def _block(self, queries: Sequence[Query]) -> RunBlock:
         answers = [self.ask(query.text).moments for query in queries]
-        found = [one for moments in answers for one in moments]
-        ids = [self.called.get(one.moment.video_id, one.moment.video_id) for one in found]
+        scored = [moment for moments in answers for moment in moments]
+        ids = [self.called.get(row.moment.video_id, row.moment.video_id) for row in scored]
         names = tuple(dict.fromkeys(ids))
         code = {name: number for number, name in enumerate(names)}
         sure = [moments[0].confidence if moments else None for moments in answers]
@@ -51,10 +51,10 @@ class CorpusRun:
             offsets=np.cumsum([0, *map(len, answers)], dtype=np.int64),
             video_ids=names,
             video=np.array([code[name] for name in ids], np.int32),
-            start=np.array([one.moment.start for one in found], np.float64),
-            end=np.array([one.moment.end for one in found], np.float64),
-            score=np.array([one.score for one in found], np.float64),
-            confidence=np.array([np.nan if one is None else one for one in sure], np.float64),
+            start=np.array([row.moment.start for row in scored], np.float64),
+            end=np.array([row.moment.end for row in scored], np.float64),
+            score=np.array([row.score for row in scored], np.float64),
+            confidence=np.array(sure, np.float64),
         )
 
 

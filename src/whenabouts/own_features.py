@@ -99,12 +99,12 @@ def _holds_queries_alone(path: Path) -> bool:
 def _query(path: Path, number: int, line: bytes) -> Query:
     accepted = "an object with query_id and text"
     try:
-        found = json.loads(line)
-        name, text = found["query_id"], found["text"]
+        value = json.loads(line)
+        name, text = value["query_id"], value["text"]
     except (ValueError, KeyError, TypeError):
         raise FormatError(path, "is no query", line=number, accepted=accepted) from None
     if isinstance(name, bool) or not isinstance(name, str | int) or not isinstance(text, str):
-        raise FormatError(path, "is no query", line=number, value=found, accepted=accepted)
+        raise FormatError(path, "is no query", line=number, value=value, accepted=accepted)
     return Query(str(name), text)
 
 

@@ -272,7 +272,7 @@ class Searcher:
 
     `encoders` maps streams to what queries are encoded with; a stream without one is searched by its
     words only, or not at all. `scales` and `chances` are what has been measured of the streams
-    (`calibration/`); without them scores are still ordered, but no confidence is told. `thresholds` part
+    (`calibration/`); without them scores are still ordered, but without a confidence. `thresholds` part
     the three answers; `rates` say how often these are wrong, and are handed on with each answer.
     """
 
@@ -294,7 +294,7 @@ class Searcher:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams that can be asked."""
+        """Names of the streams that can be searched."""
         return tuple(self._store.streams)
 
     def chance(self, stream: str) -> Chance | None:
@@ -346,7 +346,7 @@ class Searcher:
         return self._find_in(text, self._allowed(filter)[0], streams)
 
     def _allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
-        """Ids of the videos that a filter leaves (None: all), and what is to be said of it."""
+        """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
         if filter is None or filter.is_empty:
             return None, []
         videos = self._store.videos()
@@ -483,7 +483,7 @@ def _judged(
     """The answer in one word, and why it is "unsure" where it is.
 
     Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
-    what was asked for is there. It scores low because its words are common in this corpus, or few.
+    the words are there. It scores low because its words are common in this corpus, or few.
     """
     confidence = ranked[0].confidence if ranked else None
     literal = literal_in(query, answers)
@@ -526,7 +526,7 @@ def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
 
 
 def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[str]]:
-    """The query as it is asked, with notes on what was changed."""
+    """The query as it is searched, with notes on what was changed."""
     if not 1 <= k <= MOST_K:
         raise UsageError(f"k is {k}; ask for 1 to {MOST_K} moments")
     if not 0 <= min_confidence <= 1:

@@ -1,6 +1,6 @@
 """Questions whose answer is certain: made from what is said in a corpus, or read from a file.
 
-A corpus comes without labels. But what is said in it can be asked of it: some words of a passage, the rarer
+A corpus comes without labels. But words that are spoken in it make questions: some words of a passage, the rarer
 ones, in another order. The true place is where they were taken from. People ask in words of their own, so
 such questions are easier than theirs; `docs/confidence.md` says by how much where both were measured.
 """
@@ -105,7 +105,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _question(words: Sequence[str], common: Counter[str], rng: random.Random) -> str:
-    """Some of the rarer half of the words, in another order than they are said in."""
+    """Some of the rarer half of the words, in another order than in the passage."""
     count = rng.randint(FEWEST_WORDS, MOST_WORDS)
     rarer = sorted(words, key=lambda word: (common[word], word))[: max(count, len(words) // 2)]
     chosen = rng.sample(rarer, count)

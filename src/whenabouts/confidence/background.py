@@ -1,6 +1,6 @@
 """Sentences about everything and nothing, for finding out how high chance alone scores on a corpus.
 
-They are asked of a corpus like real queries; what they find is what an unrelated sentence finds there.
+A corpus is searched with them as with real queries: what they find is what an unrelated sentence finds.
 They cover many fields with few sentences each, so that whatever a corpus is about, most of them are
 unrelated to it; the fit that uses them does not mind the few that are not (`chance.py`).
 Half are worded as things that are said, half as things that are seen, in two to twelve words.

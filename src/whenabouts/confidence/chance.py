@@ -1,7 +1,7 @@
 """How likely is it that an unrelated sentence would have scored this high? The honest half of an answer.
 
 A raw score says little: on one corpus nonsense reaches what on another only the truth does. So a bank of
-sentences about all sorts of things (`background.py`) is asked of the corpus itself, and their best scores
+sentences about all sorts of subjects (`background.py`) is searched in the corpus itself, and their best scores
 say what chance reaches there. The confidence of a moment is the share of such sentences that stay below
 its score.
 
@@ -22,13 +22,13 @@ import numpy as np
 from whenabouts.types import Answer
 
 FEWEST_SCORES = 30
-"""With fewer background scores than this nothing is said of confidence."""
+"""With fewer background scores than this there is no confidence."""
 
 MATCH_AT = 0.95
 """A match is what at least so large a share of unrelated sentences stays below."""
 
 HIGHEST_MATCH_AT = 0.99
-"""Where questions find much without their true video, they may have other answers; more is never asked."""
+"""Where questions find much without their true video, they may have other answers; the threshold never goes higher."""
 
 FALSE_ALARMS = 0.1
 """The share of questions without an answer that may be called a match; half are on the corpus's topics."""
@@ -115,7 +115,7 @@ def choose_thresholds(unrelated: Sequence[float], taken_out: Sequence[float]) ->
     """The lowest "match" with which at most `FALSE_ALARMS` of questions without an answer are called one.
 
     Both are confidences of the best moments: of unrelated sentences, and of questions whose true video was
-    taken out. Both kinds count as half of all questions, however many were asked. `FIXED` for fewer than
+    taken out. Both kinds count as half of all questions, however many there are. `FIXED` for fewer than
     `FEWEST_SCORES` of a kind; between `MATCH_AT` and `HIGHEST_MATCH_AT` always.
     """
     kinds = [np.asarray(kind, dtype=np.float64) for kind in (unrelated, taken_out)]

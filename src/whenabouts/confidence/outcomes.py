@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -35,7 +35,7 @@ BINS = (0.0, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 class Outcome:
     """What one question found: the confidence of its best moment, None where no stream is calibrated.
 
-    `right`: the best moment shares time with the true one. `said`: every word of the question is said in a
+    `right`: the best moment shares time with the true one. `literal`: every word of the question stands in a
     stream's best moment; `near`: in it or around it. `group` is the true video, or the number of an
     unrelated question.
     """
@@ -102,11 +102,11 @@ class Rates:
 
 
 def thresholds_of(outcomes: Iterable[Outcome]) -> Thresholds:
-    """The thresholds that questions without an answer ask for."""
+    """The thresholds that questions without an answer call for."""
     of: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
-    for one in outcomes:
-        if one.counts:
-            of[one.kind].append(one.sureness)
+    for outcome in outcomes:
+        if outcome.counts:
+            of[outcome.kind].append(outcome.sureness)
     return choose_thresholds(of["unrelated"], of["taken_out"])
 
 
@@ -115,27 +115,30 @@ def rates_of(outcomes: Sequence[Outcome]) -> Rates:
 
     Questions of one video stay in one half, so that nothing is judged by what was chosen on its like.
     """
-    groups = sorted({(one.kind == "unrelated", one.group) for one in outcomes})
+    groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
     half = {group: number % 2 for number, group in enumerate(groups)}
-    sides = [half[one.kind == "unrelated", one.group] for one in outcomes]
-    chosen = [
-        thresholds_of(one for one, side in zip(outcomes, sides, strict=True) if side != own) for own in (0, 1)
-    ]
-    judged = [(one, one.answer(chosen[side])) for one, side in zip(outcomes, sides, strict=True)]
-    known = [pair for pair in judged if pair[0].kind == "known"]
-    matched = [one for one, answer in known if answer == "match"]
+    halves = [half[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
+    pairs = list(zip(outcomes, halves, strict=True))
+    chosen = [thresholds_of(outcome for outcome, side in pairs if side != own) for own in (0, 1)]
+    judged = [(outcome, outcome.answer(chosen[side])) for outcome, side in pairs]
+    matched = [outcome for outcome, answer in judged if outcome.kind == "known" and answer == "match"]
     return Rates(
         _share(judged, "unrelated", "match"),
         _share(judged, "taken_out", "match"),
         _share(judged, "known", "no_match"),
         _share(judged, "known", "unsure"),
-        rate_of([one.right for one in matched], [one.group for one in matched]),
+        _rate(matched, lambda outcome: outcome.right),
     )
 
 
 def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer) -> Rate:
-    own = [(one, said) for one, said in judged if one.kind == kind and one.counts]
-    return rate_of([said == answer for _, said in own], [one.group for one, _ in own])
+    own = [(outcome, given) for outcome, given in judged if outcome.kind == kind and outcome.counts]
+    return rate_of([given == answer for _, given in own], [outcome.group for outcome, _ in own])
+
+
+def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate:
+    """How often a condition holds."""
+    return rate_of([holds(outcome) for outcome in outcomes], [outcome.group for outcome in outcomes])
 
 
 class Held(NamedTuple):
@@ -156,24 +159,25 @@ class Bin(NamedTuple):
 
 def claims(outcomes: Sequence[Outcome], levels: Sequence[float] = LEVELS) -> list[Held]:
     """The reliability of confidence: which share of questions without an answer stays below each level."""
-    own = {kind: [one for one in outcomes if one.kind == kind and one.counts] for kind in KINDS}
+    own = {
+        kind: [outcome for outcome in outcomes if outcome.kind == kind and outcome.counts] for kind in KINDS
+    }
 
     def below(kind: Kind, level: float) -> Rate:
-        return rate_of([one.sureness < level for one in own[kind]], [one.group for one in own[kind]])
+        return _rate(own[kind], lambda outcome: outcome.sureness < level)
 
     return [Held(level, below("unrelated", level), below("taken_out", level)) for level in levels]
 
 
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
     """How many first answers to known questions are right, by how sure they were; empty bins are left out."""
-    known = [one for one in outcomes if one.kind == "known"]
-    found = []
+    filled = []
     for low, high in itertools.pairwise(BINS):
-        last = high == BINS[-1]
-        own = [one for one in known if low <= one.sureness < high or (last and one.sureness >= high)]
+        limit = math.inf if high == BINS[-1] else high
+        own = [outcome for outcome in outcomes if outcome.kind == "known" and low <= outcome.sureness < limit]
         if own:
-            found.append(Bin(low, high, rate_of([one.right for one in own], [one.group for one in own])))
-    return found
+            filled.append(Bin(low, high, _rate(own, lambda outcome: outcome.right)))
+    return filled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,20 +210,20 @@ class RiskCoverage:
 
 def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
     """The curve, surest answers first; equally sure ones together. None for no known questions."""
-    asked = [one for one in outcomes if one.kind != "unrelated" and one.counts]
-    if not asked:
+    counted = [outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts]
+    if not counted:
         return None
-    sure = np.array([one.sureness for one in asked])
-    wrong = np.array([not one.right for one in asked])
+    sure = np.array([outcome.sureness for outcome in counted])
+    wrong = np.array([not outcome.right for outcome in counted])
     order = np.argsort(-sure, kind="stable")
     last = np.append(np.diff(sure[order]) != 0, True)
-    answered = np.arange(1, len(asked) + 1)
+    answered = np.arange(1, len(counted) + 1)
     risk = np.cumsum(wrong[order]) / answered
     # Of equally sure answers each stands for their mean.
-    runs = np.searchsorted(np.flatnonzero(last), np.arange(len(asked)))
+    runs = np.searchsorted(np.flatnonzero(last), np.arange(len(counted)))
     ideal = np.cumsum(np.sort(wrong)) / answered
     return RiskCoverage(
-        answered[last] / len(asked), risk[last], float(risk[last][runs].mean()), float(ideal.mean())
+        answered[last] / len(counted), risk[last], float(risk[last][runs].mean()), float(ideal.mean())
     )
 
 

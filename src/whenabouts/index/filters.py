@@ -96,11 +96,11 @@ class Condition:
         return any(_compare(value, self.operator, self.value) for value in values)
 
 
-def _alike(fact: Any, wanted: str) -> bool:
+def _alike(fact: Any, value: str) -> bool:
     text = str(fact).casefold()
-    if text == wanted.casefold() or fnmatchcase(text, wanted.casefold()):
+    if text == value.casefold() or fnmatchcase(text, value.casefold()):
         return True
-    return isinstance(fact, int | float) and fact == _number(wanted)
+    return isinstance(fact, int | float) and fact == _number(value)
 
 
 def _number(text: str) -> float:
@@ -111,14 +111,14 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _compare(fact: Any, operator: str, wanted: str) -> bool:
+def _compare(fact: Any, operator: str, value: str) -> bool:
     """Numbers as numbers, all else (ISO dates too) as text."""
     left: Any
     right: Any
     try:
-        left, right = float(fact), float(wanted)
+        left, right = float(fact), float(value)
     except (TypeError, ValueError):
-        left, right = str(fact), wanted
+        left, right = str(fact), value
     order = (left > right) - (left < right)
     return bool({">": order > 0, "<": order < 0, ">=": order >= 0, "<=": order <= 0}[operator])
 
@@ -152,10 +152,10 @@ class Filter:
         ]
 
     def notes(self, videos: Sequence[Described]) -> list[str]:
-        """What is to be said of the conditions: keys that none of all `videos` has, and those there are."""
-        known = {*_ALWAYS, *(key for video in videos for key in video.metadata)}
-        unknown = dict.fromkeys(one.key for one in self.conditions if one.key not in known)
-        listed = sorted(known)
+        """Notes on keys of the conditions that none of all `videos` has, and on those there are."""
+        listed = sorted({*_ALWAYS, *(key for video in videos for key in video.metadata)})
+        keys = dict.fromkeys(condition.key for condition in self.conditions)
+        unknown = [key for key in keys if key not in listed]
         more = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
         fields = ", ".join(listed[:_MOST_KEYS]) + more
         return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]

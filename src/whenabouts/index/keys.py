@@ -90,8 +90,10 @@ class SystemKeys:
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept with the corpus."""
-        told = asdict(self) | {"streams": dict(self.streams)}
-        return {name: one for name, one in told.items() if self.segment_clips or name not in _OF_SEGMENTS}
+        fields = asdict(self) | {"streams": dict(self.streams)}
+        return {
+            name: value for name, value in fields.items() if self.segment_clips or name not in _OF_SEGMENTS
+        }
 
     def table(self, stream: str) -> str:
         """The name of a stream's table of keys."""
@@ -137,7 +139,7 @@ class EncodedVideo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptVideo:
-    """What the index gives back of an `EncodedVideo`; `packed` is empty where it was not asked for."""
+    """What the index gives back of an `EncodedVideo`; `packed` is empty where it was not read."""
 
     video_id: str
     mark: str
@@ -149,23 +151,23 @@ class KeptVideo:
 
 def mark_of(record: VideoRecord) -> str:
     """What changes whenever a video's clips are written anew (16 digits)."""
-    told = [record.content_hash, record.indexed_at, record.duration, sorted(record.streams.items())]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    facts = [record.content_hash, record.indexed_at, record.duration, sorted(record.streams.items())]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def known_systems(store: Store) -> list[SystemKeys]:
     """The trained systems whose keys a corpus holds."""
-    return [_told(fact) for _, fact in sorted(store.facts(_FACT).items())]
+    return [_system_keys(fact) for _, fact in sorted(store.facts(_FACT).items())]
 
 
 def open_keys(store: Store, system: str) -> Keys | None:
     """The keys of a system by its fingerprint; None where there are none, or none that can be used."""
     fact = store.fact(_FACT + system)
-    info = None if fact is None else _told(fact)
+    info = None if fact is None else _system_keys(fact)
     return Keys(store, info) if info is not None and info.is_current else None
 
 
-def _told(fact: Mapping[str, Any]) -> SystemKeys:
+def _system_keys(fact: Mapping[str, Any]) -> SystemKeys:
     return SystemKeys(**{"layout": 1, **fact})  # the first layout did not say so
 
 
@@ -211,8 +213,8 @@ class Keys:
 
     def marks(self) -> dict[str, str]:
         """The mark of each video that is encoded."""
-        found = self._store.read_side(self.info.encodings, ["video_id", "mark"])
-        return dict(zip(found["video_id"].to_pylist(), found["mark"].to_pylist(), strict=True))
+        rows = self._store.read_side(self.info.encodings, ["video_id", "mark"])
+        return dict(zip(rows["video_id"].to_pylist(), rows["mark"].to_pylist(), strict=True))
 
     def count(self) -> int:
         """How many videos are encoded."""
@@ -282,12 +284,12 @@ class Keys:
             if self._all is None:
                 self._all = sorted(self.marks())
             video_ids = self._all
-        found = self._cache.get_many((name, with_keys) for name in video_ids)
-        kept = {name: one for (name, _), one in found.items()}
+        cached = self._cache.get_many((name, with_keys) for name in video_ids)
+        kept = {name: video for (name, _), video in cached.items()}
         missing = [name for name in video_ids if name not in kept]
         if missing:
             read = self._read(missing, with_keys)
-            self._cache.put({(name, with_keys): one for name, one in read.items()})
+            self._cache.put({(name, with_keys): video for name, video in read.items()})
             kept |= read
         return [kept[name] for name in video_ids if name in kept and kept[name].rows]
 
@@ -297,8 +299,8 @@ class Keys:
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:
         columns = ["video_id", "mark", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]
-        found = self._store.read_side(self.info.encodings, columns, video_ids)
-        values = (found[name].to_pylist() for name in columns)
+        rows = self._store.read_side(self.info.encodings, columns, video_ids)
+        values = (rows[name].to_pylist() for name in columns)
         return {row[0]: KeptVideo(*row) for row in zip(*values, strict=True)}
 
 

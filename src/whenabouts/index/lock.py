@@ -78,16 +78,16 @@ class WriterLock(Protocol):
 def acquire(
     lock: WriterLock, place: str, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
 ) -> None:
-    """Take `lock`, waiting up to `wait` seconds; `on_wait` is told once who is waited for.
+    """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with who is waited for.
 
     Raises `CorpusBusy` when the time is over.
     """
     deadline = time.monotonic() + wait
-    told = False
+    is_announced = False
     while not lock.try_acquire():
-        if on_wait is not None and not told and wait > 0:
+        if on_wait is not None and not is_announced and wait > 0:
             on_wait(lock.holder())
-            told = True
+            is_announced = True
         if time.monotonic() >= deadline:
             raise CorpusBusy(place, lock.holder())
         time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
@@ -226,17 +226,17 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield
         return
-    asked: list[FrameType | None] = []
+    interrupts: list[FrameType | None] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if interrupts:
             previous(number, frame)
-        asked.append(frame)
+        interrupts.append(frame)
 
     signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-    if asked:
-        previous(signal.SIGINT, asked[0])
+    if interrupts:
+        previous(signal.SIGINT, interrupts[0])

@@ -126,8 +126,8 @@ def nearest(
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos):
         others = replace(narrowing, video_ids=None)
         probes = _probes(table, index, _WIDER * k, others, effort)
-        found = _nearest(table, query, _WIDER * k, others.sql, probes, distance, effort.refine)
-        hits = _among(found, narrowing)
+        wider = _nearest(table, query, _WIDER * k, others.sql, probes, distance, effort.refine)
+        hits = _among(wider, narrowing)
         if len(hits) >= k:
             return _first(hits, k)
     few = None if index is None else _probes(table, index, k, narrowing, effort)
@@ -155,9 +155,11 @@ def _nearest(
     return hits_of(rows, _score(rows["_distance"].to_numpy(), query, distance), k)
 
 
-def _score(found: NDArray[np.float32], query: NDArray[np.float32], distance: Distance) -> NDArray[np.float32]:
+def _score(
+    distances: NDArray[np.float32], query: NDArray[np.float32], distance: Distance
+) -> NDArray[np.float32]:
     """Distances (N,) as scores, the greater the nearer."""
-    score = 1.0 - found if distance != "l2" else (1.0 + query @ query - found) / 2
+    score = 1.0 - far if distance != "l2" else (1.0 + query @ query - far) / 2
     return np.asarray(score, np.float32)
 
 
@@ -191,7 +193,7 @@ def _rows(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
 def match(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
     """The k clips whose words match best by BM25; nothing for a query without words.
 
-    Words and their joined neighbours are asked one after the other and added up: LanceDB leaves out what
+    Words and their joined neighbours are searched one after the other and added up: LanceDB leaves out what
     cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
     against 89 for one question made of both. A clip among the best k of one list only counts by that one.
     """
@@ -199,10 +201,10 @@ def match(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
     words, joined = (list(dict.fromkeys(some))[:_MOST_QUERY_WORDS] for some in (words, joined))
     if not words or narrowing.impossible or not has_index(table, "context"):
         return no_hits()
-    found = _matching(table, words, k, narrowing)
+    by_word = _matching(table, words, k, narrowing)
     if not joined:
-        return hits_of(found, found["_score"].to_numpy().astype(np.float32), k)
-    return _summed(found, _matching(table, joined, k, narrowing), JOINED_WEIGHT, k)
+        return hits_of(by_word, by_word["_score"].to_numpy().astype(np.float32), k)
+    return _summed(by_word, _matching(table, joined, k, narrowing), JOINED_WEIGHT, k)
 
 
 def _matching(table: Any, words: Sequence[str], k: int, narrowing: Narrowing) -> Any:

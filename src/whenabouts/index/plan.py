@@ -89,7 +89,7 @@ class Plan:
     """What will be done, in the order in which it will be done.
 
     `records` are ledger rows to be written at once: of files that were renamed or touched, or of which
-    something else is said. `obsolete` are ids of rows that a crash left beside a newer one of the same
+    the metadata have changed. `obsolete` are ids of rows that a crash left beside a newer one of the same
     file. `taken` are all ids of the ledger. `problems` are (path, what is wrong with it): left out.
     `streams` are made of the files as their work says, each after those that it reads.
     """
@@ -453,7 +453,7 @@ _DECODE_SPEED = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """A file whose length is asked for."""
+    """A file whose length is to be read."""
 
     number: int
     path: Path

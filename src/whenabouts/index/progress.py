@@ -100,7 +100,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Summary:
-    """What came of a run; paths stand with the reason.
+    """The result of a run; paths stand with the reason.
 
     `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
     nothing that can be searched yet. `searchable` counts the clips of the corpus after the run.

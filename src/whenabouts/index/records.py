@@ -235,11 +235,11 @@ def video_id_for(path: Path, content_hash_hex: str, taken: Collection[str] = ())
     >>> video_id_for(Path("a.mp4"), "00ff" * 8, {"a-00ff00ff"})
     'a-00ff00ff-2'
     """
-    wanted = f"{_name(path)}-{content_hash_hex[:8]}"
-    chosen, number = wanted, 1
+    plain = f"{_name(path)}-{content_hash_hex[:8]}"
+    chosen, number = plain, 1
     while chosen in taken:
         number += 1
-        chosen = f"{wanted}-{number}"
+        chosen = f"{plain}-{number}"
     return chosen
 
 
@@ -268,9 +268,9 @@ class VideoNames:
     def fitting(self, name: str) -> list[str]:
         """The ids of the videos that a name fits, in the first of these ways in which it fits any."""
         ids, paths, *others = self._ways
-        wanted = [(ids, name), (paths, name), (paths, str(Path(name).absolute()))]
-        wanted += [(way, name) for way in others]
-        return next((way[called] for way, called in wanted if called in way), [])
+        ways = [(ids, name), (paths, name), (paths, str(Path(name).absolute()))]
+        ways += [(way, name) for way in others]
+        return next((way[key] for way, key in ways if key in way), [])
 
 
 def spoken_name(path: Path) -> str:

@@ -386,12 +386,12 @@ class Store:
         if self._streams.get(info.name) == info:
             return
         with self.writing(), speaking(self.place, f"add stream {info.name}"):
-            known = self._streams.get(info.name)
-            if known is not None and known.dimension:
+            present = self._streams.get(info.name)
+            if present is not None and present.dimension:
                 self.check_stream(info.name, info.fingerprint, info.encoder)
-            elif known is not None and info.dimension:
+            elif present is not None and info.dimension:
                 self._add_vectors(info)
-            elif known is None:
+            elif present is None:
                 self._create_clips(info)
             self._describe(f"stream:{info.name}", asdict(replace(info, settings=dict(info.settings))))
             self._read_description()
@@ -442,7 +442,7 @@ class Store:
     ) -> Iterator[None]:
         """Hold the corpus's writer lock; inside it, other writers wait or get `CorpusBusy`.
 
-        `wait` is how many seconds to wait for another writer; `on_wait` is told once who that is. Other
+        `wait` is how many seconds to wait for another writer; `on_wait` is called once with who that is. Other
         threads that write through this store wait for their turn.
         """
         with self._one_thread:
@@ -533,13 +533,13 @@ class Store:
         if not video_ids:
             return 0
         with self.writing(), speaking(self.place, "remove videos"):
-            known = self.videos(video_ids)
-            self._upsert_ledger([_without_file(record) for record in known])
+            records = self.videos(video_ids)
+            self._upsert_ledger([_without_file(record) for record in records])
             for name in [*(f"clips_{stream}" for stream in self._streams), *self._sides]:
                 self._table(name).delete(among("video_id", video_ids))
-            if known:
-                self._table("videos").delete(among("video_id", [record.video_id for record in known]))
-            return len(known)
+            if records:
+                self._table("videos").delete(among("video_id", [record.video_id for record in records]))
+            return len(records)
 
     def _upsert_ledger(self, records: Sequence[VideoRecord]) -> None:
         if records:

@@ -49,7 +49,7 @@ def import_lancedb() -> ModuleType:
 
 
 def _defer(name: str) -> None:
-    """Let package `name` be there, and run its body only when a name is asked of it."""
+    """Let package `name` be there, and run its body only when a name in it is used."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         return

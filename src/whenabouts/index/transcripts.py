@@ -30,7 +30,7 @@ class Transcripts:
         self._opened: Any = None
 
     def find(self, content_hash: str, model: str = "") -> CueTrack | None:
-        """What `model` heard in a file of this content (of several models the last, where none is named)."""
+        """The transcript that `model` made of this content (of several models the last, where none is named)."""
         if self._table() is None:
             return None
         condition = f"content_hash = {literal(content_hash)}"
@@ -41,7 +41,7 @@ class Transcripts:
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
-        """Keep what was heard; it replaces what the same model heard before."""
+        """Keep a transcript; it replaces the one of the same model."""
         import pyarrow as pa
 
         with speaking(self._place, "write transcripts"), uninterrupted():
@@ -53,7 +53,7 @@ class Transcripts:
 
     def forget(self, content_hashes: Iterable[str]) -> None:
         """Drop the transcripts of these contents."""
-        hashes = [one for one in content_hashes if one]
+        hashes = [name for name in content_hashes if name]
         if hashes and self._table() is not None:
             with speaking(self._place, "remove transcripts"), uninterrupted():
                 self._table().delete(among("content_hash", hashes))
@@ -100,9 +100,9 @@ class Speech:
 
     def track_of(self, path: Path, content_hash: str) -> CueTrack | None:
         """The words of a file with sound; None where nobody ever listened to it."""
-        known = self.kept.find(content_hash, self.model)
-        if known is not None or not self.model or self._recognise is None:
-            return known
+        kept = self.kept.find(content_hash, self.model)
+        if kept is not None or not self.model or self._recognise is None:
+            return kept
         track = self._recognise(path, self.model)
         self.kept.keep(content_hash, self.model, track)
         return track

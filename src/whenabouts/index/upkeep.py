@@ -108,10 +108,12 @@ def index_words(table: Any) -> None:
         table.create_index("context", config=config)
 
 
-def index_vectors(table: Any, known: VectorIndex | None, distance: Distance = "cosine") -> VectorIndex | None:
+def index_vectors(
+    table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
+) -> VectorIndex | None:
     """Train the vector index once it pays, and anew when the stream has outgrown it; None if neither."""
     rows = table.count_rows()
-    if rows < INDEX_ROWS or (known is not None and rows < _RETRAIN_GROWTH * known.rows):
+    if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None
     filled = table.count_rows("vector IS NOT NULL")
     if filled < INDEX_ROWS:

@@ -117,13 +117,13 @@ class _Worker:
     process: subprocess.Popen[bytes]
     connection: Connection[Any, Any]
     task: Task | None = None
-    heard: float = 0.0
+    last_message: float = 0.0
 
     @property
     def patience(self) -> float:
         """Seconds left until it has been silent for too long."""
         assert self.task is not None
-        return self.heard + self.task.quiet_seconds - time.monotonic()
+        return self.last_message + self.task.quiet_seconds - time.monotonic()
 
     def stop(self) -> None:
         self.connection.close()
@@ -198,7 +198,7 @@ class ReaderPool:
 
     def _give(self, worker: _Worker, task: Task) -> None:
         worker.task = task
-        worker.heard = time.monotonic()
+        worker.last_message = time.monotonic()
         try:
             worker.connection.send(task)
         except (BrokenPipeError, ConnectionResetError):
@@ -215,7 +215,7 @@ class ReaderPool:
             return Failed(number, f"reading it made no progress for {quiet:.0f} s; it was given up")
         try:
             message: Message = worker.connection.recv()
-            worker.heard = time.monotonic()
+            worker.last_message = time.monotonic()
         except (EOFError, ConnectionResetError):
             message = Failed(number, self._bury(worker))
         if not isinstance(message, Part):

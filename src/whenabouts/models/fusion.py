@@ -100,8 +100,8 @@ def fuse(
         raise UsageError(f"{semantic.size} cosines and {lexical.size} BM25 scores; both must be one per clip")
     if not semantic.size:
         return semantic.copy()
-    known = scale or measure_scale(semantic)
-    raised = weight * (semantic - known.level) / known.spread
+    scale = scale or measure_scale(semantic)
+    raised = weight * (semantic - scale.level) / scale.spread
     return raised if lexical is None else lexical + raised
 
 

@@ -73,13 +73,13 @@ def find_peaks(
     Raises UsageError for arrays that do not fit together and scores that are not finite.
     """
     line = _Line.of(score, start, end, offsets, config or Config())
-    found: list[tuple[int, int, int]] = []
-    while len(found) < line.config.count and line.left.any():
+    moments: list[tuple[int, int, int]] = []
+    while len(moments) < line.config.count and line.left.any():
         peak = int(np.argmax(np.where(line.left, line.score, -np.inf)))
         first, last = line.stretch(peak)
-        found.append((peak, first, last))
+        moments.append((peak, first, last))
         line.take(peak, first, last)
-    rows = np.asarray(found, np.int64).reshape(-1, 3)
+    rows = np.asarray(moments, np.int64).reshape(-1, 3)
     return Peaks(rows[:, 0], rows[:, 1], rows[:, 2])
 
 

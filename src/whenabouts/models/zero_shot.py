@@ -551,10 +551,10 @@ def _nearest(times: Floats, owner: Indices, video: Indices, at: Floats, reach: f
     # Whole microseconds under the video's number: one sorted row for all videos, exact in any batch.
     ticks = (owner << 42) + np.rint(times * _MICROSECONDS).astype(np.int64)
     right = np.searchsorted(ticks, (video << 42) + np.rint(at * _MICROSECONDS).astype(np.int64))
-    found, best = at, np.full(len(at), np.inf)
+    nearest, best = at, np.full(len(at), np.inf)
     for place in (right - 1, right):
         inside = np.clip(place, 0, len(times) - 1)
         distance = np.where((place == inside) & (owner[inside] == video), np.abs(times[inside] - at), np.inf)
         closer = (distance <= reach) & (distance < best)
-        found, best = np.where(closer, times[inside], found), np.where(closer, distance, best)
-    return found
+        nearest, best = np.where(closer, times[inside], nearest), np.where(closer, distance, best)
+    return nearest

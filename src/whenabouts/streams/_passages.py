@@ -130,7 +130,7 @@ def passage_vectors(
 ) -> NDArray[np.float32]:
     """(N, D) unit vectors by which the passages of one video are found.
 
-    `encode` turns texts into unit vectors; it is asked once, for all passages and all their minutes,
+    `encode` turns texts into unit vectors; it is called once, for all passages and all their minutes,
     twice the words. A passage's vector is the sum of two directions, made unit length again: the mean of
     its own and its two neighbours' vectors, and the vector of the words of its minute. Because a cosine
     is linear in the vector, this is the sum of several scores at the price of one (54.6 % of titles
