@@ -1,8 +1,9 @@
 """Questions whose answer is certain: made from what is said in a corpus, or read from a file.
 
-A corpus comes without labels. But words that are spoken in it make questions: some words of a passage, the rarer
-ones, in another order. The true place is where they were taken from. People ask in words of their own, so
-such questions are easier than theirs; `docs/confidence.md` says by how much where both were measured.
+A corpus comes without labels. But words that are spoken in it make questions: some words of a passage, the
+rarer ones, in another order. The true place is where they were taken from. People ask in words of their
+own, so such questions are easier than theirs; `docs/confidence.md` says by how much where both were
+measured.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How likely is it that an unrelated sentence would have scored this high? The honest half of an answer.
 
 A raw score says little: on one corpus nonsense reaches what on another only the truth does. So a bank of
-sentences about all sorts of subjects (`background.py`) is searched in the corpus itself, and their best scores
-say what chance reaches there. The confidence of a moment is the share of such sentences that stay below
-its score.
+sentences about all sorts of subjects (`background.py`) is searched in the corpus itself, and their best
+scores say what chance reaches there. The confidence of a moment is the share of such sentences that stay
+below its score.
 
 The share is read off a Gumbel distribution, the law of the largest of many scores, fitted to the
 quartiles: a handful of bank sentences that the corpus does answer cannot spoil quartiles, while they
@@ -28,7 +28,7 @@ MATCH_AT = 0.95
 """A match is what at least so large a share of unrelated sentences stays below."""
 
 HIGHEST_MATCH_AT = 0.99
-"""Where questions find much without their true video, they may have other answers; the threshold never goes higher."""
+"""Questions may have answers besides their true video, so the threshold never goes higher."""
 
 FALSE_ALARMS = 0.1
 """The share of questions without an answer that may be called a match; half are on the corpus's topics."""

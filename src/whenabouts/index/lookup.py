@@ -159,7 +159,7 @@ def _score(
     distances: NDArray[np.float32], query: NDArray[np.float32], distance: Distance
 ) -> NDArray[np.float32]:
     """Distances (N,) as scores, the greater the nearer."""
-    score = 1.0 - far if distance != "l2" else (1.0 + query @ query - far) / 2
+    score = 1.0 - distances if distance != "l2" else (1.0 + query @ query - distances) / 2
     return np.asarray(score, np.float32)
 
 

@@ -442,8 +442,8 @@ class Store:
     ) -> Iterator[None]:
         """Hold the corpus's writer lock; inside it, other writers wait or get `CorpusBusy`.
 
-        `wait` is how many seconds to wait for another writer; `on_wait` is called once with who that is. Other
-        threads that write through this store wait for their turn.
+        `wait` is how many seconds to wait for another writer; `on_wait` is called once with who that is.
+        Other threads that write through this store wait for their turn.
         """
         with self._one_thread:
             if self._depth == 0:

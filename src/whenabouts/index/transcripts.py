@@ -30,7 +30,7 @@ class Transcripts:
         self._opened: Any = None
 
     def find(self, content_hash: str, model: str = "") -> CueTrack | None:
-        """The transcript that `model` made of this content (of several models the last, where none is named)."""
+        """The transcript that `model` made of this content (where none is named: the last one made)."""
         if self._table() is None:
             return None
         condition = f"content_hash = {literal(content_hash)}"
