@@ -80,7 +80,7 @@ def by_query(
     return dict(zip(result.query_ids, result.column(result.metrics[0]).tolist(), strict=True))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     TRUTH,
     RUN,
@@ -97,7 +97,7 @@ def test_recall_is_what_plain_python_says(
     assert by_query(truth, run, name) == plain.recall(flat(truth), flat(run), k, least, task)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(TRUTH, RUN, st.integers(1, 6), st.sampled_from([0.25, 0.5, 0.75]), st.booleans(), st.booleans())
 def test_ndcg_is_what_plain_python_says(
     truth: dict[str, Any], run: dict[str, Any], k: int, least: float, exponential: bool, strict: bool
@@ -109,7 +109,7 @@ def test_ndcg_is_what_plain_python_says(
     assert by_query(truth, run, f"nDCG@{k},IoU={least}", protocol) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(TRUTH, RUN, st.sampled_from([0.25, 0.5, 0.75]))
 def test_average_precision_is_what_plain_python_says(
     truth: dict[str, Any], run: dict[str, Any], least: float
@@ -121,6 +121,7 @@ def test_average_precision_is_what_plain_python_says(
     assert got == pytest.approx(expected, abs=1e-12)
 
 
+@settings(max_examples=40)
 @given(st.lists(GRADE, min_size=2, max_size=8), st.integers(1, 8), st.randoms())
 def test_the_rank_part_of_ndcg_is_that_of_scikit_learn(grades: list[float], k: int, random: Any) -> None:
     if not any(grades):
@@ -147,7 +148,7 @@ ALL = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(TRUTH, RUN, st.sampled_from(sorted(PROTOCOLS)))
 def test_every_value_is_a_fraction_or_does_not_apply(truth: Any, run: Any, protocol: str) -> None:
     if not fits(truth, run):
@@ -162,7 +163,7 @@ def test_every_value_is_a_fraction_or_does_not_apply(truth: Any, run: Any, proto
     assert ((values >= 0) & (values <= 1) | np.isnan(values)).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(TRUTH, RUN)
 def test_recall_grows_with_k_and_shrinks_with_iou(truth: Any, run: Any) -> None:
     if not fits(truth, run):
@@ -173,7 +174,7 @@ def test_recall_grows_with_k_and_shrinks_with_iou(truth: Any, run: Any) -> None:
     assert (np.diff(grid, axis=2) <= 0).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(TRUTH, RUN, st.floats(-1e6, 1e6), st.randoms())
 def test_names_shifts_of_scores_and_the_order_of_things_change_nothing(
     truth: Any, run: Any, shift: float, random: Any
@@ -205,6 +206,7 @@ def test_names_shifts_of_scores_and_the_order_of_things_change_nothing(
     np.testing.assert_allclose(after.values[order], before.values, atol=1e-12)
 
 
+@settings(max_examples=40)
 @given(RUN, st.randoms())
 def test_equal_scores_come_in_the_order_of_their_moments_however_they_arrive(run: Any, random: Any) -> None:
     truth = {"q0": [Judgement(Moment("b", 1.0, 4.0)), Judgement(Moment("a", 2.0, 4.0), 2.0)]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_curve
 
@@ -38,6 +38,7 @@ GRADES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=8)
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 2.0]), min_size=1, max_size=12)
 
 
+@settings(max_examples=40)
 @given(GRADES, SCORES, st.integers(0, 4), st.integers(1, 4))
 def test_average_precision_is_that_of_the_released_definition(
     grades: list[tuple[int, int, int]], scores: list[float], more: int, least: int
@@ -53,6 +54,7 @@ def test_average_precision_is_that_of_the_released_definition(
     assert average_precision(told, least)[0] == pytest.approx(np.mean(by_annotator))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(GRADES, SCORES, st.integers(1, 4)), min_size=2, max_size=5), st.integers(1, 4))
 def test_queries_side_by_side_have_the_values_they_have_alone(rows: list[Any], least: int) -> None:
     queries = [Query(str(n), "", query(grades).metadata) for n, (grades, _, _) in enumerate(rows)]

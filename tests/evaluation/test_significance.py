@@ -49,7 +49,7 @@ def by_hand(differences: Floats, clusters: Indices) -> float:
     ),
     seed=st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_few_clusters_are_counted_exactly(differences: Floats, seed: int) -> None:
     clusters = np.random.default_rng(seed).integers(0, 6, len(differences))
     told = sign_flip_test(differences[:, None], clusters, resamples=1000)
@@ -136,7 +136,7 @@ def studies(draw: st.DrawFn) -> tuple[Floats, Indices]:
 
 
 @given(studies(), st.integers(0, 1000))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_results_do_not_depend_on_order_names_or_other_columns(
     study: tuple[Floats, Indices], seed: int
 ) -> None:
@@ -155,7 +155,7 @@ def test_results_do_not_depend_on_order_names_or_other_columns(
 
 
 @given(studies())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_swapping_the_systems_mirrors_everything(study: tuple[Floats, Indices]) -> None:
     values, clusters = study
     first, swapped = (sign_flip_test(own, clusters, resamples=200) for own in (values, -values))
@@ -165,7 +165,7 @@ def test_swapping_the_systems_mirrors_everything(study: tuple[Floats, Indices]) 
 
 
 @given(studies())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_p_is_a_probability_and_intervals_stay_within_what_is_possible(study: tuple[Floats, Indices]) -> None:
     values, clusters = study
     told = sign_flip_test(values, clusters, resamples=200)

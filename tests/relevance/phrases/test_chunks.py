@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whenabouts.relevance.phrases import Phrases, PhrasesUnavailable, open_phrases
+from whenabouts.relevance.phrases import PhraseExtractor, Phrases, PhrasesUnavailable, open_phrases
 
 pytest.importorskip("HanTa", reason="the phrases of `chunks` need the package HanTa")
 
 
+@cache
+def _chunks() -> PhraseExtractor:
+    return open_phrases("chunks")
+
+
 def phrases(text: str) -> Phrases:
-    return open_phrases("chunks").phrases([text])[0]
+    return _chunks().phrases([text])[0]
 
 
 def test_the_papers_example_gives_the_papers_phrases() -> None:
@@ -87,7 +93,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert phrases("a dog sits").verb == ("sits",)
+    assert open_phrases("chunks").phrases(["a dog sits"])[0].verb == ("sits",)
 
 
 def test_a_model_file_in_the_working_directory_is_not_taken(
@@ -95,7 +101,7 @@ def test_a_model_file_in_the_working_directory_is_not_taken(
 ) -> None:
     (tmp_path / "morphmodel_en.pgz").write_bytes(b"no model")
     monkeypatch.chdir(tmp_path)
-    assert phrases("a dog sits").verb == ("sits",)
+    assert open_phrases("chunks").phrases(["a dog sits"])[0].verb == ("sits",)
 
 
 def test_a_model_is_refused() -> None:
