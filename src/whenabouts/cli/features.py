@@ -171,7 +171,8 @@ def run_tokens(options: argparse.Namespace) -> int:
     """Write features of queries."""
     from whenabouts.datasets import open_dataset
     from whenabouts.encoders import open_text_encoder
-    from whenabouts.own_features import queries_of, read_queries, write_token_features
+    from whenabouts.formats.queries import read_queries, with_words
+    from whenabouts.own_features import queries_of, write_token_features
     from whenabouts.types import UsageError
 
     if bool(options.queries) == bool(options.dataset):
@@ -182,7 +183,7 @@ def run_tokens(options: argparse.Namespace) -> int:
         dataset = open_dataset(options.dataset, options.folder)
         queries = [dataset.annotations(split).queries for split in options.split or dataset.splits]
     else:
-        queries = [tuple(read_queries(path)) for path in options.queries]
+        queries = [with_words(read_queries(path), path).queries for path in options.queries]
     _print(
         options, write_token_features(queries_of(queries), open_text_encoder(options.encoder), options.out)
     )

@@ -1,7 +1,7 @@
 """Files of judgements and of answers; one file per format, and the folder is the registry.
 
-Every module here that declares a `NAME` is a format (see `protocol.Format`); a new format is a new file and
-nothing else. What a format can do is told by the functions it has. The content decides which format a file
+Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file and
+nothing else. A format can do what it has a function for. The content decides which format a file
 is in, unless the caller says.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from whenabouts.formats._losses import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from whenabouts.formats.annotations import Annotations
@@ -26,6 +26,34 @@ __all__ = [
     "write_annotations",
     "write_run",
 ]
+
+
+class Format(Protocol):
+    """A format of files. It has those of the four functions that it can honour."""
+
+    NAME: str
+    """As `--format` takes it."""
+    ORDER: int
+    """When it is asked whether it recognises a file: lower is earlier; the less particular come later."""
+    SUMMARY: str
+    """One line for people."""
+    KEEPS: frozenset[str]
+    """What comes back when a file that was written is read again: of `_losses.PARTS`. The rest is told."""
+
+    def recognises(self, head: FileHead) -> bool:
+        """Whether a file that begins like this is in this format."""
+
+    def read_annotations(self, path: Path) -> Annotations:
+        """Videos, queries and judgements."""
+
+    def open_run(self, path: Path) -> RunSource:
+        """A run, read as it is asked for."""
+
+    def write_annotations(self, annotations: Annotations, path: Path) -> None:
+        """Write judgements."""
+
+    def write_run(self, source: RunSource, path: Path, annotations: Annotations | None) -> None:
+        """Write a run."""
 
 
 def _formats() -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from whenabouts.formats.files import (
     read_json,
     write_atomically,
 )
+from whenabouts.formats.json_records import Origin
 from whenabouts.formats.runs import (
     BLOCK_ROWS,
     FileRun,
@@ -170,12 +171,10 @@ def _videos_of(path: Path, file: Path) -> dict[int, str]:
 
 
 def _numbers(path: Path, lists: str) -> dict[int, str]:
-    content = read_json(path)
-    if not isinstance(content, dict) or not content:
-        raise FormatError(path, "is no object:", value=content, accepted=_NUMBERS)
+    content = Origin(path).object(read_json(path) or None, _NUMBERS)
     splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
     named = [split for split in splits if split and split.lower().split("_")[0] in lists]
-    by_split = {split: _of_split(path, videos) for split, videos in splits.items()}
+    by_split = {split: _of_split(Origin(path), videos) for split, videos in splits.items()}
     whole: dict[int, str] = {}
     for split, videos in by_split.items():
         for number, name in videos.items():
@@ -194,18 +193,12 @@ def _numbers(path: Path, lists: str) -> dict[int, str]:
 _NUMBERS = "{split: {video: [seconds, number]}}, as in tvr_video2dur_idx.json"
 
 
-def _of_split(path: Path, entries: Mapping[str, Any]) -> dict[int, str]:
+def _of_split(origin: Origin, entries: Mapping[str, Any]) -> dict[int, str]:
     videos: dict[int, str] = {}
     for name, value in entries.items():
-        number = value[1] if isinstance(value, Sequence) and len(value) == 2 else value
+        number = value[1] if isinstance(value, list) and len(value) == 2 else value
         if type(number) is not int:
-            raise FormatError(path, "is no number of a video:", field=name, value=value, accepted=_NUMBERS)
+            raise origin.at(name).error("is no number of a video:", value, _NUMBERS)
         if videos.setdefault(number, name) != name:
-            raise FormatError(
-                path,
-                f"is also the number of {videos[number]!r}:",
-                field=name,
-                value=number,
-                accepted=_NUMBERS,
-            )
+            raise origin.at(name).error(f"is also the number of {videos[number]!r}:", number, _NUMBERS)
     return videos
