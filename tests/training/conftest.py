@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
+
+from whenabouts.training import run_folder
 
 CLIP = 2.0
 EXPERIMENT = """\
@@ -55,10 +58,17 @@ class Tiny:
             opened[name] = rows
 
 
+@pytest.fixture(scope="session")
+def shared_tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """20 examples in 5 videos to learn, 8 in 2 to validate; to be read only."""
+    return make_tiny(tmp_path_factory.mktemp("shared") / "tiny")
+
+
 @pytest.fixture()
-def tiny(tmp_path: Path) -> Tiny:
-    """20 examples in 5 videos to learn, 8 in 2 to validate."""
-    return make_tiny(tmp_path / "tiny")
+def tiny(shared_tiny: Tiny, tmp_path: Path) -> Tiny:
+    """The same in a folder of the test's own."""
+    folder = shutil.copytree(shared_tiny.folder, tmp_path / "tiny")
+    return Tiny(folder, folder / "tiny.toml")
 
 
 def make_tiny(folder: Path) -> Tiny:
@@ -94,10 +104,18 @@ def make_tiny(folder: Path) -> Tiny:
     return Tiny(folder, experiment)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
     """Sums are added in one order, on a machine of any size."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def no_picture() -> Iterator[None]:
+    """No picture of the curves: drawing takes longer than such a training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
+        yield

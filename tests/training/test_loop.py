@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,11 +27,7 @@ from whenabouts.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after, dying_at
 
-
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 
 def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> TrainingResult:
@@ -42,6 +39,20 @@ def curves(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
 
 
+@pytest.fixture(scope="module")
+def whole(shared_tiny: Any, no_picture: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was not broken off; to be read only."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    begun(shared_tiny, out)
+    return out
+
+
+@pytest.fixture()
+def finished(whole: Path, tmp_path: Path) -> Path:
+    """The same in a folder of the test's own."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
 def assert_same(one: Path, other: Path) -> None:
     """Two folders hold the same numbers, to the last bit."""
     assert_same_tensors(one, other, "model.safetensors", "state.safetensors")
@@ -50,8 +61,8 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) -> None:
-    heard: list[str] = []
-    outcome = begun(tiny, tmp_path / "run", log=heard.append)
+    lines_logged: list[str] = []
+    outcome = begun(tiny, tmp_path / "run", log=lines_logged.append)
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {
         "model.safetensors", "config.json", "README.md", "experiment.toml", "run.json", "curves.jsonl",
@@ -59,7 +70,7 @@ def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) 
     }  # fmt: skip
     assert outcome.reason == "all 3 epochs"
     assert outcome.steps == 3 * 3
-    assert any("20 examples" in line for line in heard)
+    assert any("20 examples" in line for line in lines_logged)
     lines = curves(tmp_path / "run")
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert outcome.score == max(line["metric"] for line in lines)
@@ -77,9 +88,10 @@ def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) 
 
 
 def test_a_training_learns(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "run", "training.epochs=30", "data.validation=train.jsonl")
+    settings = ("training.epochs=30", "training.evaluate_every=15", "training.learning_rate=2e-3")
+    begun(tiny, tmp_path / "run", *settings, "data.validation=train.jsonl")
     lines = curves(tmp_path / "run")
-    assert lines[-1]["losses"]["total"] < 0.6 * lines[0]["losses"]["total"]
+    assert lines[-1]["losses"]["total"] < 0.7 * lines[0]["losses"]["total"]
     best = max(lines, key=lambda line: line["metric"])
     assert best["metrics"]["VR R@1"] > 0.5
 
@@ -114,14 +126,15 @@ def test_the_same_seed_trains_the_same_and_another_does_not(tiny: Any, tmp_path:
 
 
 def test_the_learning_rate_rises_and_falls_to_nearly_nothing(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "run", "training.epochs=8", "training.warmup=0.25")
+    settings = ("training.epochs=8", "training.warmup=0.25", 'data.validation=""')
+    begun(tiny, tmp_path / "run", *settings)
     rates = [line["learning_rate"] for line in curves(tmp_path / "run")]
     assert rates[0] < rates[1] < rates[2]
     assert rates[2:] == sorted(rates[2:], reverse=True)
     assert rates[-1] == pytest.approx(1e-3 / 24 / 0.75)
 
 
-@pytest.mark.parametrize(("steps", "optimizer"), [(1, "bertadam"), (5, "bertadam"), (3, "adamw")])
+@pytest.mark.parametrize(("steps", "optimizer"), [(1, "bertadam"), (5, "adamw")])
 def test_a_training_goes_on_to_the_numbers_of_an_unbroken_one(
     tiny: Any, tmp_path: Path, steps: int, optimizer: str
 ) -> None:
@@ -210,11 +223,12 @@ def killed(tiny: Any, out: Path, moment: str, *more: str) -> int:
     return done.returncode
 
 
-def test_a_training_that_was_killed_goes_on_to_the_same_numbers(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "whole")
+def test_a_training_that_was_killed_goes_on_to_the_same_numbers(
+    tiny: Any, whole: Path, tmp_path: Path
+) -> None:
     assert killed(tiny, tmp_path / "broken", "step-5") == -signal.SIGKILL
     begun(tiny, tmp_path / "broken", resume=True)
-    assert_same(tmp_path / "whole", tmp_path / "broken")
+    assert_same(whole, tmp_path / "broken")
 
 
 @pytest.mark.slow
@@ -228,24 +242,24 @@ def test_a_training_may_be_killed_at_any_moment_again_and_again(tiny: Any, tmp_p
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_a_finished_training_is_only_told_again(tiny: Any, tmp_path: Path) -> None:
-    first = begun(tiny, tmp_path / "run")
-    before = (tmp_path / "run" / "state.safetensors").stat().st_mtime_ns
-    again = begun(tiny, tmp_path / "run", resume=True)
-    assert again == first
-    assert (tmp_path / "run" / "state.safetensors").stat().st_mtime_ns == before
+def test_a_finished_training_is_only_read_again(tiny: Any, finished: Path) -> None:
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    again = begun(tiny, finished, resume=True)
+    assert (again.reason, again.steps) == ("all 3 epochs", 9)
+    assert again.score == max(line["metric"] for line in curves(finished))
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
-def test_a_used_folder_is_refused_and_stays_as_it_is(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "run")
+def test_a_used_folder_is_refused_and_stays_as_it_is(tiny: Any, finished: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(UsageError, match=r"run: holds state\.safetensors of another training; .*--resume"):
         begun(tiny, tmp_path / "run", "training.seed=3")
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
-def test_resuming_with_other_settings_names_the_first_that_differs(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "run")
+def test_resuming_with_other_settings_names_the_first_that_differs(
+    tiny: Any, finished: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"its training has training\.epochs = 3, this one 9; --resume"):
         begun(tiny, tmp_path / "run", "training.epochs=9", resume=True)
     with pytest.raises(UsageError, match=r"model\.margin"):
@@ -267,8 +281,9 @@ def test_there_must_be_something_to_resume(tiny: Any, tmp_path: Path) -> None:
         begun(tiny, tmp_path / "run", resume=True)
 
 
-def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(tiny: Any, tmp_path: Path) -> None:
-    begun(tiny, tmp_path / "run")
+def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(
+    tiny: Any, finished: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run" / "state.safetensors").unlink()
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(UsageError, match=r"its state\.safetensors is gone"):
@@ -276,13 +291,14 @@ def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(tiny: Any, 
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
-def test_a_training_that_died_before_its_first_epoch_begins_again(tiny: Any, tmp_path: Path) -> None:
+def test_a_training_that_died_before_its_first_epoch_begins_again(
+    tiny: Any, whole: Path, tmp_path: Path
+) -> None:
     with pytest.raises(Killed):
         begun(tiny, tmp_path / "run", show=dying_after(1))
     assert not (tmp_path / "run" / "state.safetensors").exists()
     begun(tiny, tmp_path / "run", resume=True)
-    begun(tiny, tmp_path / "whole")
-    assert_same(tmp_path / "whole", tmp_path / "run")
+    assert_same(whole, tmp_path / "run")
 
 
 def test_two_trainings_do_not_share_a_folder(tiny: Any, tmp_path: Path) -> None:
@@ -379,16 +395,16 @@ def test_what_is_refused_before_a_state_is_kept_leaves_no_folder(tiny: Any, tmp_
 
 
 def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
-    experiment = load_experiment(tiny.experiment, ["training.precision=bf16"])
+    experiment = load_experiment(tiny.experiment, ["training.precision=bf16", "training.epochs=1"])
     outcome = launch(experiment, tiny.folder, tmp_path / "run", open_device("cpu", precision="bf16"))
-    assert outcome.reason == "all 3 epochs"
+    assert outcome.reason == "its one epoch"
     assert all(
         one.dtype == torch.float32 for one in load_file(tmp_path / "run" / "model.safetensors").values()
     )
 
 
 def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) -> None:
-    experiment = load_experiment(tiny.experiment)
+    experiment = load_experiment(tiny.experiment, ["training.epochs=1"])
     machine = open_device("cpu")
     outcomes = launch_seeds(experiment, [1, 2], tiny.folder, tmp_path / "runs", machine)
     assert [one.seed for one in outcomes] == [1, 2]
@@ -400,7 +416,7 @@ def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) 
         launch_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine)
     more = launch_seeds(experiment, [1, 2, 3], tiny.folder, tmp_path / "runs", machine, resume=True)
     assert more[:2] == outcomes
-    begun(tiny, tmp_path / "alone", "training.seed=3")
+    begun(tiny, tmp_path / "alone", "training.seed=3", "training.epochs=1")
     assert_same(tmp_path / "alone", tmp_path / "runs" / "seed-3")
     with pytest.raises(UsageError, match="one comes twice"):
         launch_seeds(experiment, [1, 1], tiny.folder, tmp_path / "more", machine)

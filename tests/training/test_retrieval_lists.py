@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from whenabouts.models.trained import Trained
 from whenabouts.ranking import rank_split
 from whenabouts.ranking.split import encode_split
-from whenabouts.training import retrieval_lists, run_folder
+from whenabouts.training import retrieval_lists
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
@@ -27,6 +27,8 @@ from whenabouts.training.retrieval_negatives import RetrievalNegatives
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
+
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 ROOT = Path(__file__).resolve().parents[2]
 CONQUER = (
@@ -38,12 +40,6 @@ CONQUER = (
     "training.epochs=2",
     "data.retrieved.videos=2",
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
 def begun(tiny: Any, out: Path, *settings: str, **more: Any) -> TrainingResult:

@@ -16,22 +16,17 @@ import pytest
 from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training import run_folder
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import Experiment
 from whenabouts.training.stages import has_stages, launch_stages, load_stages
+
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SHIPPED = sorted(path for path in FOLDER.rglob("*.toml") if has_stages(path))
 QUICK = {"tvr/prem.toml", "charades_sta/crocs_stages.toml"}
 SIZES = {"hidden": 16, "heads": 2, "feedforward": 32, "span_hidden": 8, "joint": 8, "map_layers": 2}
 FILES = ("data.dataset=", "data.train=train.jsonl", "data.validation=val.jsonl", "features.query=query.h5")
-
-
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture()

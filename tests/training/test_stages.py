@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
-from whenabouts.training import run_folder
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import launch
@@ -25,6 +24,8 @@ from whenabouts.training.state import Progress
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_at
+
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 TENSORS = ("model.safetensors", "state.safetensors")
 
@@ -45,17 +46,31 @@ metric = "SVMR R@1,IoU=0.5"
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
-
-
 @pytest.fixture()
 def staged(tiny: Any) -> Path:
     """XML, and CONQUER with negatives of XML's lists."""
+    return both(tiny)
+
+
+def both(tiny: Any) -> Path:
     (tiny.folder / "second.toml").write_text(SECOND)
     return stages_file(tiny.folder, ["tiny.toml", "second.toml"])
+
+
+@pytest.fixture(scope="module")
+def whole(
+    shared_tiny: Any, no_picture: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any, Any]:
+    """A staged training that was not broken off: folder, result, lines logged; to be read only."""
+    out, lines = tmp_path_factory.mktemp("whole") / "run", list[str]()
+    return out, trained(both(shared_tiny), out, log=lines.append), lines
+
+
+@pytest.fixture(scope="module")
+def short(shared_tiny: Any, no_picture: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder and the result of a staged training of one epoch each; to be read only."""
+    out = tmp_path_factory.mktemp("short") / "run"
+    return out, trained(both(shared_tiny), out, "training.epochs=1")
 
 
 def stages_file(folder: Path, stages: Sequence[Any], name: str = "both.toml") -> Path:
@@ -68,45 +83,43 @@ def trained(path: Path, out: Path, *settings: str, **more: Any) -> StagedResult:
     return launch_stages(load_stages(path, settings), path.parent, out, open_device("cpu"), **more)
 
 
-def test_stages_are_trained_in_turn_into_folders_of_their_names(staged: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    outcome = trained(staged, tmp_path / "run", log=told.append)
-    assert [line for line in told if line.startswith("stage")] == [
+def test_stages_are_trained_in_turn_into_folders_of_their_names(whole: tuple[Path, Any, Any]) -> None:
+    run, outcome, lines = whole
+    assert [line for line in lines if line.startswith("stage")] == [
         "stage tiny (1 of 2)",
         "stage second (2 of 2)",
     ]
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"tiny", "second", "system.json"}
-    assert json.loads((tmp_path / "run" / "system.json").read_text()) == {
+    assert {path.name for path in run.iterdir()} == {"tiny", "second", "system.json"}
+    assert json.loads((run / "system.json").read_text()) == {
         "format": 1,
         "retriever": "tiny",
         "localizer": "second",
     }
-    found = read_stages(tmp_path / "run")
+    found = read_stages(run)
     assert Trained.from_pretrained(found.retriever or "").system == "xml"
     assert Trained.from_pretrained(found.localizer).system == "conquer"
     assert {name: [one.reason for one in each] for name, each in outcome.stages.items()} == {
         "tiny": ["all 3 epochs"],
         "second": ["all 2 epochs"],
     }
-    assert outcome.to_json()["stages"]["second"]["folder"] == str(tmp_path / "run" / "second")
+    assert outcome.to_json()["stages"]["second"]["folder"] == str(run / "second")
 
 
-def test_stages_give_what_trainings_one_by_one_give(staged: Path, tmp_path: Path) -> None:
-    trained(staged, tmp_path / "run")
+def test_stages_give_what_trainings_one_by_one_give(
+    whole: tuple[Path, Any, Any], staged: Path, tmp_path: Path
+) -> None:
     machine, folder = open_device("cpu"), staged.parent
     launch(load_experiment(folder / "tiny.toml"), folder, tmp_path / "one", machine)
     settings = [f"data.retrieved.lists={tmp_path / 'one'}"]
     launch(load_experiment(folder / "second.toml", settings), folder, tmp_path / "two", machine)
-    assert_same_tensors(tmp_path / "run" / "tiny", tmp_path / "one", *TENSORS)
-    assert_same_tensors(tmp_path / "run" / "second", tmp_path / "two", *TENSORS)
+    assert_same_tensors(whole[0] / "tiny", tmp_path / "one", *TENSORS)
+    assert_same_tensors(whole[0] / "second", tmp_path / "two", *TENSORS)
 
 
-@pytest.mark.parametrize("step", [2, 5])
-@pytest.mark.parametrize("stage", ["tiny", "second"])
+@pytest.mark.parametrize(("stage", "step"), [("tiny", 5), ("second", 2)])
 def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
-    staged: Path, tmp_path: Path, stage: str, step: int
+    whole: tuple[Path, Any, Any], staged: Path, tmp_path: Path, stage: str, step: int
 ) -> None:
-    trained(staged, tmp_path / "whole")
     begun: list[str] = []
 
     def kill(progress: Progress) -> None:
@@ -119,7 +132,7 @@ def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
     told: list[str] = []
     outcome = trained(staged, tmp_path / "broken", resume=True, log=told.append)
     for name in ("tiny", "second"):
-        assert_same_tensors(tmp_path / "whole" / name, tmp_path / "broken" / name, *TENSORS)
+        assert_same_tensors(whole[0] / name, tmp_path / "broken" / name, *TENSORS)
     assert (tmp_path / "broken" / "system.json").is_file()
     assert outcome.stages["second"][0].reason == "all 2 epochs"
     if stage == "second":  # the first one is only told again
@@ -131,17 +144,12 @@ def _note(begun: list[str], line: str) -> None:
         begun.append(line)
 
 
-def test_a_folder_that_was_moved_goes_on(staged: Path, tmp_path: Path) -> None:
-    begun: list[str] = []
-
-    def kill(progress: Progress) -> None:
-        if "second" in begun[-1] and progress.state.step == 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(staged, tmp_path / "here", show=kill, log=lambda line: _note(begun, line))
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert trained(staged, tmp_path / "there", resume=True).stages["second"][0].steps == 6
+def test_a_folder_that_was_moved_goes_on(short: tuple[Path, Any], staged: Path, tmp_path: Path) -> None:
+    shutil.copytree(short[0], tmp_path / "there")
+    shutil.rmtree(tmp_path / "there" / "second")
+    outcome = trained(staged, tmp_path / "there", "training.epochs=1", resume=True)
+    assert outcome.stages["second"][0].steps == 3
+    assert_same_tensors(short[0] / "second", tmp_path / "there" / "second", *TENSORS)
 
 
 def test_settings_reach_one_stage_or_all(staged: Path) -> None:
@@ -288,11 +296,13 @@ def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path,
         assert not (tmp_path / "run").exists()
 
 
-def test_folders_that_are_used_are_refused_before_the_first_step(staged: Path, tmp_path: Path) -> None:
+def test_folders_that_are_used_are_refused_before_the_first_step(
+    short: tuple[Path, Any], staged: Path, tmp_path: Path
+) -> None:
     settings = ("training.epochs=1",)
     with pytest.raises(UsageError, match="there is no training here to resume"):
         trained(staged, tmp_path / "run", *settings, resume=True)
-    trained(staged, tmp_path / "run", *settings)
+    shutil.copytree(short[0], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "tiny")
     with pytest.raises(
         UsageError, match=r"second: holds .* of another training; go on with it with --resume"
@@ -304,9 +314,11 @@ def test_folders_that_are_used_are_refused_before_the_first_step(staged: Path, t
     assert not (tmp_path / "run" / "tiny").exists()
 
 
-def test_a_training_and_stages_do_not_share_a_folder(staged: Path, tmp_path: Path) -> None:
+def test_a_training_and_stages_do_not_share_a_folder(
+    short: tuple[Path, Any], staged: Path, tmp_path: Path
+) -> None:
     settings = ("training.epochs=1",)
-    trained(staged, tmp_path / "run", *settings)
+    shutil.copytree(short[0], tmp_path / "run")
     experiment = load_experiment(staged.parent / "tiny.toml", settings)
     with pytest.raises(UsageError, match=r"run: holds system\.json of another training"):
         launch(experiment, staged.parent, tmp_path / "run", open_device("cpu"))
@@ -314,7 +326,6 @@ def test_a_training_and_stages_do_not_share_a_folder(staged: Path, tmp_path: Pat
         trained(staged, tmp_path / "run" / "tiny", *settings)
 
 
-def test_a_second_run_of_finished_stages_tells_the_same(staged: Path, tmp_path: Path) -> None:
-    settings = ("training.epochs=1",)
-    first = trained(staged, tmp_path / "run", *settings)
-    assert trained(staged, tmp_path / "run", *settings, resume=True).to_json() == first.to_json()
+def test_a_second_run_of_finished_stages_gives_the_same(short: tuple[Path, Any], staged: Path) -> None:
+    run, first = short
+    assert trained(staged, run, "training.epochs=1", resume=True).to_json() == first.to_json()

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training import run_folder
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import open_device
 from whenabouts.training.experiment import load_experiment
@@ -22,6 +21,8 @@ from whenabouts.training.launch import TrainingResult, launch
 from whenabouts.types import UsageError
 
 from .broken_off import Killed, assert_same_tensors, dying_after
+
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 FIRST = (
     "data.pairs=pairs.safetensors",
@@ -44,12 +45,6 @@ SECOND = (
     "data.negatives.queries=3",
     "training.learning_rate=1e-4",
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture()

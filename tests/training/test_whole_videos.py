@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training import run_folder
 from whenabouts.training.batches import epoch_batches
 from whenabouts.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.training.devices import open_device
@@ -23,6 +22,8 @@ from whenabouts.training.experiment import load_experiment
 from whenabouts.training.launch import TrainingResult, launch
 from whenabouts.training.positives import joined_by
 from whenabouts.types import UsageError
+
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl", batch_of="videos")
 FEATURES = FeatureSettings(
@@ -37,12 +38,6 @@ SIZES = {
     "hidden_dim": 12,
     "max_position_embeddings": 16,
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than such a training."""
-    monkeypatch.setattr(run_folder.RunFolder, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture()
