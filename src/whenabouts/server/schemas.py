@@ -231,6 +231,7 @@ class SearchBody(BaseModel):
     data: list[ResultBody]
     page_info: PageInfo
     search_pool: SearchPool
+    stream_titles: dict[str, str]
     calibration: dict[str, Any] | None
 
 
@@ -250,10 +251,11 @@ class VideoBody(BaseModel):
 
 
 class VideosBody(BaseModel):
-    """A page of the list of videos, by id."""
+    """A page of the list of videos, by id; `stream_titles` is what people call each stream."""
 
     data: list[VideoBody]
     page_info: PageInfo
+    stream_titles: dict[str, str]
 
 
 class VideoDetails(VideoBody):

@@ -22,7 +22,7 @@ from whenabouts.server.schemas import (
     SearchPool,
     WhyParameters,
 )
-from whenabouts.server.service import Service, check_streams, record_of, service_of
+from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
 from whenabouts.server.video_routes import title_of, urls_of
 from whenabouts.streams import frame_stream
 from whenabouts.streams import stream as stream_named
@@ -52,18 +52,15 @@ async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
 
     def read(corpus: Corpus) -> SearchBody:
         result = service.search(corpus, parameters)
-        return _page(service, result, service.pool(corpus), parameters, offset)
+        return _page(service, corpus, result, parameters, offset)
 
     return await service.read(service.searches, request, read)
 
 
 def _page(
-    service: Service,
-    result: SearchResult,
-    pool: tuple[int, float],
-    parameters: SearchParameters,
-    offset: int,
+    service: Service, corpus: Corpus, result: SearchResult, parameters: SearchParameters, offset: int
 ) -> SearchBody:
+    count, seconds = service.pool(corpus)
     end = offset + parameters.page_limit
     shown = list(enumerate(result.moments, 1))[offset:end]
     more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
@@ -76,7 +73,8 @@ def _page(
         page_info=PageInfo(
             limit_per_page=parameters.page_limit, total_results=len(result.moments), next_page_token=more
         ),
-        search_pool=SearchPool(total_count=pool[0], total_duration=pool[1]),
+        search_pool=SearchPool(total_count=count, total_duration=seconds),
+        stream_titles=stream_titles(corpus),
         calibration=None if result.calibration is None else dict(result.calibration),
     )
 

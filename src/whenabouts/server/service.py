@@ -25,6 +25,7 @@ from whenabouts.server.paging import Pages
 from whenabouts.server.schemas import SearchParameters, SearchRequest
 from whenabouts.server.settings import Settings
 from whenabouts.server.work import BoundedExecutor, ConnectionLimit, RateLimit
+from whenabouts.streams import stream
 from whenabouts.types import UsageError
 from whenabouts.video.probe import MediaError, Probe, probe
 
@@ -225,6 +226,11 @@ def check_streams(corpus: Corpus, names: list[str]) -> None:
         raise ServerError(
             404, "no_such_stream", f"this corpus has no stream {unknown[0][:50]!r}", field="stream"
         )
+
+
+def stream_titles(corpus: Corpus) -> dict[str, str]:
+    """What people call each stream of a corpus."""
+    return {name: stream(name).title for name in corpus.streams}
 
 
 def service_of(request: Request) -> Service:

@@ -31,7 +31,7 @@ from whenabouts.server.schemas import (
     VideoDetails,
     VideosBody,
 )
-from whenabouts.server.service import Service, record_of, service_of
+from whenabouts.server.service import Service, record_of, service_of, stream_titles
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.thumbnails import thumbnail
@@ -78,6 +78,7 @@ async def videos(request: Request, parameters: Annotated[PageParameters, Query()
                 total_results=len(records),
                 next_page_token=service.pages.token(_LIST, end) if end < len(records) else None,
             ),
+            stream_titles=stream_titles(corpus),
         )
 
     return await service.read(service.reads, request, read)

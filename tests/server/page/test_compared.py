@@ -164,9 +164,9 @@ def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: 
     columns = opened(page, served, FIRST, SECOND)
     one, two = served.best(FIRST), served.best(SECOND)
     for side, found in enumerate((one, two)):
-        expect(columns.nth(side).locator(".heard")).to_have_count(7)  # "[CLS]" and six words
+        expect(columns.nth(side).locator(".token")).to_have_count(7)  # "[CLS]" and six words
         expect(columns.nth(side).locator(".along-name")).to_have_text(named(1, found[0]))
-        expect(columns.nth(side).locator(".along .executor-name")).to_have_text(["start", "end"])
+        expect(columns.nth(side).locator(".along .curve-name")).to_have_text(["start", "end"])
         expect(columns.nth(side).locator("figcaption")).to_contain_text("It starts at 0:")
     scales = columns.locator("figcaption p:last-child").all_text_contents()
     assert scales[0] == scales[1], "probabilities are drawn to one scale"
@@ -190,7 +190,7 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
     link = columns.nth(1).locator(".card-link").nth(1)
     link.click()
     expect(page.locator("#title")).to_be_focused()
-    expect(page.locator(".timeline .executor-name")).to_have_text(["start (score)", "end (score)"])
+    expect(page.locator(".timeline .curve-name")).to_have_text(["start (score)", "end (score)"])
     client = parse_qs(urlsplit(page.url).query)
     assert (client["model"], client["vs"]) == ([SECOND], [FIRST, SECOND])
     expect(page.locator("#why")).to_have_text("Why here?")
@@ -205,7 +205,7 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
 def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, "", after="2999-01-01")
     for side in (0, 1):
-        expect(columns.nth(side)).to_contain_text("Finds nothing for this question.")
+        expect(columns.nth(side)).to_contain_text("Finds nothing for this query.")
         expect(columns.nth(side)).to_contain_text("passes the filters")
         expect(columns.nth(side).locator(".card")).to_have_count(0)
         expect(columns.nth(side).locator(".along")).to_be_hidden()
@@ -214,10 +214,10 @@ def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Serv
 
 def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, served: Served) -> None:
     columns = opened(page, served, WORDLESS, "")
-    expect(columns.nth(0).locator(".why")).to_contain_text("This system tells no word weights.")
-    expect(columns.nth(0).locator(".along .executor-name")).to_have_text(["start", "end"])
-    expect(columns.nth(1).locator(".why")).to_contain_text("The usual search weighs no words.")
-    expect(columns.nth(1).locator(".along .executor-name")).to_have_text(["subtitle"])
+    expect(columns.nth(0).locator(".why")).to_contain_text("This system has no word weights.")
+    expect(columns.nth(0).locator(".along .curve-name")).to_have_text(["start", "end"])
+    expect(columns.nth(1).locator(".why")).to_contain_text("The usual search does not weigh words.")
+    expect(columns.nth(1).locator(".along .curve-name")).to_have_text(["words"])
     expect(columns.nth(1).locator(".badge:not(.same)").first).to_contain_text("%")
 
 
@@ -300,7 +300,7 @@ def test_all_text_of_a_comparison_stands_out_from_what_is_behind_it(
     page = open_tab(color_scheme=scheme)
     opened(page, served, FIRST, SECOND)
     # What is behind shaded words is a mixture that the measure does not read.
-    page.locator(".heard").evaluate_all("(all) => all.forEach((one) => one.remove())")
+    page.locator(".token").evaluate_all("(all) => all.forEach((one) => one.remove())")
     assert not page.evaluate(WEAK_TEXT)
 
 
@@ -334,5 +334,5 @@ def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page:
     page.get_by_role("searchbox").fill("")
     page.keyboard.press("Enter")
     expect(page.locator("#comparison")).to_be_hidden()
-    expect(page.locator("#answer")).to_contain_text("Ask ")
+    expect(page.locator("#answer")).to_contain_text("Search ")
     assert all(one != two for one, two in itertools.pairwise(hrefs))

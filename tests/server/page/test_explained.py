@@ -42,10 +42,10 @@ def open_with_model(page: Any, address: str) -> None:
     page.goto(f"{address}?q={QUERY.replace(' ', '+')}")
     expect(page.locator(".card-link").first).to_be_visible()
     page.locator("#filters > summary").click()
-    page.get_by_label("Model").select_option("run <b>")
+    page.get_by_label("Trained system").select_option("run <b>")
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     page.locator(".card-link").nth(1).click()
-    expect(page.locator(".executor-name")).to_have_text(["start (score)", "end (score)"])
+    expect(page.locator(".curve-name")).to_have_text(["start (score)", "end (score)"])
 
 
 def test_a_model_is_chosen_among_the_filters_and_stays_in_the_address(page: Any, address: str) -> None:
@@ -54,14 +54,14 @@ def test_a_model_is_chosen_among_the_filters_and_stays_in_the_address(page: Any,
     page.reload()
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     expect(page.locator("#model")).to_have_value("run <b>")
-    expect(page.locator(".executor-name")).to_have_text(["start (score)", "end (score)"])
+    expect(page.locator(".curve-name")).to_have_text(["start (score)", "end (score)"])
 
 
 def test_why_shows_the_words_that_count_and_the_probabilities_of_the_borders(page: Any, address: str) -> None:
     open_with_model(page, address)
     page.get_by_role("button", name="Why here?").click()
     expect(page.locator("#why-title")).to_have_text("Found: it is result 2")
-    words = page.locator("#why-body .heard")
+    words = page.locator("#why-body .token")
     expect(words).to_have_count(7)  # "[CLS]" and six words, by number
     shares = [float(re.search(r"(\d+)%$", text)[1]) for text in words.all_text_contents()]  # type: ignore[index]
     assert sum(shares) == pytest.approx(100, abs=4)
@@ -83,17 +83,17 @@ def test_the_readout_says_the_probability_under_the_mouse(page: Any, address: st
 
 def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> None:
     open_with_model(page, address)
-    page.get_by_label("Model").select_option("none")
+    page.get_by_label("Trained system").select_option("none")
     expect(page.locator("#beneath")).not_to_contain_text("run <b>")
     page.locator(".card-link").first.click()
-    expect(page.locator(".executor-name")).to_have_text([re.compile("subtitle")])
+    expect(page.locator(".curve-name")).to_have_text([re.compile("words")])
 
 
 def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
     page: Any, address: str
 ) -> None:
     page.goto(f"{address}?q=penguin")
-    expect(page.locator("#rates")).to_contain_text("of unrelated questions, ")
+    expect(page.locator("#rates")).to_contain_text("of unrelated queries, ")
     page.goto(f"{address}?q=penguin&model=run+<b>")
     expect(page.locator("#beneath")).to_contain_text("run <b>")
     expect(page.locator("#rates")).to_be_hidden()
@@ -108,15 +108,15 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
     corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     seeing_localizer(Shades(), 2.0).save_pretrained(tmp_path / "run")
-    executors = ["start (score)", "end (score)", "subtitle’s share", "vision’s share"]
+    names = ["start (score)", "end (score)", "share of words", "share of pictures"]
     with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
         page = open_tab(address)
         page.goto(f"{address}?q={QUERY.replace(' ', '+')}&model=both")
         page.locator(".card-link").first.click()
-        expect(page.locator(".executor-name")).to_have_text(executors)
+        expect(page.locator(".curve-name")).to_have_text(names)
         page.locator(".plot").hover(position={"x": 5, "y": 100})
         shares = re.search(
-            r"subtitle’s share (\d+) ?%, vision’s share (\d+) ?%", page.locator(".tip").inner_text()
+            r"share of words (\d+) ?%, share of pictures (\d+) ?%", page.locator(".tip").inner_text()
         )
         assert shares is not None and sum(map(int, shares.groups())) in (99, 100, 101)
         page.get_by_role("button", name="Why here?").click()
@@ -126,5 +126,5 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
         page.goto(f"{address}?q={QUERY.replace(' ', '+')}&vs=both&vs=")
         expect(page.locator("#comparison:not([aria-busy])")).to_be_visible(timeout=60_000)
         column = page.locator(".column").first
-        expect(column.locator(".executor-name")).to_have_text(["start", "end", *executors[2:]])
+        expect(column.locator(".curve-name")).to_have_text(["start", "end", *names[2:]])
         expect(column.locator("figcaption")).to_contain_text("of a share, 100 %")

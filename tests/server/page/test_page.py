@@ -59,7 +59,7 @@ def border(page: Any, side: str) -> float:
     return float(page.locator(f"#grip-{side}").get_attribute("aria-valuenow"))
 
 
-def client(page: Any) -> dict[str, str]:
+def parameters_of(page: Any) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
 
 
@@ -70,7 +70,7 @@ def test_a_person_searches_and_the_player_stands_at_the_start_of_the_moment(page
     expect(card.locator("mark")).to_have_text(["crown", "jewels"])
     card.click()
     standing(page)
-    start = float(client(page)["s"])
+    start = float(parameters_of(page)["s"])
     assert start > 1
     playwright_api.expect(page.locator("#title")).to_be_focused()
     assert at(page) == pytest.approx(start, abs=0.05)
@@ -106,7 +106,7 @@ def test_a_border_is_dragged_with_the_mouse_and_stands_in_the_address(page: Any,
     assert moved == pytest.approx(before - 6.17 / 4, abs=0.1)
     assert moved / FRAME == pytest.approx(round(moved / FRAME), abs=0.03)
     assert border(page, "end") == end
-    assert float(client(page)["s"]) == pytest.approx(moved, abs=1e-3)
+    assert float(parameters_of(page)["s"]) == pytest.approx(moved, abs=1e-3)
     assert at(page) == pytest.approx(moved, abs=0.05)
 
 
@@ -128,8 +128,8 @@ def test_a_border_moves_by_a_frame_and_by_a_second_with_the_arrow_keys(page: Any
     assert border(page, "start") == 0
     page.keyboard.press("End")
     assert border(page, "start") < border(page, "end"), "a moment never becomes empty"
-    page.get_by_role("button", name="Back to what was found").click()
-    assert float(client(page)["s"]) == border(page, "start") > 1
+    page.get_by_role("button", name="Back to the result").click()
+    assert float(parameters_of(page)["s"]) == border(page, "start") > 1
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_time_can_be_typed_and_what_is_no_time_is_said(page: Any, address: str
     assert border(page, "start") == 2.5
     field.fill("soon")
     field.press("Enter")
-    expect(page.locator("#told")).to_contain_text("“soon” is no time")
+    expect(page.locator("#message")).to_contain_text("“soon” is no time")
     assert border(page, "start") == 2.5
 
 
@@ -151,7 +151,7 @@ def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any],
     page.locator("#grip-end").focus()
     page.keyboard.press("ArrowLeft")
     page.get_by_role("button", name="Copy link").click()
-    expect(page.locator("#told")).to_have_text("Link copied.")
+    expect(page.locator("#message")).to_have_text("Link copied.")
     link = page.evaluate("() => navigator.clipboard.readText()")
     other = open_tab()
     other.goto(link)
@@ -162,26 +162,26 @@ def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any],
         border(page, side) for side in ("start", "end")
     ]
     assert at(other) == pytest.approx(border(other, "start"), abs=0.05)
-    expect(other.get_by_role("button", name="Back to what was found")).to_be_visible()
+    expect(other.get_by_role("button", name="Back to the result")).to_be_visible()
 
 
 def test_back_and_forward_go_through_list_and_moments(page: Any, address: str) -> None:
     search(page, address, "space telescope")
     page.locator(".card-link").nth(0).click()
-    first = client(page)
+    first = parameters_of(page)
     page.get_by_role("button", name="Next result").click()
-    second = client(page)
+    second = parameters_of(page)
     assert first["v"] != second["v"]
     page.go_back()
     expect(page.locator(".card-link").nth(0)).to_have_attribute("aria-current", "true")
-    assert client(page) == first
+    assert parameters_of(page) == first
     page.go_back()
     expect(page.locator("#player")).to_be_hidden()
     page.go_forward()
     expect(page.locator("#player")).to_be_visible()
     page.get_by_role("button", name="Next result").click()
     page.get_by_role("button", name="Previous result").click()
-    assert client(page) == first
+    assert parameters_of(page) == first
 
 
 def test_the_curves_say_time_and_confidence_under_the_pointer(
@@ -191,7 +191,7 @@ def test_the_curves_say_time_and_confidence_under_the_pointer(
     expect(page.locator(".curve")).to_have_count(len(corpus.searcher().find_all("crown jewels")))
     plot = page.locator(".plot").bounding_box()
     page.mouse.move(plot["x"] + plot["width"] * 0.9, plot["y"] + 20)
-    expect(page.locator(".tip")).to_have_text(re.compile(r"^0:05\.\d\d: subtitle (\d+|>99) %$"))
+    expect(page.locator(".tip")).to_have_text(re.compile(r"^0:05\.\d\d: words (\d+|>99) %$"))
     page.mouse.click(plot["x"] + plot["width"] / 2, plot["y"] + 20)
     assert at(page) == pytest.approx(6.17 / 2, abs=0.1)
 
@@ -245,11 +245,11 @@ def test_why_a_moment_was_not_found_is_told_for_a_place_that_is_picked(
     expect(title).to_be_focused()
     expect(title).to_contain_text("Found" if told.rank else "Not found")
     body = page.locator("#why-body")
-    for stream in told.streams:
-        expect(body).to_contain_text(stream.stream)
+    assert [stream.stream for stream in told.streams] == ["subtitle"]
+    expect(body).to_contain_text("Words rank this video number")
     expect(body.locator(".lost a")).to_have_count(len(told.lost_to))
     page.keyboard.press("Escape")
-    expect(page.locator("#why-said")).to_be_hidden()
+    expect(page.locator("#why-panel")).to_be_hidden()
     expect(page.locator("#player")).to_be_visible()
 
 
@@ -273,9 +273,9 @@ def test_a_whole_way_goes_by_the_keyboard_alone(page: Any, address: str) -> None
     standing(page)
     page.evaluate("() => { document.querySelector('#screen video').muted = true; }")
     page.keyboard.press("Space")
-    expect(page.locator("#play-said")).to_have_text("Pause")
+    expect(page.locator("#play-label")).to_have_text("Pause")
     page.keyboard.press("Space")
-    expect(page.locator("#play-said")).to_have_text("Play moment")
+    expect(page.locator("#play-label")).to_have_text("Play moment")
     page.keyboard.press("j")
     expect(cards.nth(1)).to_have_attribute("aria-current", "true")
     page.keyboard.press("?")
@@ -366,7 +366,7 @@ def test_sound_alone_gets_an_audio_player(page: Any, address: str) -> None:
     standing(page)
     expect(page.locator("#screen audio")).to_be_visible()
     expect(page.locator("#screen video")).to_have_count(0)
-    assert at(page) == pytest.approx(float(client(page)["s"]), abs=0.05)
+    assert at(page) == pytest.approx(float(parameters_of(page)["s"]), abs=0.05)
 
 
 def test_script_in_names_and_words_is_shown_and_does_nothing(page: Any, address: str) -> None:
@@ -381,7 +381,7 @@ def test_script_in_names_and_words_is_shown_and_does_nothing(page: Any, address:
     expect(page.locator("#why-title")).to_be_visible()
     page.goto(f"{address}?q=%3Cimg%20src%3Dx%20onerror%3Dhacked()%3E&v=%3Cscript%3Ehacked()&s=1&e=2")
     page.watched.expected.append("404")
-    expect(page.locator("#told")).to_contain_text("no video")
+    expect(page.locator("#message")).to_contain_text("no video")
     assert page.locator("main img[src=x], main script").count() == 0
 
 
@@ -403,7 +403,7 @@ def test_filters_narrow_the_search_and_stand_in_the_address(
     page.get_by_label("Within video").press("Enter")
     expect(page.locator("#filters-on")).to_have_text("1")
     expect(page.locator(".card-link").first).to_contain_text("friday")
-    assert client(page)["within"] == ids["friday.mp4"]
+    assert parameters_of(page)["within"] == ids["friday.mp4"]
     page.get_by_role("button", name="Clear filters").click()
     expect(page.locator(".card-link").first).to_contain_text("nasa")
     page.get_by_label("Recorded before").fill("1990-01-01")
@@ -464,7 +464,7 @@ def test_no_match_is_said_honestly_with_the_three_closest_dimmed(page: Any, addr
     search(page, address, "x")
     expect(page.locator("#answer")).to_have_text("Not in here")
     expect(page.locator("#cards .card.dim")).to_have_count(3)
-    expect(page.locator("#tail-said")).to_have_text("2 more that unrelated questions find as easily")
+    expect(page.locator("#tail-label")).to_have_text("2 more that unrelated queries find as easily")
     expect(page.locator("#cards .badge").first).to_have_text("no match · 70 %")
 
 
@@ -481,7 +481,7 @@ def test_how_often_answers_are_wrong_is_told_and_the_corpus_s_own_thresholds_are
     answered(page, error_of("match", [0.99, 0.97, 0.65], calibration=measured))
     search(page, address, "x")
     expect(page.locator("#rates")).to_have_text(
-        "How often that is wrong: of unrelated questions, 2 % (0 to 7 %) are called a match."
+        "How often that is wrong: of unrelated queries, 2 % (0 to 7 %) are called a match."
     )
     expect(page.locator("#cards .badge")).to_have_text(["match · 99 %", "unsure · 97 %", "unsure · 65 %"])
 
@@ -521,7 +521,7 @@ def test_a_busy_server_is_asked_again_when_it_says_so(page: Any, address: str) -
     page.goto(address)
     page.get_by_role("searchbox").fill("crown jewels")
     page.keyboard.press("Enter")
-    expect(page.locator("#beneath")).to_have_text(re.compile("The server is busy. Asking again in"))
+    expect(page.locator("#beneath")).to_have_text(re.compile("The server is busy. Trying again in"))
     expect(page.locator(".card-link").first).to_contain_text("friday")
     assert len(tries) == 2
 
@@ -612,10 +612,10 @@ def test_what_a_browser_fetches_at_first_is_small_and_so_is_all_of_the_page() ->
 
 
 def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address: str) -> None:
-    client: set[str] = set()
-    page.on("request", lambda request: client.add(urlsplit(request.url).path))
+    requested: set[str] = set()
+    page.on("request", lambda request: requested.add(urlsplit(request.url).path))
     search(page, address, "crown jewels")
-    static = {path.removeprefix("/static/") for path in client if path.startswith("/static/")}
+    static = {path.removeprefix("/static/") for path in requested if path.startswith("/static/")}
     # A browser without a window asks for no icon.
     assert static | {"index.html", "favicon.svg"} == {file.name for file in first_load()}
     expect(page.get_by_role("button", name="Compare")).to_be_hidden()
@@ -670,7 +670,7 @@ def test_a_phone_shows_list_and_moment_in_turn_without_scrolling_sideways(
     standing(page)
     expect(page.locator("#results")).to_be_hidden()
     page.get_by_role("button", name=re.compile("^Why")).tap()
-    expect(page.locator("#why-said")).to_be_visible()
+    expect(page.locator("#why-panel")).to_be_visible()
     assert no_sideways(page) and not too_small(page)
     page.locator("#export summary").tap()
     assert no_sideways(page) and not too_small(page)
@@ -696,7 +696,7 @@ def test_a_border_is_dragged_with_a_finger(open_tab: Callable[..., Any], address
         moved = {"type": "touchMove", "touchPoints": [{"x": x - part * width / 16, "y": y + part}]}
         finger.send("Input.dispatchTouchEvent", moved)
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    expect(page.get_by_role("button", name="Back to what was found")).to_be_visible()
+    expect(page.get_by_role("button", name="Back to the result")).to_be_visible()
     assert border(page, "start") == pytest.approx(before - 6.17 / 4, abs=0.1)
 
 
@@ -767,11 +767,11 @@ def test_what_is_seen_has_a_curve_of_its_own(
         page = open_tab(address)
         search(page, address, "a red flower bud opens")
         card = page.locator(".card-link").first
-        expect(card).to_contain_text("vision the picture at")
+        expect(card).to_contain_text("pictures the picture at")
         card.click()
         standing(page)
-        expect(page.locator(".executor-name").first).to_contain_text("subtitle")
-        expect(page.locator(".executor-name").last).to_contain_text("vision")
+        expect(page.locator(".curve-name").first).to_contain_text("words")
+        expect(page.locator(".curve-name").last).to_contain_text("pictures")
         expect(page.locator(".curve")).to_have_count(
             len(corpus.searcher().find_all("a red flower bud opens"))
         )

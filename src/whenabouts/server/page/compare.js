@@ -3,16 +3,16 @@
 
 import { keyOf, momentCard, waiting } from "./results.js";
 import { ask, ofVideo } from "./server.js";
-import { heights, lanesOf } from "./timeline.js";
-import { heardParts } from "./why.js";
-import { clock, counted, draw, make, sentence, span } from "./words.js";
+import { heights, curvesOf } from "./timeline.js";
+import { tokenWeightParts } from "./why.js";
+import { clock, counted, draw, make, sentence, span, streamName } from "./words.js";
 
-// Best moments of each; and the overlap (IoU) from which two are the same, as in `explanation/told.py`.
+// Best moments of each; and the overlap (IoU) from which two are the same, as `whenabouts explain` counts them.
 const BEST = 10;
 const SAME = 0.5;
 const SIDES = [0, 1];
 const WIDE = 1000;
-const LANE = 100;
+const ROW = 100;
 const MOST_STEPS = 600;
 const ANSWERS = { match: "Found", unsure: "Not sure", no_match: "Not in here" };
 
@@ -21,11 +21,11 @@ const isAbort = (error) => error.name === "AbortError";
 
 /** The comparison, styled. `hooks`: go(changes), linkTo(changes), parametersOf(state), systems(), say(text). */
 export function opened(hooks) {
-  const sheet = make("link", { rel: "stylesheet", href: "static/compare.css" });
+  const styles = make("link", { rel: "stylesheet", href: "static/compare.css" });
   return new Promise((resolve, reject) => {
-    sheet.addEventListener("load", () => resolve(new Comparison(hooks)));
-    sheet.addEventListener("error", reject);
-    document.head.append(sheet);
+    styles.addEventListener("load", () => resolve(new Comparison(hooks)));
+    styles.addEventListener("error", reject);
+    document.head.append(styles);
   });
 }
 
@@ -36,17 +36,17 @@ function shareOf(one, other) {
 }
 
 /** The best ranked result that is the same moment; undefined where none is. */
-const sameIn = (found, moment) => found.find((one) => shareOf(one, moment) >= SAME - 1e-9);
+const sameIn = (results, moment) => results.find((one) => shareOf(one, moment) >= SAME - 1e-9);
 
 class Comparison {
   constructor(hooks) {
     this.hooks = hooks;
     this.question = null;
-    this.asking = new AbortController();
+    this.pending = new AbortController();
     this.title = make("h1", { class: "answer", tabindex: -1, id: "compare-title" }, "Side by side");
     this.summary = make("p", { class: "beneath" });
     this.columns = SIDES.map((side) => new Column(this, side));
-    this.root = make("section", { class: "found compare", id: "comparison", tabindex: -1, "aria-labelledby": "compare-title", hidden: true, keydown: (event) => this.#key(event) },
+    this.root = make("section", { class: "panel compare", id: "comparison", tabindex: -1, "aria-labelledby": "compare-title", hidden: true, keydown: (event) => this.#key(event) },
       make("div", { class: "answer-line" }, this.title,
         make("button", { type: "button", click: () => hooks.go({ vs: null }) }, "Back to results")),
       this.summary,
@@ -62,7 +62,7 @@ class Comparison {
     const question = state.vs && JSON.stringify([state.vs, { ...this.hooks.parametersOf(state), model: "" }]);
     const another = question !== this.question;
     this.question = question;
-    if (another) this.asking.abort();
+    if (another) this.pending.abort();
     if (!question) return;
     if (another) void this.#ask();
     else this.#follow();
@@ -92,10 +92,10 @@ class Comparison {
   }
 
   async #ask() {
-    this.asking = new AbortController();
-    const { signal } = this.asking;
-    const onWait = (seconds) => { this.summary.textContent = `The server is busy. Asking again in ${seconds} s.`; };
-    this.summary.textContent = "Asking one, then the other…";
+    this.pending = new AbortController();
+    const { signal } = this.pending;
+    const onWait = (seconds) => { this.summary.textContent = `The server is busy. Trying again in ${seconds} s.`; };
+    this.summary.textContent = "Searching with each system…";
     this.root.setAttribute("aria-busy", "true");
     try {
       for (const column of this.columns) column.wait(this.state.vs[column.side]);
@@ -121,7 +121,7 @@ class Comparison {
   /** First that which is open, else the best; where a system finds nothing, what the other one finds. */
   #choose() {
     for (const column of this.columns) {
-      column.chosen = this.#openIn(column) ?? column.found[0] ?? this.other(column).found[0] ?? null;
+      column.chosen = this.#openIn(column) ?? column.results[0] ?? this.other(column).results[0] ?? null;
     }
   }
 
@@ -130,7 +130,7 @@ class Comparison {
     const { v, s, e, model } = this.state;
     if (!v || s === null || column.system !== model) return undefined;
     const open = { video_id: v, start: s, end: e };
-    return column.found.find((one) => keyOf(one) === keyOf(open)) ?? sameIn(column.found, open);
+    return column.results.find((one) => keyOf(one) === keyOf(open)) ?? sameIn(column.results, open);
   }
 
   #follow() {
@@ -146,10 +146,10 @@ class Comparison {
     column.chosen = moment;
     this.#mark();
     try {
-      await column.tell(this.asking.signal, moment);
+      await column.tell(this.pending.signal, moment);
       if (column.chosen !== moment) return;
       this.#drawBoth();
-      this.hooks.say(`${nameOf(column.system)}: ${column.caption()}. ${column.told?.said.join(" ") ?? column.fault}`);
+      this.hooks.say(`${nameOf(column.system)}: ${column.caption()}. ${column.explanation?.said.join(" ") ?? column.fault}`);
     } catch (error) {
       if (!isAbort(error)) throw error;
     }
@@ -167,9 +167,9 @@ class Comparison {
 
   #summarize() {
     const [one, two] = this.columns;
-    const both = one.found.filter((found) => sameIn(two.found, found)).length;
-    this.summary.textContent = one.found.length && two.found.length
-      ? `${both || "None"} of the ${counted(one.found.length, "best moment")} of ${nameOf(one.system)} ${both === 1 ? "is" : "are"} among those of ${nameOf(two.system)} (with half of the time shared, or more). Scores are each system's own; only their order means something.`
+    const both = one.results.filter((result) => sameIn(two.results, result)).length;
+    this.summary.textContent = one.results.length && two.results.length
+      ? `${both || "None"} of the ${counted(one.results.length, "best moment")} of ${nameOf(one.system)} ${both === 1 ? "is" : "are"} among those of ${nameOf(two.system)} (with half of the time shared, or more). Scores are each system's own; only their order means something.`
       : "";
     this.hooks.say(`Side by side. ${this.summary.textContent}`);
   }
@@ -191,14 +191,14 @@ class Comparison {
 /** One system: what it answers, and what it makes of the moment that is chosen. */
 class Column {
   constructor(comparison, side) {
-    Object.assign(this, { comparison, side, system: "", found: [], links: [], chosen: null, about: null, told: null });
+    Object.assign(this, { comparison, side, system: "", results: [], links: [], chosen: null, about: null, explanation: null });
     const button = (text, label, step) =>
       make("button", { type: "button", class: "round", "aria-label": label, click: () => this.#step(step) }, text);
     this.select = make("select", { change: () => comparison.take(side, this.select.value) });
     this.name = make("h2", { class: "unseen" });
     this.answer = make("div", { class: "column-answer quiet" });
     this.words = make("div", { class: "why" });
-    this.said = make("figcaption", { class: "quiet" });
+    this.scale = make("figcaption", { class: "quiet" });
     this.less = button("‹", "Start and end of the moment before", -1);
     this.more = button("›", "Start and end of the next moment", 1);
     this.both = make("button", { type: "button", click: () => this.#inBoth() }, "Show in both");
@@ -206,7 +206,7 @@ class Column {
     this.heading = make("h3");
     this.plot = make("div", { class: "along-plot", role: "img" });
     this.along = make("figure", { class: "along" }, 
-      make("div", { class: "along-steps" }, this.heading, this.less, this.more, this.both), this.named, this.plot, this.said);
+      make("div", { class: "along-steps" }, this.heading, this.less, this.more, this.both), this.named, this.plot, this.scale);
     this.list = make("ol", { class: "cards" });
     this.root = make("section", { class: "column" },
       make("div", { class: "column-head" }, this.name, make("label", {}, side ? "Second system" : "First system", this.select)),
@@ -215,7 +215,7 @@ class Column {
 
   /** Grey until a system has answered. */
   wait(system) {
-    Object.assign(this, { system, found: [], links: [], chosen: null, about: null, told: null, fault: "" });
+    Object.assign(this, { system, results: [], links: [], chosen: null, about: null, explanation: null, fault: "" });
     this.offer(new Set([system]));
     this.root.setAttribute("aria-label", nameOf(system));
     this.name.textContent = nameOf(system);
@@ -236,32 +236,32 @@ class Column {
     const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, k: BEST, page_limit: BEST };
     this.query = parameters.query;
     // A trained system has streams of its own; the server would refuse.
-    this.skips = this.system && state.stream ? [`The filter “${state.stream}” is for the usual search only.`] : [];
+    this.skips = this.system && state.stream ? [`The filter “${streamName(state.stream)}” is for the usual search only.`] : [];
     if (this.system) parameters.stream = "";
     this.fails = null;
     try {
       this.reply = await ask("search", parameters, { signal, onWait });
-      this.found = this.reply.data;
+      this.results = this.reply.data;
     } catch (error) {
       if (isAbort(error)) throw error;
       this.fails = error.message;
     }
   }
 
-  /** Ask about the chosen moment; `told` is null where that fails, and `fault` says why. */
+  /** Ask about the chosen moment; `explanation` is null where that fails, and `fault` says why. */
   async tell(signal, moment = this.chosen) {
     if (!moment || this.fails) return;
     this.along.setAttribute("aria-busy", "true");
-    let [told, fault] = [null, ""];
+    let [explanation, fault] = [null, ""];
     try {
-      told = await this.#reasons(moment, signal);
+      explanation = await this.#reasons(moment, signal);
     } catch (error) {
       if (isAbort(error)) throw error;
       fault = error.message;
     }
     // Another one may have been chosen meanwhile.
     if (moment === this.chosen) {
-      Object.assign(this, { about: moment, told, fault });
+      Object.assign(this, { about: moment, explanation, fault });
       this.along.removeAttribute("aria-busy");
     }
   }
@@ -283,32 +283,32 @@ class Column {
       return;
     }
     const { answer, doubt, notes } = this.reply;
-    const head = this.found.length ? ANSWERS[answer] : "Finds nothing for this question";
-    this.answer.replaceChildren(make("p", {}, sentence(doubt && this.found.length ? `${head}: ${doubt}` : head)),
+    const head = this.results.length ? ANSWERS[answer] : "Finds nothing for this query";
+    this.answer.replaceChildren(make("p", {}, sentence(doubt && this.results.length ? `${head}: ${doubt}` : head)),
       ...[...notes, ...this.skips].filter((note) => note !== doubt).map((note) => make("p", {}, sentence(note))));
     this.along.hidden = !this.chosen;
-    this.words.replaceChildren(make("h3", {}, "Words that count"), ...this.#heard());
-    const cards = this.found.map((found) => this.#card(found, answer));
+    this.words.replaceChildren(make("h3", {}, "Words that count"), ...this.#tokenWeights());
+    const cards = this.results.map((result) => this.#card(result, answer));
     this.links = cards.map((card) => card.querySelector(".card-link"));
     this.list.replaceChildren(...cards);
   }
 
-  #heard() {
-    if (this.told?.heard) return heardParts({ heard: this.told.heard, said: [] });
-    const why = this.fault || (!this.told ? "They are told of a moment, and there is none."
-      : this.system ? "This system tells no word weights." : "The usual search weighs no words.");
+  #tokenWeights() {
+    if (this.explanation?.heard) return tokenWeightParts({ heard: this.explanation.heard, said: [] });
+    const why = this.fault || (!this.explanation ? "Word weights belong to a moment, and none is selected."
+      : this.system ? "This system has no word weights." : "The usual search does not weigh words.");
     return [make("p", { class: "quiet" }, why)];
   }
 
-  #card(found, answer) {
+  #card(result, answer) {
     const other = this.comparison.other(this);
-    const href = this.comparison.hooks.linkTo({ v: found.video_id, s: found.start, e: found.end, model: this.system });
-    const card = momentCard(found, { answer, query: this.query, href, dim: answer === "no_match" });
-    const same = sameIn(other.found, found);
-    // What nobody measured is said once, above.
-    if (found.confidence === null) card.querySelector(".badge").remove();
+    const href = this.comparison.hooks.linkTo({ v: result.video_id, s: result.start, e: result.end, model: this.system });
+    const card = momentCard(result, { answer, query: this.query, href, dim: answer === "no_match" });
+    const same = sameIn(other.results, result);
+    // That confidence was not measured is said once, above the list.
+    if (result.confidence === null) card.querySelector(".badge").remove();
     card.querySelector(".card-head").after(
-      make("span", { class: "place" }, make("span", {}, span(found.start, found.end)), " ", make("span", {}, `score ${found.score.toFixed(3)}`)),
+      make("span", { class: "place" }, make("span", {}, span(result.start, result.end)), " ", make("span", {}, `score ${result.score.toFixed(3)}`)),
       same ? make("span", { class: "badge same" }, `= ${same.rank}. of ${nameOf(other.system)}`) : "");
     return card;
   }
@@ -316,20 +316,20 @@ class Column {
   /** Which result is open in the player, and which one's start and end are shown. */
   mark(open) {
     this.links.forEach((link, at) => {
-      link.classList.toggle("chosen", this.found[at] === this.chosen);
-      if (this.found[at] === open) link.setAttribute("aria-current", "true");
+      link.classList.toggle("chosen", this.results[at] === this.chosen);
+      if (this.results[at] === open) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     });
   }
 
   #step(by) {
     const to = this.#place() + by;
-    if (this.found[to]) void this.comparison.choose(this, this.found[to]);
+    if (this.results[to]) void this.comparison.choose(this, this.results[to]);
   }
 
   /** Where the chosen moment stands in the own list; -1 where it does not. */
   #place() {
-    return this.found.indexOf(this.chosen && (this.found.includes(this.chosen) ? this.chosen : sameIn(this.found, this.chosen)));
+    return this.results.indexOf(this.chosen && (this.results.includes(this.chosen) ? this.chosen : sameIn(this.results, this.chosen)));
   }
 
   #inBoth() {
@@ -339,50 +339,50 @@ class Column {
 
   /** "3. Film, 0:10.0 – 0:14.0", and where it stands if it is the other system's. */
   caption() {
-    const { about, found } = this;
+    const { about, results } = this;
     if (!about) return "";
-    const said = `${about.title || about.video_id}, ${span(about.start, about.end)}`;
-    if (found.includes(about)) return `${about.rank}. ${said}`;
-    const same = sameIn(found, about);
-    return `${said} (${same ? `here ${same.rank}.` : "not among the best here"})`;
+    const title = `${about.title || about.video_id}, ${span(about.start, about.end)}`;
+    if (results.includes(about)) return `${about.rank}. ${title}`;
+    const same = sameIn(results, about);
+    return `${title} (${same ? `here ${same.rank}.` : "not among the best here"})`;
   }
 
   /** The highest probability of start and end; 0 where there is none. */
   most() {
-    const curves = this.system ? Object.values(this.told?.curves ?? {}) : [];
+    const curves = this.system ? Object.values(this.explanation?.curves ?? {}) : [];
     return curves.reduce((most, { score }) => score.reduce((high, one) => Math.max(high, one), most), 0);
   }
 
-  /** Start and end along the video, the highest lane `top`. */
+  /** Start and end along the video, the highest value `top`. */
   draw(top) {
     const at = this.#place();
-    this.less.setAttribute("aria-disabled", String(!this.found[at - 1]));
-    this.more.setAttribute("aria-disabled", String(!this.found[at + 1]));
+    this.less.setAttribute("aria-disabled", String(!this.results[at - 1]));
+    this.more.setAttribute("aria-disabled", String(!this.results[at + 1]));
     this.both.setAttribute("aria-disabled", String(!this.chosen || Boolean(this.comparison.other(this).fails)));
     this.named.textContent = this.caption();
-    const curves = Object.entries(lanesOf(this.told ?? {}));
+    const curves = Object.entries(curvesOf(this.explanation ?? {}));
     this.plot.hidden = !curves.length;
     if (curves.length) this.#plot(curves, top);
-    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : "What each place of the video scores, stream by stream.";
-    const none = this.fault || (this.told ? "This system finds no start and end in a video." : "Nothing is chosen.");
-    this.said.replaceChildren(...(curves.length ? [...this.told.said, scale] : [none]).map((line) => make("p", {}, line)));
+    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : "The score of each place of the video: one curve for words, one for pictures.";
+    const none = this.fault || (this.explanation ? "This system finds no start and end in a video." : "No moment is selected.");
+    this.scale.replaceChildren(...(curves.length ? [...this.explanation.said, scale] : [none]).map((line) => make("p", {}, line)));
   }
 
   #plot(curves, top) {
     const { start, end } = this.about;
     const until = curves.reduce((last, [, curve]) => Math.max(last, curve.end.at(-1) ?? 0), end);
-    const lanes = draw("svg", { class: "lanes", viewBox: `0 0 ${WIDE} ${curves.length * LANE}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+    const area = draw("svg", { class: "curves", viewBox: `0 0 ${WIDE} ${curves.length * ROW}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     curves.forEach(([, curve], row) => {
       const height = this.system && !curve.isShare ? (at) => curve.score[at] / (top || 1) : heights(curve);
-      lanes.append(draw("path", { class: "floor", d: `M0 ${(row + 1) * LANE}H${WIDE}` }),
-        draw("path", { class: `curve stream-${row % 4}`, d: pathOf(curve, height, (row + 1) * LANE, until) }));
+      area.append(draw("path", { class: "floor", d: `M0 ${(row + 1) * ROW}H${WIDE}` }),
+        draw("path", { class: `curve stream-${row % 4}`, d: pathOf(curve, height, (row + 1) * ROW, until) }));
     });
-    const names = make("div", { class: "lane-names" }, ...curves.map(([name], row) => make("span", { class: `lane-name stream-${row % 4}` }, name)));
+    const names = make("div", { class: "curve-names" }, ...curves.map(([name], row) => make("span", { class: `curve-name stream-${row % 4}` }, name)));
     const band = make("div", { class: "span" });
     band.style.left = `${(100 * start) / until}%`;
     band.style.width = `${(100 * (end - start)) / until}%`;
-    this.plot.style.setProperty("--lanes", curves.length);
-    this.plot.replaceChildren(band, lanes, names,
+    this.plot.style.setProperty("--rows", curves.length);
+    this.plot.replaceChildren(band, area, names,
       make("span", { class: "along-end", "aria-hidden": "true" }, make("span", {}, clock(0, 0)), make("span", {}, clock(until, 0))));
     this.plot.setAttribute("aria-label", `Along ${clock(until, 0)} of video: ${curves.map(([name, curve]) => this.#highest(name, curve)).join("; ")}`);
   }
@@ -404,7 +404,7 @@ function pathOf({ start, end, score }, height, bottom, until) {
     const last = Math.min(score.length, first + joined) - 1;
     let most = 0;
     for (let at = first; at <= last; at += 1) most = Math.max(most, height(at));
-    path += `M${across(start[first])} ${bottom}V${(bottom - 2 - most * (LANE - 27)).toFixed(1)}H${across(end[last])}V${bottom}`;
+    path += `M${across(start[first])} ${bottom}V${(bottom - 2 - most * (ROW - 27)).toFixed(1)}H${across(end[last])}V${bottom}`;
   }
   return path;
 }

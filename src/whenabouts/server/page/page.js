@@ -1,9 +1,9 @@
-// The page: what is asked stands in its address, and everything shown follows from that.
+// The page: everything shown follows from its address.
 
 import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { keyOf, momentCard, videoCard, waiting } from "./results.js";
-import { counted, length, make, sentence, thresholds } from "./words.js";
+import { counted, length, make, sentence, streamName, thresholds } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
@@ -12,11 +12,11 @@ const PAGE = 12;
 const CLOSEST = 3;
 const FILTERS = ["within", "stream", "model", "min", "after", "before"];
 
-/** What is asked and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
+/** The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
 let state = { q: "", v: "", s: null, e: null, vs: null };
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
 let shown = null;
-let asking = new AbortController();
+let pending = new AbortController();
 let waitsUntilAnswer = null;
 
 const player = new Player({
@@ -31,29 +31,29 @@ const player = new Player({
 // The address ----------------------------------------------
 
 function readAddress() {
-  const asked = new URLSearchParams(location.search);
+  const given = new URLSearchParams(location.search);
   const seconds = (name) => {
-    const value = Number.parseFloat(asked.get(name) ?? "");
+    const value = Number.parseFloat(given.get(name) ?? "");
     return Number.isFinite(value) && value >= 0 ? value : null;
   };
-  const read = { q: asked.get("q") ?? "", v: asked.get("v") ?? "", s: seconds("s"), e: seconds("e") };
-  for (const name of FILTERS) read[name] = asked.get(name) ?? "";
+  const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
+  for (const name of FILTERS) read[name] = given.get(name) ?? "";
   if (!(Number(read.min) > 0)) read.min = "";
-  const vs = asked.getAll("vs");
+  const vs = given.getAll("vs");
   read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
   if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
   return read;
 }
 
-function addressOf(wanted) {
-  const asked = new URLSearchParams();
-  for (const name of ["q", ...FILTERS, "v"]) if (wanted[name]) asked.set(name, wanted[name]);
-  if (wanted.v && wanted.s !== null) {
-    asked.set("s", wanted.s.toFixed(3));
-    asked.set("e", wanted.e.toFixed(3));
+function addressOf(target) {
+  const given = new URLSearchParams();
+  for (const name of ["q", ...FILTERS, "v"]) if (target[name]) given.set(name, target[name]);
+  if (target.v && target.s !== null) {
+    given.set("s", target.s.toFixed(3));
+    given.set("e", target.e.toFixed(3));
   }
-  for (const name of wanted.vs ?? []) asked.append("vs", name);
-  const tail = asked.toString();
+  for (const name of target.vs ?? []) given.append("vs", name);
+  const tail = given.toString();
   return location.pathname + (tail ? `?${tail}` : "");
 }
 
@@ -66,7 +66,7 @@ function go(changes, { replace = false, quiet = false } = {}) {
   else void follow(next);
 }
 
-/** Show a state: search if another question is asked, open or close the player. */
+/** Show a state: search if the query is another one, open or close the player. */
 async function follow(next, { focus = true } = {}) {
   const another = shown === null || questionOf(next) !== shown.question;
   const wasOpen = player.isOpen ? state : null;
@@ -81,11 +81,11 @@ async function follow(next, { focus = true } = {}) {
   }
   if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
   // The answer is not waited for: a link to a moment opens its video at once.
-  // Nor is it asked for while a comparison stands in its place.
+  // Nor is it searched for while a comparison stands in its place.
   const answered = another && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
-    const found = resultOf(next);
-    void player.open({ id: next.v, start: next.s, end: next.e, found, query: next.q, model: next.model, title: found?.title });
+    const result = resultOf(next);
+    void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title });
     if (focus) byId("title").focus({ preventScroll: true });
     if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
   }
@@ -115,11 +115,11 @@ const questionOf = (of) => JSON.stringify(["q", ...FILTERS].map((name) => of[nam
 function resultOf(of) {
   if (!shown?.isSearch || of.s === null) return null;
   let [best, most] = [null, 0];
-  for (const found of shown.data) {
-    if (found.video_id !== of.v) continue;
-    const shared = Math.min(found.end, of.e) - Math.max(found.start, of.s);
-    const share = shared / (found.end - found.start + of.e - of.s - shared);
-    if (share > most) [best, most] = [found, share];
+  for (const result of shown.data) {
+    if (result.video_id !== of.v) continue;
+    const shared = Math.min(result.end, of.e) - Math.max(result.start, of.s);
+    const share = shared / (result.end - result.start + of.e - of.s - shared);
+    if (share > most) [best, most] = [result, share];
   }
   return best;
 }
@@ -134,9 +134,9 @@ function parametersOf(of) {
 }
 
 async function search() {
-  asking.abort();
-  asking = new AbortController();
-  const { signal } = asking;
+  pending.abort();
+  pending = new AbortController();
+  const { signal } = pending;
   const mine = state;
   shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim()), data: [] };
   showWaiting();
@@ -150,12 +150,12 @@ async function search() {
 }
 
 async function searchMoments(mine, signal) {
-  const told = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
+  const reply = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const measured = mine.model ? null : told.calibration ?? (await statsOnce()).calibration;
+  const measured = mine.model ? null : reply.calibration ?? (await statsOnce()).calibration;
   if (signal.aborted) return;
   showRates(measured);
-  Object.assign(shown, told, { data: told.data ?? [], question: shown.question });
+  Object.assign(shown, reply, { data: reply.data ?? [], question: shown.question });
   showAnswer();
   void offerComparison();
   if (state.v) bindOpen();
@@ -165,7 +165,7 @@ async function searchMoments(mine, signal) {
 let stats;
 const statsOnce = () => (stats ??= ask("stats").catch(() => { stats = null; return {}; }));
 
-/** The systems that can be asked; "" is the streams' own search. */
+/** The systems that can search; "" is the streams' own search. */
 const systems = async () => ["", ...((await statsOnce()).models ?? [])];
 
 async function offerComparison() {
@@ -181,35 +181,35 @@ async function openComparison() {
 }
 
 /** How often the three answers are wrong here, and where one ends and the next begins. */
-function showRates(told) {
-  if (told) Object.assign(thresholds, { match: told.match_at ?? thresholds.match, noMatch: told.no_match_below ?? thresholds.noMatch });
+function showRates(reply) {
+  if (reply) Object.assign(thresholds, { match: reply.match_at ?? thresholds.match, noMatch: reply.no_match_below ?? thresholds.noMatch });
   const share = (rate) => `${Math.round(100 * rate.rate)}\u00a0% (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)}\u00a0%)`;
-  const [alarms, misses] = [told?.false_alarm_rate, told?.miss_rate];
+  const [alarms, misses] = [reply?.false_alarm_rate, reply?.miss_rate];
   const parts = [];
-  if (alarms?.of) parts.push(`of unrelated questions, ${share(alarms)} are called a match`);
-  if (misses?.of) parts.push(`of questions that are answered here, ${share(misses)} are called “not in here”`);
+  if (alarms?.of) parts.push(`of unrelated queries, ${share(alarms)} are called a match`);
+  if (misses?.of) parts.push(`of queries that have an answer here, ${share(misses)} are called “not in here”`);
   byId("rates").hidden = parts.length === 0;
   byId("rates").textContent = `How often that is wrong: ${parts.join("; ")}.`;
 }
 
 /** A moment that was opened before the answer came: now it is known which result it is. */
 function bindOpen() {
-  const found = resultOf(state);
+  const result = resultOf(state);
   markOpen();
-  if (found) player.bind(found);
+  if (result) player.bind(result);
 }
 
 async function listVideos(signal, pageToken = "") {
-  const told = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
+  const reply = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const videos = told.data;
+  const videos = reply.data;
   shown.data.push(...videos);
-  shown.page_info = told.page_info;
-  const total = told.page_info?.total_results ?? shown.data.length;
+  shown.page_info = reply.page_info;
+  const total = reply.page_info?.total_results ?? shown.data.length;
   if (!shown.data.length) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page.");
   } else {
-    head(`Ask ${counted(total, "video")}`, "Say in a few words what is said or seen; or open a video.");
+    head(`Search ${counted(total, "video")}`, "Describe in a few words what is said or seen, or open a video.");
   }
   const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
   byId("cards").replaceChildren(...cards);
@@ -219,14 +219,14 @@ async function listVideos(signal, pageToken = "") {
 async function more() {
   const token = shown?.page_info?.next_page_token;
   if (!token) return;
-  const { signal } = asking;
+  const { signal } = pending;
   const first = shown.data.length;
   byId("more").disabled = true;
   try {
     if (shown.isSearch) {
-      const told = await ask("search", { ...parametersOf(state), k: MOST, page_limit: PAGE, page_token: token }, { signal, onWait: sayBusy });
-      shown.data.push(...(told.data ?? []));
-      shown.page_info = told.page_info;
+      const reply = await ask("search", { ...parametersOf(state), k: MOST, page_limit: PAGE, page_token: token }, { signal, onWait: sayBusy });
+      shown.data.push(...(reply.data ?? []));
+      shown.page_info = reply.page_info;
       showCards();
       say(`${counted(shown.data.length - first, "more result")}.`);
     } else {
@@ -273,16 +273,16 @@ function showAnswer() {
   const searched = Number.isFinite(pool.total_count)
     ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
   if (pool.total_count === 0) {
-    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then ask again.");
+    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
   } else if (answer === "match") {
-    const sure = data.filter((found) => found.confidence === null || found.confidence >= thresholds.match).length;
-    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "Found", searched && `Looked through ${searched}.`);
+    const sure = data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length;
+    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", searched && `Searched ${searched}.`);
   } else if (answer === "unsure") {
-    head("Not sure", `${sentence(doubt || "unrelated questions find about as much")} These come closest${searched && ` in ${searched}`}.`);
+    head("Not sure", `${sentence(doubt || "unrelated queries find about as much")} These come closest${searched && ` in ${searched}`}.`);
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
     head("Not in here", data.length
-      ? `Nothing in ${where} fits better than an unrelated question would. The closest, for what they are worth:`
+      ? `Nothing in ${where} matches better than an unrelated query would. The closest moments:`
       : `Nothing was found in ${where}.`);
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
@@ -296,13 +296,13 @@ const filtered = (of) => FILTERS.some((name) => of[name]);
 /** What stands out is shown; what chance finds as easily is behind one more click. */
 function showCards() {
   const { answer, data } = shown;
-  const isTail = (found, row) => {
+  const isTail = (result, row) => {
     if (answer === "no_match") return row >= CLOSEST;
-    return answer === "match" && found.confidence !== null && found.confidence < thresholds.noMatch;
+    return answer === "match" && result.confidence !== null && result.confidence < thresholds.noMatch;
   };
-  const cardOf = (found, row) => momentCard(found, {
-    answer, query: state.q, dim: answer === "no_match" || isTail(found, row),
-    href: addressOf({ ...state, vs: null, v: found.video_id, s: found.start, e: found.end }),
+  const cardOf = (result, row) => momentCard(result, {
+    answer, query: state.q, dim: answer === "no_match" || isTail(result, row),
+    href: addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end }),
   });
   const cards = data.map(cardOf);
   const tail = data.map(isTail);
@@ -311,7 +311,7 @@ function showCards() {
   const behind = tail.filter(Boolean).length;
   byId("tail").hidden = behind === 0;
   const total = shown.page_info.total_results - (data.length - behind);
-  byId("tail-said").textContent = `${total} more that unrelated questions find as easily`;
+  byId("tail-label").textContent = `${total} more that unrelated queries find as easily`;
   showMore();
 }
 
@@ -341,10 +341,10 @@ function sayBusy(seconds) {
   const tell = () => {
     const left = Math.ceil((until - Date.now()) / 1000);
     if (left <= 0 || !byId("results").hasAttribute("aria-busy")) clearInterval(countdown);
-    else byId("beneath").textContent = `The server is busy. Asking again in ${left} s.`;
+    else byId("beneath").textContent = `The server is busy. Trying again in ${left} s.`;
   };
   tell();
-  say(`The server is busy. Asking again in ${seconds} seconds.`);
+  say(`The server is busy. Trying again in ${seconds} seconds.`);
   countdown = setInterval(tell, 250);
 }
 
@@ -357,7 +357,7 @@ function fillForm() {
   for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
   for (const name of ["stream", "model"]) {
     if (!state[name] || byId(name).value === state[name]) continue;
-    byId(name).append(make("option", { value: state[name] }, state[name]));
+    byId(name).append(make("option", { value: state[name] }, streamName(state[name])));
     byId(name).value = state[name];
   }
   showMin();
@@ -377,14 +377,14 @@ const isWatchingNarrow = () => document.body.classList.contains("watching") && b
 
 function linkOf(id, start) {
   const all = [...document.querySelectorAll("#results .card-link")];
-  const wanted = resultOf({ v: id, s: start, e: state.e ?? (start ?? 0) + 1 });
-  return all.find((link) => link.dataset.key === (wanted ? keyOf(wanted) : id)) ?? all.find((link) => link.dataset.key.startsWith(`${id}@${(start ?? 0).toFixed(3)}`));
+  const result = resultOf({ v: id, s: start, e: state.e ?? (start ?? 0) + 1 });
+  return all.find((link) => link.dataset.key === (result ? keyOf(result) : id)) ?? all.find((link) => link.dataset.key.startsWith(`${id}@${(start ?? 0).toFixed(3)}`));
 }
 
 function openKey() {
   if (!state.v) return null;
-  const found = resultOf(state);
-  return found ? keyOf(found) : state.v;
+  const result = resultOf(state);
+  return result ? keyOf(result) : state.v;
 }
 
 function markOpen() {
@@ -414,9 +414,9 @@ function step(by) {
 }
 
 function openLink(link, options) {
-  const asked = new URL(link.href).searchParams;
-  const seconds = (name) => (asked.has(name) ? Number(asked.get(name)) : null);
-  go({ v: asked.get("v"), s: seconds("s"), e: seconds("e"), model: asked.get("model") ?? "" }, options);
+  const given = new URL(link.href).searchParams;
+  const seconds = (name) => (given.has(name) ? Number(given.get(name)) : null);
+  go({ v: given.get("v"), s: seconds("s"), e: seconds("e"), model: given.get("model") ?? "" }, options);
 }
 
 // Wiring ---------------------------------------------------
@@ -444,8 +444,8 @@ function closeTop() {
   if (menu) {
     menu.open = false;
     menu.querySelector("summary").focus();
-  } else if (!byId("why-said").hidden && player.isOpen) {
-    byId("why-said").hidden = true;
+  } else if (!byId("why-panel").hidden && player.isOpen) {
+    byId("why-panel").hidden = true;
     byId("why").focus();
   } else if (player.isOpen) {
     go({ v: "", s: null, e: null });
@@ -504,10 +504,10 @@ async function fillFilters() {
       make("option", { value: video.video_id }, video.title || video.video_id)));
     const choices = { stream: Object.keys(stats.streams), model: stats.models };
     for (const [id, names] of Object.entries(choices)) {
-      byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, name)));
+      byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, streamName(name))));
     }
     byId("models").hidden = !stats.models.length;
-  } catch { /* said where it matters */ }
+  } catch { /* the search itself shows the error */ }
 }
 
 function listen() {

@@ -1,7 +1,7 @@
 // One moment of one video: played, its borders moved, its words read, taken away.
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
-import { Timeline, lanesOf } from "./timeline.js";
+import { Timeline, curvesOf } from "./timeline.js";
 import { clock, day, length, make, marker, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -30,10 +30,10 @@ export class Player {
   // Opening and closing ------------------------------------
 
   /**
-   * Show a video at a moment. `start`, `end` may be null: then the beginning. `found` is the result that
-   * was opened (null: none), `title` what to call the video until the server has said.
+   * Show a video at a moment. `start`, `end` may be null: then the beginning. `result` is the result that
+   * was opened (null: none), `title` what to call the video until its record is read.
    */
-  async open({ id, start, end, found, query, model, title }) {
+  async open({ id, start, end, result, query, model, title }) {
     const before = this.opened;
     const same = before?.id === id && before.query === query && before.model === model && this.isWhole;
     this.opening?.abort();
@@ -42,13 +42,13 @@ export class Player {
     const from = start ?? 0;
     const until = end ?? from + 5;
     const info = same ? this.info : null;
-    this.opened = { id, query, model, found };
+    this.opened = { id, query, model, result };
     this.info = info;
     Object.assign(this, { start: from, end: until, given: start !== null });
     this.root.hidden = false;
     byId("title").textContent = title || id;
-    byId("told").textContent = "";
-    byId("why-said").hidden = true;
+    byId("message").textContent = "";
+    byId("why-panel").hidden = true;
     byId("export").open = false;
     if (!same) this.#forget();
     try {
@@ -64,9 +64,9 @@ export class Player {
     this.isWhole ||= !signal.aborted;
   }
 
-  /** Which result the open moment is, told after it was opened. */
-  bind(found) {
-    this.opened.found = found;
+  /** Which result the open moment is, once the answer is there. */
+  bind(result) {
+    this.opened.result = result;
     if (this.info) this.#showBorders();
   }
 
@@ -257,7 +257,7 @@ export class Player {
   }
 
   #playing(plays) {
-    byId("play-said").textContent = plays ? "Pause" : "Play moment";
+    byId("play-label").textContent = plays ? "Pause" : "Play moment";
     byId("play").classList.toggle("plays", plays);
     cancelAnimationFrame(this.beat);
     if (!plays) return;
@@ -304,15 +304,15 @@ export class Player {
   }
 
   #showBorders() {
-    const { found } = this.opened;
+    const { result } = this.opened;
     byId("start").value = clock(this.start, 3);
     byId("end").value = clock(this.end, 3);
     byId("start").removeAttribute("aria-invalid");
     byId("end").removeAttribute("aria-invalid");
     byId("length").textContent = `${(this.end - this.start).toFixed(2)} s long`;
-    const own = !found || Math.abs(found.start - this.start) > 5e-4 || Math.abs(found.end - this.end) > 5e-4;
-    byId("reset").hidden = !found || !own;
-    byId("why").textContent = found && !own ? "Why here?" : "Why not here?";
+    const own = !result || Math.abs(result.start - this.start) > 5e-4 || Math.abs(result.end - this.end) > 5e-4;
+    byId("reset").hidden = !result || !own;
+    byId("why").textContent = result && !own ? "Why here?" : "Why not here?";
     byId("why").disabled = !this.opened.query;
     this.#markInside();
   }
@@ -337,11 +337,11 @@ export class Player {
   async #curves(signal) {
     if (!this.opened.query) return;
     try {
-      const told = await (this.opened.model
+      const reply = await (this.opened.model
         ? this.#reasons(signal)
         : ask(ofVideo(this.opened.id, "/curves"), { query: this.opened.query }, { signal }));
       if (signal.aborted) return;
-      this.curves = lanesOf(told);
+      this.curves = curvesOf(reply);
       this.timeline.setCurves(this.curves);
       this.#tick();
     } catch (error) {
@@ -359,8 +359,8 @@ export class Player {
     const read = short ? { start: 0, end: this.length + 1 } : { start: Math.max(0, around - CUES_AROUND), end: around + CUES_AROUND };
     this.cuesRead = read;
     try {
-      const told = await ask(ofVideo(this.opened.id, "/cues"), { start: read.start.toFixed(3), end: read.end.toFixed(3) }, { signal });
-      if (!signal.aborted) this.#showCues(told.data);
+      const reply = await ask(ofVideo(this.opened.id, "/cues"), { start: read.start.toFixed(3), end: read.end.toFixed(3) }, { signal });
+      if (!signal.aborted) this.#showCues(reply.data);
     } catch (error) {
       if (error.name !== "AbortError") this.#tell(`No words: ${error.message}`, true);
     }
@@ -453,8 +453,8 @@ export class Player {
     byId("export").querySelector("summary").focus();
     this.#tell("Writing…");
     try {
-      const wanted = all ? this.hooks.question() : { moments: named };
-      const url = address("export", { ...wanted, format });
+      const parameters = all ? this.hooks.question() : { moments: named };
+      const url = address("export", { ...parameters, format });
       this.#tell(`Saved ${await download(url, `moments.${format}`)}.`);
     } catch (error) {
       this.#tell(`Not exported: ${error.message}`, true);
@@ -463,23 +463,23 @@ export class Player {
 
   async why() {
     if (!this.opened.query) return;
-    this.#tell("Asking…");
+    this.#tell("Looking for the reason…");
     try {
       const reasons = await this.#reasons(this.opening.signal);
       const { explained } = await import("./why.js");
-      const told = explained(reasons, this.hooks.linkTo);
+      const reasonsShown = explained(reasons, this.hooks.linkTo);
       this.#tell("");
-      byId("why-title").textContent = told.title;
-      byId("why-body").replaceChildren(...told.body);
-      byId("why-said").hidden = false;
+      byId("why-title").textContent = reasonsShown.title;
+      byId("why-body").replaceChildren(...reasonsShown.body);
+      byId("why-panel").hidden = false;
       byId("why-title").focus({ preventScroll: true });
-      byId("why-said").scrollIntoView({ block: "nearest" });
+      byId("why-panel").scrollIntoView({ block: "nearest" });
     } catch (error) {
       if (error.name !== "AbortError") this.#tell(`No reason: ${error.message}`, true);
     }
   }
 
-  /** Why the moment is found or not: by the streams, or by the trained system that is asked. */
+  /** Why the moment is found or not: by the streams, or by the trained system. */
   #reasons(signal) {
     const { id, query, model } = this.opened;
     const moment = `${id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
@@ -487,8 +487,8 @@ export class Player {
   }
 
   #tell(text, isFault = false) {
-    byId("told").textContent = text;
-    byId("told").classList.toggle("bad", isFault);
+    byId("message").textContent = text;
+    byId("message").classList.toggle("bad", isFault);
   }
 
   // Wiring -------------------------------------------------
@@ -506,7 +506,7 @@ export class Player {
       on(side, "keydown", (event) => event.key === "Enter" && this.#typed(side));
     }
     on("reset", "click", () => {
-      const { start, end } = this.opened.found;
+      const { start, end } = this.opened.result;
       this.timeline.setMoment(start, end);
       this.#moved(start, end, true, "start");
       byId("grip-start").focus({ preventScroll: true });
@@ -527,7 +527,7 @@ export class Player {
   #scopes() {
     const number = this.hooks.results().length;
     byId("scope-results").disabled = number === 0;
-    byId("scope-said").textContent = number ? `all ${number} shown results` : "all results";
+    byId("scope-label").textContent = number ? `all ${number} shown results` : "all results";
   }
 }
 

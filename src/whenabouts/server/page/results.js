@@ -1,6 +1,6 @@
-// What a search found, as cards; and the videos of the corpus while nothing is asked.
+// Search results as cards; and the videos of the corpus while there is no query.
 
-import { badge, clock, length, make, marker, span, wordOf } from "./words.js";
+import { badge, clock, length, make, marker, span, streamName, wordOf } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
 function card({ href, key, picture, caption, children, dim }) {
@@ -11,32 +11,32 @@ function card({ href, key, picture, caption, children, dim }) {
 }
 
 /** The server's picture of a video or a moment; a note where there is only sound, or only words. */
-function picture(told) {
+function picture(address) {
   // Addresses of this server only, and relative to the page.
-  if (!told?.startsWith("/api/")) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
-  const image = make("img", { src: told.slice(1), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
+  if (!address?.startsWith("/api/")) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
+  const image = make("img", { src: address.slice(1), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
   image.addEventListener("error", () => image.parentElement?.classList.add("bare"), { once: true });
   return image;
 }
 
 /** A moment. */
-export function momentCard(found, { answer, query, href, dim }) {
+export function momentCard(result, { answer, query, href, dim }) {
   const mark = marker(query);
-  const word = wordOf(found.confidence, answer, found.rank);
-  const pieces = Object.entries(found.evidence ?? {}).map(([stream, piece]) =>
+  const word = wordOf(result.confidence, answer, result.rank);
+  const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
     make("span", { class: "evidence" },
-      make("span", { class: "stream" }, stream), " ",
-      ...(piece.text ? mark(piece.text) : [[found.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")])));
-  const title = found.title || found.video_id;
+      make("span", { class: "stream" }, streamName(stream)), " ",
+      ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")])));
+  const title = result.title || result.video_id;
   return card({
     href, dim,
-    key: keyOf(found),
-    picture: picture(found.thumbnail_url),
-    caption: span(found.start, found.end),
+    key: keyOf(result),
+    picture: picture(result.thumbnail_url),
+    caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
-        make("span", { class: "rank" }, `${found.rank}.`), make("span", { class: "card-title" }, title)),
-      badge(word, found.confidence),
+        make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title" }, title)),
+      badge(word, result.confidence),
       ...pieces,
     ],
   });
@@ -51,12 +51,12 @@ export function videoCard(video, href) {
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title" }, video.title || video.video_id)),
-      make("span", { class: "evidence" }, [length(video.duration), video.streams.join(", ") || "not searchable"].filter(Boolean).join(" · ")),
+      make("span", { class: "evidence" }, [length(video.duration), video.streams.map(streamName).join(", ") || "not searchable"].filter(Boolean).join(" · ")),
     ],
   });
 }
 
-export const keyOf = (found) => `${found.video_id}@${found.start.toFixed(3)}-${found.end.toFixed(3)}`;
+export const keyOf = (result) => `${result.video_id}@${result.start.toFixed(3)}-${result.end.toFixed(3)}`;
 
 /** Grey cards while an answer is on its way. */
 export function waiting(number) {

@@ -1,6 +1,8 @@
-// Questions to the server this page came from, and what can go wrong with them.
+// Requests to the server of this page, and what can go wrong with them.
 
-/** A refusal or a failure, in the server's words where it said something. */
+import { streamTitles } from "./words.js";
+
+/** A refusal or a failure, in the server's words where there are any. */
 export class Fault extends Error {
   constructor(status, message, { code = "", field = null, retryAfter = null } = {}) {
     super(message);
@@ -15,11 +17,11 @@ const BUSY_TRIES = 5;
 
 /** The address of a route, relative to the page, with everything from data escaped. */
 export function address(path, parameters = {}) {
-  const asked = new URLSearchParams();
+  const given = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== "" && value !== null && value !== undefined) asked.append(name, value);
+    if (value !== "" && value !== null && value !== undefined) given.append(name, value);
   }
-  const tail = asked.toString();
+  const tail = given.toString();
   return `api/${path}${tail ? "?" + tail : ""}`;
 }
 
@@ -28,13 +30,15 @@ export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 
 /**
- * The JSON of a route. A busy server (429, 503) is asked again when it says so; `onWait(seconds)` is told.
+ * The JSON of a route. A busy server (429, 503) is asked again after its Retry-After; `onWait(seconds)` is called before.
  * Throws Fault; an AbortError goes through as it is.
  */
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await (await fetched(address(path, parameters), signal)).json();
+      const body = await (await fetched(address(path, parameters), signal)).json();
+      Object.assign(streamTitles, body.stream_titles);
+      return body;
     } catch (fault) {
       const waits = fault instanceof Fault && fault.retryAfter !== null && attempt < BUSY_TRIES;
       if (!waits) throw fault;
@@ -60,8 +64,8 @@ export async function fetched(url, signal) {
 }
 
 async function faultOf(response) {
-  const told = await response.json().catch(() => null);
-  const error = told?.error ?? {};
+  const body = await response.json().catch(() => null);
+  const error = body?.error ?? {};
   const message = typeof error.message === "string" ? error.message : `The server answered ${response.status} ${response.statusText}.`;
   const busy = response.status === 429 || response.status === 503;
   const seconds = Number(response.headers.get("Retry-After"));
@@ -82,8 +86,8 @@ function pause(seconds, signal) {
 /** Fetch a file and hand it to the browser to keep; returns its name. */
 export async function download(url, otherwise) {
   const response = await fetched(url);
-  const said = response.headers.get("Content-Disposition") ?? "";
-  const name = fileName(said) ?? otherwise;
+  const disposition = response.headers.get("Content-Disposition") ?? "";
+  const name = fileName(disposition) ?? otherwise;
   const object = URL.createObjectURL(await response.blob());
   const link = document.createElement("a");
   link.href = object;

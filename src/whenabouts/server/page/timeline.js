@@ -1,10 +1,10 @@
 // The time line: a curve for each stream, the moment with its two borders, shots, and the playhead.
 
-import { clock, draw, make, percent, thresholds } from "./words.js";
+import { clock, draw, make, percent, streamName, thresholds } from "./words.js";
 
 const WIDE = 1000;
-const LANE = 100;
-// Of a lane's height, what is kept free for its name.
+const ROW = 100;
+// Of a row's height, what is kept free for its name.
 const NAME = 25;
 const MOST_SURPRISE = 14;
 const MOST_STEPS = 1200;
@@ -16,12 +16,12 @@ export class Timeline {
   constructor(root, hooks) {
     this.root = root;
     this.hooks = hooks;
-    this.lanes = draw("svg", { preserveAspectRatio: "none", "aria-hidden": "true", class: "lanes" });
-    this.names = make("div", { class: "lane-names", "aria-hidden": "true" });
+    this.curveArea = draw("svg", { preserveAspectRatio: "none", "aria-hidden": "true", class: "curves" });
+    this.names = make("div", { class: "curve-names", "aria-hidden": "true" });
     this.span = make("div", { class: "span" });
     this.head = make("div", { class: "playhead" });
     this.line = make("div", { class: "hover", hidden: true });
-    this.plot = make("div", { class: "plot" }, this.lanes, this.names, this.span, this.head, this.line);
+    this.plot = make("div", { class: "plot" }, this.curveArea, this.names, this.span, this.head, this.line);
     this.tip = make("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     this.grips = { start: this.#grip("start", "Start of the moment"), end: this.#grip("end", "End of the moment") };
     this.axis = make("div", { class: "axis", "aria-hidden": "true" });
@@ -126,24 +126,24 @@ export class Timeline {
   #redraw() {
     const names = Object.keys(this.curves);
     const rows = Math.max(1, names.length);
-    this.lanes.setAttribute("viewBox", `0 0 ${WIDE} ${rows * LANE}`);
-    this.root.dataset.lanes = String(Math.min(rows, 4));
-    this.lanes.replaceChildren(
+    this.curveArea.setAttribute("viewBox", `0 0 ${WIDE} ${rows * ROW}`);
+    this.root.dataset.rows = String(Math.min(rows, 4));
+    this.curveArea.replaceChildren(
       ...this.shots.filter((at) => at > this.from && at < this.to).map((at) => {
         const x = this.#share(at) * WIDE;
-        return draw("path", { class: "shot", d: `M${x.toFixed(1)} 0V${rows * LANE}` });
+        return draw("path", { class: "shot", d: `M${x.toFixed(1)} 0V${rows * ROW}` });
       }),
-      ...names.flatMap((name, row) => this.#lane(this.curves[name], row)),
+      ...names.flatMap((name, row) => this.#curve(this.curves[name], row)),
     );
     this.names.replaceChildren(...names.map((name, row) =>
-      make("span", { class: `lane-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) || this.curves[name].isShare ? "" : " (score)"))));
+      make("span", { class: `curve-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) || this.curves[name].isShare ? "" : " (score)"))));
     this.#ticks();
     this.#place();
     this.setHead(this.at);
   }
 
-  #lane(curve, row) {
-    const bottom = (row + 1) * LANE;
+  #curve(curve, row) {
+    const bottom = (row + 1) * ROW;
     const steps = this.#steps(curve);
     const path = steps.map(([start, end, value]) => {
       const [left, right] = [start, end].map((at) => (Math.min(1, Math.max(0, this.#share(at))) * WIDE).toFixed(1));
@@ -338,18 +338,19 @@ function follow(element, event, { move, end, cancel }) {
 
 const isMeasured = (curve) => curve.confidence.length > 0;
 
-const heightAt = (bottom, value) => (bottom - 2 - value * (LANE - NAME)).toFixed(1);
+const heightAt = (bottom, value) => (bottom - 2 - value * (ROW - NAME)).toFixed(1);
 
 /** How far a confidence lies from chance, without the bound that would make all sure places alike. */
 const surprise = (confidence) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9, 1 - confidence)));
 
-/** The surprise that fills a lane: at least that of 99 %. */
+/** The surprise that fills a row: at least that of 99 %. */
 const scaleOf = (curve) => curve.confidence.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
 
 /** The curves of an answer of /api/explain or …/curves: scores, then how much each stream counts (`isShare`). */
-export function lanesOf({ curves = {}, shares = {} }) {
-  const told = Object.entries(shares).map(([stream, curve]) => [`${stream}’s share`, { ...curve, isShare: true }]);
-  return { ...curves, ...Object.fromEntries(told) };
+export function curvesOf({ curves = {}, shares = {} }) {
+  const scores = Object.entries(curves).map(([name, curve]) => [streamName(name), curve]);
+  const counts = Object.entries(shares).map(([stream, curve]) => [`share of ${streamName(stream)}`, { ...curve, isShare: true }]);
+  return Object.fromEntries([...scores, ...counts]);
 }
 
 /** A clip's height in 0..1: its share, how surprising it is, or where it lies between the lowest and highest score. */

@@ -1,4 +1,4 @@
-// Times, confidence and found words as people read them; and the only way this page makes elements.
+// Times, confidence and words as people read them; and how this page makes elements.
 
 // What whenabouts calls a match, and what it calls none (`chance.py`); a server may send its own.
 export const thresholds = { match: 0.95, noMatch: 0.75 };
@@ -62,7 +62,11 @@ export function day(text) {
   return Number.isNaN(date.getTime()) ? "" : date.toISOString().slice(0, 10);
 }
 
-export const counted = (number, one, many = one + "s") => `${number} ${number === 1 ? one : many}`;
+/** What people call a stream: the server's answers say it. */
+export const streamTitles = {};
+export const streamName = (name) => streamTitles[name] ?? name;
+
+export const counted = (number, noun, many = noun + "s") => `${number} ${number === 1 ? noun : many}`;
 
 export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
@@ -82,18 +86,18 @@ export function wordOf(confidence, answer, rank) {
   return word;
 }
 
-const SAID = { match: "match", unsure: "unsure", no_match: "no match" };
+const LABELS = { match: "match", unsure: "unsure", no_match: "no match" };
 const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9 3L3 9" };
 
 /** A word and a sign, so that no colour is needed to read it. */
 export function badge(word, confidence) {
   const known = confidence !== null && confidence !== undefined;
   const title = known
-    ? `${percent(confidence)} of unrelated questions score lower than this here`
-    : "this corpus is too small to say how sure an answer is";
+    ? `${percent(confidence)} of unrelated queries score lower here`
+    : "there are too few videos to say how sure an answer is";
   const sign = draw("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" },
     draw("path", { d: SIGNS[word] }));
-  return make("span", { class: `badge ${word}`, title }, sign, `${SAID[word]}${known ? " · " + percent(confidence) : ""}`);
+  return make("span", { class: `badge ${word}`, title }, sign, `${LABELS[word]}${known ? " · " + percent(confidence) : ""}`);
 }
 
 // Too short and too common to be worth a mark.
@@ -107,7 +111,7 @@ function stem(word) {
   return short.length >= 3 ? short : word;
 }
 
-/** A function that turns a text into nodes with the question's words marked. */
+/** A function that turns a text into nodes with the query's words marked. */
 export function marker(query) {
   const words = (query.toLowerCase().match(WORD) ?? []).filter((word) => !SMALL.has(word));
   const stems = new Set(words.map(stem));
