@@ -28,7 +28,7 @@ const player = new Player({
   question: () => ({ ...parametersOf(state), k: shown.data.length }),
 });
 
-// The address ----------------------------------------------
+// The address
 
 function readAddress() {
   const given = new URLSearchParams(location.search);
@@ -124,7 +124,7 @@ function resultOf(of) {
   return best;
 }
 
-// Searching ------------------------------------------------
+// Searching
 
 function parametersOf(of) {
   return {
@@ -241,7 +241,7 @@ async function more() {
   }
 }
 
-// Showing --------------------------------------------------
+// Showing
 
 function head(answer, beneath = "") {
   byId("answer").textContent = answer;
@@ -370,7 +370,7 @@ function showMin() {
   byId("min-shown").textContent = least ? `${least} %` : "any";
 }
 
-// Results: which is open, and going from one to the next ----------
+// Results: which is open, and going from one to the next
 
 const links = () => [...document.querySelectorAll("#results .card-link")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
 const isWatchingNarrow = () => document.body.classList.contains("watching") && byId("results").offsetParent === null;
@@ -419,7 +419,7 @@ function openLink(link, options) {
   go({ v: given.get("v"), s: seconds("s"), e: seconds("e"), model: given.get("model") ?? "" }, options);
 }
 
-// Wiring ---------------------------------------------------
+// Wiring
 
 function submit(event) {
   event?.preventDefault();

@@ -27,7 +27,7 @@ export class Player {
     return this.opened !== null;
   }
 
-  // Opening and closing ------------------------------------
+  // Opening and closing
 
   /**
    * Show a video at a moment. `start`, `end` may be null: then the beginning. `result` is the result that
@@ -112,7 +112,7 @@ export class Player {
     this.#showBorders();
   }
 
-  // Playing ------------------------------------------------
+  // Playing
 
   #load(same) {
     this.guarded = false;
@@ -293,7 +293,7 @@ export class Player {
     this.media.play().catch(() => { /* the error event says why */ });
   }
 
-  // The moment ---------------------------------------------
+  // The moment
 
   #moved(start, end, isFinal, side) {
     Object.assign(this, { start, end });
@@ -332,7 +332,7 @@ export class Player {
     this.setBorder(side, seconds);
   }
 
-  // Curves and words ---------------------------------------
+  // Curves and words
 
   async #curves(signal) {
     if (!this.opened.query) return;
@@ -418,7 +418,7 @@ export class Player {
     next.focus();
   }
 
-  // Taking away --------------------------------------------
+  // Taking away
 
   async copyLink() {
     const link = new URL(this.hooks.linkTo({ video_id: this.opened.id, start: this.start, end: this.end }), location.href).href;
@@ -491,7 +491,7 @@ export class Player {
     byId("message").classList.toggle("bad", isFault);
   }
 
-  // Wiring -------------------------------------------------
+  // Wiring
 
   #listen() {
     const on = (id, name, act) => byId(id).addEventListener(name, act);

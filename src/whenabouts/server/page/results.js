@@ -1,4 +1,4 @@
-// Search results as cards; and the videos of the corpus while there is no query.
+// Search results, and videos while there is no query, as cards.
 
 import { badge, clock, length, make, marker, span, streamName, wordOf } from "./words.js";
 

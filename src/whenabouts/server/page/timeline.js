@@ -82,7 +82,7 @@ export class Timeline {
     return clock(seconds, 2) + (parts.length ? ": " + parts.join(", ") : "");
   }
 
-  // What is in view ----------------------------------------
+  // What is in view
 
   #frame() {
     const length = this.end - this.start;
@@ -121,7 +121,7 @@ export class Timeline {
     return this.from + share * (this.to - this.from);
   }
 
-  // Drawing ------------------------------------------------
+  // Drawing
 
   #redraw() {
     const names = Object.keys(this.curves);
@@ -202,7 +202,7 @@ export class Timeline {
     }
   }
 
-  // Moving the borders -------------------------------------
+  // Moving the borders
 
   #limits(side) {
     const frame = 1 / this.rate;
