@@ -1,4 +1,4 @@
-"""CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has found.
+"""CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has chosen.
 
 Clips of the streams (what is seen, what is said) go through one transformer together, the words of the query
 through another. The query says how much each stream counts (NetVLAD, a softmax over the streams), clips and
@@ -51,13 +51,11 @@ from torch.nn.functional import pad
 
 from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts.models._parts.borders import MASKED, log_probabilities
-from whenabouts.models._parts.context_query import ContextQueryAttention
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.packing import compute_padding
-from whenabouts.models._parts.projection import InputProjection, initialise
+from whenabouts.models._parts.projection import InputProjection, initialise, unit
+from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
-from whenabouts.models._parts.weighting import weighted_mean
-from whenabouts.models._parts.word_clusters import WordClusters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -67,7 +65,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Share, Size, check_settings
+from whenabouts.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
@@ -83,7 +81,7 @@ _CLIPS = 1 << 12
 class Config:
     """The settings of CONQUER; the defaults are the released ones for TVR."""
 
-    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
     query_width: Size = 768
     hidden: Size = 768
@@ -135,6 +133,27 @@ class PairLogits(NamedTuple):
     video: Tensor | None
 
 
+class WordClusters(nn.Module):
+    """How far words lie from K centres that share them out (NetVLAD, Arandjelovic et al., CVPR 2016).
+
+    A word's shares are the softmax of a LayerNorm of its K products with `assignment`. For each centre the
+    shared distances of all words are added up and brought to length 1, then the whole is.
+    """
+
+    def __init__(self, width: int, clusters: int) -> None:
+        super().__init__()
+        self.assignment = nn.Parameter(torch.randn(width, clusters) / width**0.5)
+        self.centres = nn.Parameter(torch.randn(1, width, clusters) / width**0.5)
+        self.norm = nn.LayerNorm(clusters)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, D * K), each dimension's K values side by side, from words (Q, L, D) with `mask` (Q, L)."""
+        shares = self.norm(words @ self.assignment).softmax(-1) * mask[..., None]
+        gathered = torch.einsum("qld,qlk->qkd", words, shares)
+        away = gathered - shares.sum(1)[..., None] * self.centres.transpose(1, 2)
+        return unit(unit(away).transpose(1, 2).flatten(1))
+
+
 class StreamWeights(nn.Module):
     """How much each stream counts for a query."""
 
@@ -148,6 +167,39 @@ class StreamWeights(nn.Module):
         """(Q, S), of sum 1, from words (Q, L, H)."""
         weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
         return weights.softmax(-1)
+
+
+class ContextQueryAttention(nn.Module):
+    """Clips and words that look at each other (bidirectional attention flow, Seo et al., ICLR 2017).
+
+    Four vectors for each clip: itself, the words that suit it, and its products with words and clips.
+    """
+
+    def __init__(self, width: int, *, as_released: bool = False) -> None:
+        super().__init__()
+        self.similarity = nn.Linear(3 * width, 1, bias=False)
+        self.as_released = as_released
+
+    def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
+        """(P, T, 4 H) from clips (P, T, H) and words (P, L, H).
+
+        The similarity of clip v and word q is w . [v; q; v * q]. A clip attends to the words by it; the
+        query attends to the clips by each clip's best word. With `as_released` a padded clip attends to all
+        words alike, padded ones too; else what stands there means nothing.
+        """
+        table = self._similarity(clips, words).float()
+        seen = clip_mask[:, :, None] & word_mask[:, None] if self.as_released else word_mask[:, None]
+        table = table.masked_fill(~seen, MASKED)
+        of_words = torch.bmm(table.softmax(2).to(words.dtype), words)
+        best = table.amax(2).masked_fill(~clip_mask, MASKED).softmax(1)
+        of_clips = torch.einsum("pt,ptd->pd", best.to(clips.dtype), clips)[:, None]
+        return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
+
+    def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
+        """(P, T, L), without ever laying clips and words side by side."""
+        of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
+        products = torch.bmm(clips * of_both, words.transpose(1, 2))
+        return products + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
 
 
 class BorderScore(nn.Module):

@@ -138,9 +138,9 @@ def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decodin
     every = np.full(clip.shape, np.iinfo(np.int64).max)
     if decoding.ends == "as-released":
         return every
-    known = np.isfinite(seconds)
-    filled = clip_counts(np.where(known, seconds, 0.0), clip)
-    return np.where(known, filled + (decoding.ends == "exclusive"), every)
+    is_finite = np.isfinite(seconds)
+    filled = clip_counts(np.where(is_finite, seconds, 0.0), clip)
+    return np.where(is_finite, filled + (decoding.ends == "exclusive"), every)
 
 
 def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:

@@ -67,10 +67,10 @@ from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.packing import PackedModule
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
 from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts.models._parts.transformer import TransformerEncoder, perceptron
-from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models._parts.words_and_clips import WordsAndClips
 from whenabouts.models.decoding import Decoding, best_spans
 from whenabouts.models.protocol import (
@@ -83,7 +83,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Positive, Share, Size, check_settings
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, UpToTwoStreams, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "PairLogits"]
@@ -104,7 +104,7 @@ class Config:
     Table 6: one of the two `streams`; `gates` off; `gamma` = 0 (no adversarial training); `shared_norm` off.
     """
 
-    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
     query_width: Size = 768
     hidden: Size = 384

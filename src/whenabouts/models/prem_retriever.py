@@ -52,8 +52,8 @@ from whenabouts.models._parts.contrast import clip_labels
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.transformer import TransformerEncoder
-from whenabouts.models._parts.weighting import weighted_mean
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -64,7 +64,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     best_key,
 )
-from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Positive, Share, Size, check_settings
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, UpToTwoStreams, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model"]
@@ -83,7 +83,7 @@ class Config:
     Table 3: `pooling`.
     """
 
-    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
     """Name and width of one stream or of two: what is seen, then what is said."""
     query_width: Size = 768
     hidden: Size = 384

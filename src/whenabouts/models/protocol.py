@@ -1,8 +1,8 @@
 """What a trained system is: how queries and videos go in, what is kept of them, what comes out.
 
-Every system of `models/` is one file with a `Config`, a `Model` and its loss; none is asked for its name.
-What a system can do is told by the methods it has: a retriever has `score_videos`, a localizer
-`score_spans`, and many have both. ARCHITECTURE.md ("How the systems fit the protocol") has a line for each
+Every system of `models/` is one file with a `Config`, a `Model` and its loss; nobody asks for its name.
+Its methods say what a system can do: a retriever has `score_videos`, a localizer `score_spans`, and many have
+both. ARCHITECTURE.md ("How the systems fit the protocol") has a line for each
 system of the papers.
 
 Shapes: Q queries, V videos, P pairs of a query and a video, T clips, L tokens, K keys, D width. Masks are
@@ -11,12 +11,13 @@ true where there is something; padding is always at the end, and what lies there
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 Named = Mapping[str, Tensor]
 Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
@@ -45,8 +46,8 @@ class QueryBatch:
 class ClipBatch:
     """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
 
-    A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None tells
-    videos of which no stream has anything: whoever encodes them cannot find them (`ranking.encoded_corpus`).
+    A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None: videos of
+    which no stream has anything, so that no search reaches them (`ranking.encoded_corpus`).
     """
 
     streams: Named
@@ -58,8 +59,7 @@ class ClipBatch:
 
     def to(self, device: torch.device | str) -> ClipBatch:
         """The same on a device."""
-        streams = {name: one.to(device) for name, one in self.streams.items()}
-        return ClipBatch(streams, self.mask.to(device), self.silent)
+        return ClipBatch(_moved(self.streams, device), self.mask.to(device), self.silent)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class QueryEncoding:
 class VideoEncoding:
     """What a model keeps of V videos: made once a video, stored in the index.
 
-    `keys` holds, by stream, the vectors (V, K, D) by which videos are found: the video's score in a stream is
-    the largest dot product of the query's search vector with one of them, so that an index of nearest
+    `keys` holds, by stream, the vectors (V, K, D) that a query is compared with: the video's score in a
+    stream is the largest dot product of the query's search vector with a key, so that an index of nearest
     neighbours serves every late-fusion model without knowing it. They are unit vectors where the score is a
     cosine. `key_masks` (V, K) says which keys are real. A model that must see query and video together has
     no keys. `parts` is whatever else the model needs to score moments, each with V rows; `mask` (V, T).
@@ -162,7 +162,7 @@ class Batch:
     None: rows of them that were chosen as hard negatives of the first W videos, those that have a query of
     the batch; -1 where a video has fewer.
     `epoch` counts from 0; `progress` in [0, 1] is how much of the training is done.
-    `labels` holds what the data set knows beyond that, by name.
+    `labels` holds what else the data set says of the queries, by name.
     """
 
     queries: QueryBatch
@@ -225,7 +225,7 @@ class MomentModel(Protocol):
 
 @runtime_checkable
 class Retriever(Protocol):
-    """A system that can choose videos."""
+    """A system that ranks videos."""
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(Q, V) scores of every video for every query; higher is better."""
@@ -234,7 +234,7 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Localizer(Protocol):
-    """A system that can find moments in a video."""
+    """A system that scores the spans of a video."""
 
     @property
     def video_weight(self) -> float:
@@ -251,7 +251,7 @@ class Localizer(Protocol):
 
 @runtime_checkable
 class Explainer(Protocol):
-    """A system that can say which words of a query it heeded."""
+    """A system that says how much each word of a query counts."""
 
     def word_weights(self, queries: QueryEncoding) -> Named:
         """(Q, L) by stream: how much each word counts in what is compared with that stream.
@@ -280,14 +280,15 @@ def max_over_keys(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
 def best_key(vectors: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
     """(Q, V): the largest dot product of each vector (Q, D) with a real key of each video (V, K, D).
 
-    One product of matrices; what it makes is laid out (V, K, Q), so that mask and maximum run along memory.
-    In full precision also where a training computes in bfloat16: its third digit is a good part of a margin,
-    and of dot products by the hundred the error is above 1.
+    One product of matrices, in full precision also where a training computes in bfloat16.
     """
     count, length, width = keys.shape
+    # The third digit of a cosine, which bfloat16 loses, is a good part of a margin; of dot products by the
+    # hundred the error is above 1.
     with torch.autocast(keys.device.type, enabled=False):
         wide = torch.promote_types(keys.dtype, torch.float32)
         rows = keys.to(wide).reshape(count * length, width)
+        # Laid out (V, K, Q), so that mask and maximum run along memory.
         products = (rows @ vectors.to(wide).T).view(count, length, len(vectors))
     if not mask.all():
         products += torch.zeros_like(mask, dtype=products.dtype).masked_fill_(~mask, -torch.inf)[..., None]
@@ -299,6 +300,7 @@ def pair_products(queries: Tensor, clips: Tensor) -> Tensor:
 
     Where all are of one video (a view of it, as `ranking` hands it over) it is one product of matrices.
     """
+    # A stride of 0: every row of `clips` is the same memory, expanded and not copied.
     if len(queries) > 1 and clips.stride(0) == 0:
         return queries @ clips[0].T
     return torch.einsum("pd,ptd->pt", queries, clips)
@@ -318,20 +320,21 @@ def joined(encodings: Sequence[Encoding]) -> Encoding:
     first = encodings[0]
     if isinstance(first, QueryEncoding):
         return QueryEncoding(
-            _joined([one.search for one in encodings]), _joined([one.parts for one in encodings])
+            _joined([encoding.search for encoding in encodings]),
+            _joined([encoding.parts for encoding in encodings]),
         )
     return VideoEncoding(
-        _stacked([one.mask for one in encodings]),
-        *(_joined([getattr(one, name) for one in encodings]) for name in ("keys", "key_masks", "parts")),
+        _stacked([encoding.mask for encoding in encodings]),
+        *(_joined([getattr(part, name) for part in encodings]) for name in ("keys", "key_masks", "parts")),
     )
 
 
 def _taken(tensors: Named, rows: Tensor) -> Named:
-    return {name: one.index_select(0, rows) for name, one in tensors.items()}
+    return {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
 
 
 def _moved(tensors: Named, device: torch.device | str) -> Named:
-    return {name: one.to(device) for name, one in tensors.items()}
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _joined(parts: Sequence[Named]) -> Named:
@@ -340,17 +343,9 @@ def _joined(parts: Sequence[Named]) -> Named:
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     """Rows of all, the second axis padded with zeros (false) to the longest where they have one."""
-    if tensors[0].dim() < 2 or len({one.shape[1] for one in tensors}) == 1:
+    if tensors[0].dim() < 2 or len({tensor.shape[1] for tensor in tensors}) == 1:
         return torch.cat(list(tensors))
-    longest = max(one.shape[1] for one in tensors)
-    joined = tensors[0].new_zeros((sum(map(len, tensors)), longest, *tensors[0].shape[2:]))
-    for begin, one in _placed(tensors):
-        joined[begin : begin + len(one), : one.shape[1]] = one
-    return joined
-
-
-def _placed(tensors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
-    begin = 0
-    for one in tensors:
-        yield begin, one
-        begin += len(one)
+    longest = max(tensor.shape[1] for tensor in tensors)
+    # `pad` counts axes from the last: nothing is added to the others, then the missing rows to the second.
+    others = [0, 0] * (tensors[0].dim() - 2)
+    return torch.cat([pad(tensor, (*others, 0, longest - tensor.shape[1])) for tensor in tensors])

@@ -47,7 +47,7 @@ from whenabouts.models.protocol import (
     max_over_keys,
     scaled_clips,
 )
-from whenabouts.models.settings import AnyOneOrTwoStreams, NotNegative, Share, Size, check_settings
+from whenabouts.models.settings import AnyUpToTwoStreams, NotNegative, Share, Size, check_settings
 
 Both = tuple[Tensor, Tensor]
 """A value for the side of other videos, one for that of other queries."""
@@ -65,7 +65,7 @@ class Config:
     is positive (without effect as released: the diagonal).
     """
 
-    streams: AnyOneOrTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    streams: AnyUpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
     query_width: Size = 768
     hidden: Size = 384
     heads: Size = 8
@@ -152,7 +152,7 @@ class Model(nn.Module):
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
 
-        Together they are the vectors that moments are found with, kept once; part `length/<stream>`.
+        Together they are the vectors that borders are read from, kept once; part `length/<stream>`.
         """
         final = dict(zip(self.config.streams, self._clips(videos).final, strict=True))
         lengths = {

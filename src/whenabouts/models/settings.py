@@ -39,11 +39,11 @@ NamedStreams = Annotated[
     Mapping[_Identifier, Size], Meta(min_length=1, description=f"one stream at least: {_NAMED}")
 ]
 """The same where the names are those of a model's parts."""
-OneOrTwoStreams = Annotated[
+UpToTwoStreams = Annotated[
     Mapping[_Identifier, Size],
     Meta(min_length=1, max_length=2, description=f"one stream or two: {_NAMED}"),
 ]
-AnyOneOrTwoStreams = Annotated[
+AnyUpToTwoStreams = Annotated[
     Mapping[str, Size],
     Meta(min_length=1, max_length=2, description="one stream or two: names, each with its width, 1 or more"),
 ]

@@ -30,8 +30,7 @@ from whenabouts.models._parts.borders import (
     begin_at_edges,
     log_probabilities,
 )
-from whenabouts.models._parts.convolution import ConvolutionBlock
-from whenabouts.models._parts.packing import compute_padding
+from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
@@ -60,7 +59,7 @@ from whenabouts.models.protocol import (
     best_key,
     max_over_keys,
 )
-from whenabouts.models.settings import NotNegative, OneOrTwoStreams, Share, Size, check_settings
+from whenabouts.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -75,7 +74,7 @@ class Config:
     batch are heeded where one of the lambdas that need them is not 0.
     """
 
-    streams: OneOrTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
     """Name and width of one or two streams, temporal endpoint features included."""
     query_width: Size = 768
     hidden: Size = 256
@@ -143,6 +142,27 @@ class _Clips:
 
     keys: Named
     last: Named
+
+
+class ConvolutionBlock(PackedModule):
+    """Depthwise and pointwise convolution, ReLU, dropout, residual LayerNorm.
+
+    What lies behind the end of a sequence counts as zero, unless padding is computed, too.
+    """
+
+    def __init__(self, width: int, kernel: int, dropout: float) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
+        self.pointwise = nn.Conv1d(width, width, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
+        channels = packing.unpack(rows).transpose(1, 2)
+        convolved = self.pointwise(self.depthwise(channels)).relu()
+        normed: Tensor = self.norm(self.dropout(packing.pack(convolved.transpose(1, 2))) + rows)
+        return normed
 
 
 class Stream(nn.Module):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.weighting import weighted_mean
+from whenabouts.models._parts.ranking_loss import weighted_mean
 
 
 def interpolated_labels(

@@ -1,4 +1,4 @@
-"""A positive must score higher than a negative drawn from the best of the negatives."""
+"""A positive must score higher than a negative drawn from the best of the negatives; means over queries."""
 
 from __future__ import annotations
 
@@ -57,3 +57,8 @@ def against_negatives(
     """(A,): the shortfall of each positive (A,) against its negative; 0 where there is no negative."""
     lacking = shortfall(positive, negatives.score, margin=margin, kind=kind)
     return torch.where(negatives.exists, lacking, 0.0)
+
+
+def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """(…) the mean over the last axis of losses (…, Q), times `weight` (Q,) where there is one."""
+    return (losses if weight is None else losses * weight).mean(-1)

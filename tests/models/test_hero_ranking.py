@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from whenabouts.models._parts.weighted_ranking import HardWeights, against_all
+from whenabouts.models.hero import HardWeights, against_all
 
 SCORES = torch.tensor([[0.9, 0.2, 0.5, 0.4], [0.1, 0.3, 0.7, 0.69], [0.0, 0.0, 0.0, 0.0]])
 ALLOWED = torch.tensor([[False, True, True, True], [True, True, False, True], [False, False, False, False]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from whenabouts.models._parts.word_clusters import WordClusters
+from whenabouts.models.conquer import WordClusters
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from whenabouts.models._parts.context_query import ContextQueryAttention
+from whenabouts.models.conquer import ContextQueryAttention
 
 CLIPS, WORDS = [4, 2, 3], [3, 5, 1]
 
