@@ -208,14 +208,13 @@ def test_pairs_score_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 @torch.no_grad()
-def test_many_pairs_of_different_lengths_score_as_each_alone() -> None:
-    """So many that they are taken in pieces of similar length, and out of order."""
+def test_pairs_of_different_lengths_score_as_each_alone() -> None:
     model, batch = _model(), _batch()
-    query = torch.arange(3).repeat(8)
-    video = torch.arange(24) * 7 % 4
+    query = torch.arange(3).repeat(2)
+    video = torch.arange(6) * 7 % 4
     pairs = model.encode_queries(batch.queries).take(query)
     scores = model.score_spans(pairs, model.encode_videos(batch.videos).take(video))
-    for row in range(24):
+    for row in range(6):
         alone = _logits(model, batch, int(query[row]), int(video[row]))
         found = torch.stack([scores.start[row], scores.end[row]])[:, : alone.shape[1]]
         torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-4)
@@ -304,7 +303,7 @@ def _borders_by_hand(model: Model, batch: Batch, query: int, videos: list[int]) 
 
 @torch.no_grad()
 @pytest.mark.parametrize("shared", [True, False])
-def test_borders_are_told_from_the_clips_of_all_candidates(shared: bool) -> None:
+def test_borders_are_a_softmax_over_the_clips_of_all_candidates(shared: bool) -> None:
     model, batch = _model(shared_norm=shared), _batch()
     terms = model.loss(batch)
     found = [
@@ -316,7 +315,7 @@ def test_borders_are_told_from_the_clips_of_all_candidates(shared: bool) -> None
 
 
 @torch.no_grad()
-def test_without_negatives_borders_are_told_from_the_own_video_and_nothing_is_classified() -> None:
+def test_without_negatives_the_softmax_is_over_the_own_video_and_nothing_is_classified() -> None:
     model, batch = _model(), _batch(negatives=None)
     terms = model.loss(batch)
     assert set(terms) == {"start", "end"}
@@ -361,17 +360,22 @@ def _negatives_by_hand(model: Model, batch: Batch, query: int, video: int) -> li
     return [one for _, one in sorted(segments, reverse=True)[: model.config.negative_moments]]
 
 
-def _verdict(model: Model, batch: Batch, query: int, video: int, segment: tuple[int, int]) -> Tensor:
-    """The classifier's logit of one segment."""
+def _verdicts(
+    model: Model, batch: Batch, query: int, video: int, segments: list[tuple[int, int]]
+) -> list[Tensor]:
+    """The classifier's logits of segments."""
     plain = Plain(model)
     asked, shown = _alone(batch, query, video)
     words = plain.words(asked.tokens[0])
     clips = plain.clips({name: one[0] for name, one in shown.streams.items()})
     seen = plain.transformer("classifier.encoder", plain.together(words, plain.fused(words, clips)))
-    best = seen[segment[0] : segment[1] + 1].amax(0)
-    for layer in (0, 2, 4):
-        best = plain.linear(f"classifier.layers.{layer}", best if layer == 0 else best.relu())
-    return best[0]
+    verdicts = []
+    for first, last in segments:
+        best = seen[first : last + 1].amax(0)
+        for layer in (0, 2, 4):
+            best = plain.linear(f"classifier.layers.{layer}", best if layer == 0 else best.relu())
+        verdicts.append(best[0])
+    return verdicts
 
 
 def _classified(model: Model, batch: Batch, query: int) -> list[tuple[Tensor, bool, float]]:
@@ -380,9 +384,10 @@ def _classified(model: Model, batch: Batch, query: int) -> list[tuple[Tensor, bo
     for place, video in enumerate(_candidates(query)):
         segments = _negatives_by_hand(model, batch, query, video) if place else _positives_by_hand(query)
         start, end = _logits(model, batch, query, video)
+        verdicts = _verdicts(model, batch, query, video, segments)
         found += [
-            (_verdict(model, batch, query, video, one), not place, float(start[one[0]] + end[one[1]]))
-            for one in segments
+            (verdict, not place, float(start[first] + end[last]))
+            for verdict, (first, last) in zip(verdicts, segments, strict=True)
         ]
     return found
 
