@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,6 @@ from numpy.typing import NDArray
 from whenabouts.encoders import TextEncoder, encode_tokens, token_fingerprint
 from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.layouts.store import WrittenStore, write_store
-from whenabouts.formats import read_annotations
-from whenabouts.formats.files import FormatError, open_unpacked, read_head
 from whenabouts.index.even_grid import check_stream, videos_on_grid
 from whenabouts.index.store import Store
 from whenabouts.types import Query, UsageError
@@ -81,31 +78,6 @@ def _tokens(
         part = queries[begin : begin + _QUERIES_AT_A_TIME]
         rows = encode_tokens(encoder, [text for _, text in part])
         yield from zip((name for name, _ in part), rows, strict=True)
-
-
-def read_queries(path: Path) -> list[Query]:
-    """The queries of a file of judgements in any known format, or of lines with `query_id` and `text`."""
-    if not _holds_queries_alone(path):
-        return list(read_annotations(path).queries)
-    with open_unpacked(path) as stream:
-        return [_query(path, number, line) for number, line in enumerate(stream, 1) if line.strip()]
-
-
-def _holds_queries_alone(path: Path) -> bool:
-    first = read_head(path).first_object
-    return first is not None and {"query_id", "text"} <= set(first) and "video_id" not in first
-
-
-def _query(path: Path, number: int, line: bytes) -> Query:
-    accepted = "an object with query_id and text"
-    try:
-        value = json.loads(line)
-        name, text = value["query_id"], value["text"]
-    except (ValueError, KeyError, TypeError):
-        raise FormatError(path, "is no query", line=number, accepted=accepted) from None
-    if isinstance(name, bool) or not isinstance(name, str | int) or not isinstance(text, str):
-        raise FormatError(path, "is no query", line=number, value=value, accepted=accepted)
-    return Query(str(name), text)
 
 
 def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) -> Exported:

@@ -413,8 +413,8 @@ def test_tacos_videos_are_found_under_both_of_their_names(tmp_path: Path) -> Non
     [
         ([1], "holds a list or a bare value; accepted: one JSON object"),
         ({"extra": 3}, "extra: is 3; accepted: a JSON object"),
-        ({"clip_seconds": -1}, "clip_seconds: is -1; accepted: a number above 0"),
-        ({"frame_rate": "three"}, "frame_rate: is 'three'; accepted: a number above 0"),
+        ({"clip_seconds": -1}, "clip_seconds: is too small: -1; accepted: a finite number above 0"),
+        ({"frame_rate": "three"}, "frame_rate: is no number: 'three'; accepted: a finite number above 0"),
         ({"weights_sha256": "abc"}, "weights_sha256: is 'abc'; accepted: 64 hexadecimal digits"),
         ({"encoder": " "}, "encoder: is empty"),
     ],

@@ -9,12 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from whenabouts.formats.files import FormatError
+from msgspec import Meta
+
+from whenabouts.formats.json_records import Origin, Positive, Words
 from whenabouts.types import UsageError, WhenaboutsError
 
-_TEXTS = ("encoder", "weights_sha256", "normalisation", "version")
+_TYPES = {
+    "encoder": Words,
+    "weights_sha256": Annotated[
+        str, Meta(pattern="^[0-9a-f]{64}$", title="64 hexadecimal digits, lower case")
+    ],
+    "normalisation": Words,
+    "version": Words,
+    "frame_rate": Positive,
+    "clip_seconds": Positive,
+}
 _NUMBERS = ("frame_rate", "clip_seconds")
 _MEASURED = ("dtype", "width")
 _MOST_EXTRAS = 64
@@ -67,10 +78,8 @@ class Fingerprint:
         fields: dict[str, Any] = {}
         extra = dict(self.extra)
         for name, value in facts.items():
-            if name in _TEXTS:
-                fields[name] = _text(place, name, value)
-            elif name in _NUMBERS:
-                fields[name] = _number(place, name, value)
+            if name in _TYPES:
+                fields[name] = _checked(place, name, value)
             elif name not in (*_MEASURED, "content", "extra") and len(extra) < _MOST_EXTRAS:
                 extra[name] = _plain(value)
         return dataclasses.replace(self, **fields, extra=MappingProxyType(extra))
@@ -134,12 +143,12 @@ def setting(text: str) -> tuple[str, str | float]:
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not value or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
-        names = ", ".join((*_TEXTS, *_NUMBERS))
+        names = ", ".join(_TYPES)
         raise UsageError(f"{text!r} is no setting; give KEY=VALUE with one of {names}, or a key of your own")
     if name in (*_MEASURED, "content", "extra"):
         raise UsageError(f"{text!r}: {name} is measured and cannot be set")
     if name in _NUMBERS:
-        return name, _number("--set", name, value)
+        return name, _checked("--set", name, value)
     return name, value
 
 
@@ -157,25 +166,14 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _text(place: str | Path, name: str, value: Any) -> str | None:
-    if value is None:
+def _checked(place: str | Path, name: str, value: Any) -> Any:
+    """A value of a field of `Fingerprint`. Raises FormatError for one that cannot be what its name says."""
+    if value is not None:
+        value = _plain(value)
+        value = value if name in _NUMBERS else str(value).strip()
+    elif name not in _NUMBERS:
         return None
-    text = str(_plain(value)).strip()
-    if name == "weights_sha256" and not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise FormatError(place, "is", field=name, value=text, accepted="64 hexadecimal digits, lower case")
-    if not text:
-        raise FormatError(place, "is empty", field=name, accepted="text, or leave it out where it is unknown")
-    return text
-
-
-def _number(place: str | Path, name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if value is None or isinstance(value, bool) or not (math.isfinite(number) and number > 0):
-        raise FormatError(place, "is", field=name, value=value, accepted="a number above 0")
-    return number
+    return Origin(place).at(name).convert(value, _TYPES[name], strict=False)
 
 
 def _plain(value: Any) -> str | int | float | bool:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from whenabouts.formats._losses import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import FileHead, FormatError, json_error, lmdb_file_in, read_head, read_json
-from whenabouts.formats.jsonl import judgements_in
 from whenabouts.formats.runs import RunSource
 from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError
@@ -80,6 +79,8 @@ def read_annotations(
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
+    from whenabouts.formats.jsonl import judgements_in  # msgspec is loaded where a file is read
+
     path = judgements_in(Path(path))
     module = _module_for(path, "read_annotations", format)
     read = getattr(module, "read_annotations_as_released", None) if as_released else None

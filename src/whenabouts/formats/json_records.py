@@ -56,7 +56,7 @@ _PROBLEMS = {
 class Origin:
     """Where a value stands: a file, a line of it, a field of that."""
 
-    path: Path
+    path: Path | str
     line: int | None = None
     field: str = ""
 
@@ -76,13 +76,16 @@ class Origin:
         )
 
     @overload
-    def convert(self, value: Any, type_: type[T], accepted: str = "") -> T: ...
+    def convert(self, value: Any, type_: type[T], accepted: str = "", *, strict: bool = True) -> T: ...
     @overload
-    def convert(self, value: Any, type_: Any, accepted: str = "") -> Any: ...
-    def convert(self, value: Any, type_: Any, accepted: str = "") -> Any:
-        """The value as a type. Raises FormatError, naming file, line, field, value and what is accepted."""
+    def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any: ...
+    def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any:
+        """The value as a type; without `strict` a text may stand for its number.
+
+        Raises FormatError, naming file, line, field, value and what is accepted.
+        """
         try:
-            return msgspec.convert(value, type_)
+            return msgspec.convert(value, type_, strict=strict)
         except msgspec.ValidationError as error:
             raise self._refused(value, type_, str(error), accepted) from None
 
@@ -133,6 +136,8 @@ def _within(value: Any, keys: list[str | int]) -> Any:
 
 def _problem(message: str, value: Any) -> tuple[str, Any]:
     """What is wrong with a value that msgspec refuses, and the value to show."""
+    if "enum" in message:
+        return "is", value
     kinds = (re.search("`(.*?)`", message) or ["", ""])[1].removesuffix(" | null")
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -150,7 +155,11 @@ def _problem(message: str, value: Any) -> tuple[str, Any]:
         return ("is no pair:" if length[1] == "2" else f"does not have {length[1]} values:"), value
     if ", got" in message:
         return _PROBLEMS.get(kinds, "is"), value
-    return ("is empty:" if "regex" in message else "is no id:"), value
+    if "regex" in message:
+        return ("is" if value.strip() else "is empty:"), value
+    if "length" in message:
+        return ("is empty:" if kinds == "array" else "is no id:"), value
+    return "is no number:", value
 
 
 @cache
@@ -167,7 +176,7 @@ def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
             (type_,) = (option for option in get_args(type_) if option is not types.NoneType)
         elif not keys:
             if title or get_origin(type_) is not list:
-                return title or "an object"
+                return title or {str: "a text", int: "a whole number"}.get(type_, "an object")
             inner = _title(get_args(type_)[0], ())
             return "a list" if inner == "an object" else f"a list of {inner}"
         else:

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.location import FINGERPRINT, FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource, Rows, UnreadArray
 from whenabouts.formats.files import FormatError, read_json, write_atomically
+from whenabouts.formats.json_records import Origin
 from whenabouts.types import UsageError
 
 NAME = "whenabouts"
@@ -293,25 +295,27 @@ def _check_id(path: Path, item: Any) -> None:
         )
 
 
+_Length = Annotated[int, msgspec.Meta(ge=1, lt=1 << 48, title="1 or more rows")]
+
+
+class _Index(msgspec.Struct):
+    """The content of index.json."""
+
+    format: Annotated[Literal["whenabouts-features", "cuepoint-features"], msgspec.Meta(title=f"{FORMAT!r}")]
+    version: Annotated[Literal[1], msgspec.Meta(title=f"{VERSION}")]
+    ids: Annotated[list[str], msgspec.Meta(min_length=1, title="a list of ids")]
+    lengths: list[_Length]
+
+
 def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
-    index = read_json(path)
-    if not isinstance(index, dict) or index.get("format") not in (FORMAT, _FORMER_FORMAT):
-        raise FormatError(
-            path, "is no index of features", accepted=f'a JSON object with "format": "{FORMAT}"'
-        )
-    if index.get("version") != VERSION:
-        raise FormatError(path, "is", field="version", value=index.get("version"), accepted=f"{VERSION}")
-    ids, lengths = index.get("ids"), index.get("lengths")
-    if not isinstance(ids, list) or not isinstance(lengths, list) or not 0 < len(ids) == len(lengths):
+    index = Origin(path).convert(read_json(path), _Index, f'a JSON object with "format": "{FORMAT}"')
+    ids, lengths = index.ids, index.lengths
+    if len(ids) != len(lengths):
         raise FormatError(
             path, "are no two lists of one length", field="ids, lengths", accepted="one length an id"
         )
-    for item, length in zip(ids, lengths, strict=True):
+    for item in ids:
         _check_id(path, item)
-        if type(length) is not int or not 0 < length < 1 << 48:
-            raise FormatError(
-                path, "is", field=f"length of {item!r}", value=length, accepted="1 or more rows"
-            )
     if len(set(ids)) < len(ids):
         twice, _ = Counter(ids).most_common(1)[0]
         raise FormatError(path, "is listed twice", field=f"item {twice!r}", accepted="ids that differ")
