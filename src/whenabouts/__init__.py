@@ -55,4 +55,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'whenabouts' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
+    value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
+    globals()[name] = value  # the next time it is found without this function
+    return value

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from whenabouts.formats._lmdb import is_lmdb
-from whenabouts.formats.files import FormatError, read_json
+from whenabouts.formats.files import FormatError, is_lmdb, read_json
 from whenabouts.types import UsageError
 
 FINGERPRINT = "fingerprint.json"

@@ -22,14 +22,6 @@ from whenabouts.formats import _lmdb_child
 from whenabouts.formats._lmdb_child import ALL_KEYS, ERROR, KEY_LENGTH, LENGTH
 from whenabouts.formats.files import FormatError, ReaderMissing
 
-_MAGIC = b"\xde\xc0\xef\xbe"
-_MAGIC_AT = (16, 24)
-
-
-def is_lmdb(head: bytes) -> bool:
-    """Whether a file that begins like this is an LMDB environment's (32 or 64 bits, little-endian)."""
-    return any(head[at : at + len(_MAGIC)] == _MAGIC for at in _MAGIC_AT)
-
 
 class LmdbRecords:
     """The records of an LMDB file; a context manager.

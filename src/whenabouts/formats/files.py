@@ -20,6 +20,7 @@ from typing import IO, Any, cast
 from whenabouts.types import WhenaboutsError
 
 _GZIP = b"\x1f\x8b"
+_LMDB, _LMDB_AT = b"\xde\xc0\xef\xbe", (16, 24)
 _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
@@ -224,6 +225,11 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     finally:
         Path(aside).unlink(missing_ok=True)
+
+
+def is_lmdb(head: bytes) -> bool:
+    """Whether a file that begins like this is an LMDB environment's (32 or 64 bits, little-endian)."""
+    return any(head[at : at + len(_LMDB)] == _LMDB for at in _LMDB_AT)
 
 
 def lmdb_file_in(folder: Path) -> Path | None:

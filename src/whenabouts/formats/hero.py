@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from whenabouts.formats._lmdb import LmdbRecords, is_lmdb
+from whenabouts.formats._lmdb import LmdbRecords
 from whenabouts.formats.files import (
     FileHead,
     FormatError,
+    is_lmdb,
     lmdb_file_in,
     open_unpacked,
     read_head,
