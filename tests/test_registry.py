@@ -46,10 +46,10 @@ NAME, SUMMARY = "text", "id: numbers"
 class Source(FeatureSource):
     layout = NAME
 
-    def _find(self):
+    def _items_by_id(self):
         return dict(line.split(":") for line in self.path.read_text().splitlines())
 
-    def _look(self, item, where):
+    def _inspect(self, item, where):
         row = np.array(where.split(), np.float32)
         return UnreadArray(row.shape, row.dtype, lambda: row)
 

@@ -189,7 +189,7 @@ def test_blocks_change_nothing_and_a_and_b_may_be_swapped(
     a, b = make_items(seed, count=9), make_items(seed + 1000, count=8)
     usual = held_against(tmp_path, a, b)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_batches, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(_batches, "_BATCH_BYTES", block_bytes)
         patch.setattr(_batches, "_SLICE_ROWS", slice_rows)
         other = held_against(tmp_path, a, b)
         swapped = held_against(tmp_path, b, a)

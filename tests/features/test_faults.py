@@ -435,10 +435,10 @@ def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path:
     class Liar(FeatureSource):
         layout = "liar"
 
-        def _find(self) -> dict[str, int]:
+        def _items_by_id(self) -> dict[str, int]:
             return {"a": 1}
 
-        def _look(self, item: str, where: Any) -> UnreadArray:
+        def _inspect(self, item: str, where: Any) -> UnreadArray:
             return UnreadArray((2, 3), np.dtype("f4"), lambda: np.ones((3, 3), np.float32))
 
     with pytest.raises(FormatError, match=r"has shape \(3, 3\) where \(2, 3\) was announced"):

@@ -14,8 +14,9 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "convert",
         run,
-        description="Write judgements or a run in another format. What the file holds and its format are "
-        "told by its content; what the new format cannot say is told. Names that end in .gz are compressed.",
+        description="Write judgements or a run in another format. The content of the file says what it "
+        "holds and in which format; what the new format cannot say is reported. "
+        "Names that end in .gz are compressed.",
     )
     parser.add_argument("source", metavar="IN", help="file of judgements or of a run")
     parser.add_argument(

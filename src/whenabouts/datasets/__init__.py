@@ -1,7 +1,7 @@
 """Published data sets: videos, queries, judgements, splits; a file per data set, the folder is the registry.
 
-Every module here that has a `DATASET` (see `declared.Declaration`) is a data set; a new one is a new file and
-nothing else. Files are found by their released names, wherever they lie in a folder, and are read when asked.
+Every module here that has a `DATASET` (see `declaration.Declaration`) is a data set; a new one is a new file
+and nothing else. Files are recognised by their released names, wherever they lie in a folder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
 
 
 class Dataset:
-    """A data set in a folder; a split is read when it is first asked for, and kept."""
+    """A data set in a folder; a split is read at its first use, and kept."""
 
     def __init__(self, declaration: Declaration, files: tuple[LocatedFile, ...]) -> None:
         self.declaration = declaration

@@ -201,8 +201,8 @@ def _repeated(annotations: Annotations) -> int:
     judged: dict[int, list[tuple[int, float, float]]] = {}
     for query, video, start, end, _ in judgement_rows(annotations):
         judged.setdefault(query, []).append((video, start, end))
-    times_asked = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
-    return sum(times - 1 for times in times_asked.values())
+    repeats = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
+    return sum(times - 1 for times in repeats.values())
 
 
 def _item(annotations: Annotations, number: int) -> Item:

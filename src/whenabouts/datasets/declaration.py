@@ -1,4 +1,4 @@
-"""What a module of this folder declares to be a data set."""
+"""The types with which a module of this folder declares a data set."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FeatureFile:
     """Released features of a data set.
 
     `names` are file or folder names, any of which will do. A data set's `needed` features are reported as
-    missing; of the others (alternatives) it is only told that they exist.
+    missing; the others (alternatives) are only mentioned.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What of the data sets lies in a folder, whether it is what was published, and how the rest is obtained."""
+"""Checks of a folder: which data sets it holds, whether they are what was published, what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
 
 FINE, WANTING, BROKEN = 0, 1, 2
 
-_LOOKED_AT = 3
+_ITEMS_READ = 3
 """Items of a feature file whose rows are read."""
 
 
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found of one data set."""
+    """The findings on one data set."""
 
     name: str
     title: str
@@ -59,14 +59,14 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in a folder."""
+    """The findings on a folder."""
 
     folder: str
     datasets: tuple[Diagnosis, ...]
     not_here: tuple[str, ...]
     """Data sets of which no annotation file is there."""
     unreadable: tuple[str, ...]
-    """Errors of files with the name of annotations that cannot be told apart for being damaged."""
+    """Errors of files with the name of annotations that are too damaged to be recognised."""
     complete: bool
     """False where the folder is deeper or larger than what is looked through."""
 
@@ -183,7 +183,7 @@ def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> 
             if lacking:
                 message = f"lacks {len(lacking):,} of {len(items):,}, such as {lacking[0]!r}"
                 return "differs", message
-            for name in [name for name in under if name is not None][:_LOOKED_AT]:
+            for name in [name for name in under if name is not None][:_ITEMS_READ]:
                 source.get(name)
             return "ok", f"has all {len(items):,}"
     except ReaderMissing as error:

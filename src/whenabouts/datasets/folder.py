@@ -1,4 +1,4 @@
-"""What of a data set lies in a folder: files told by their names and by how they begin."""
+"""The annotation files of data sets in a folder, recognised by their names and first bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from whenabouts.formats.files import FileHead, FormatError, read_head
 from whenabouts.types import UsageError
 
 DEEPEST = 5
-"""Folders below the one that is asked for; releases unpack three deep."""
+"""Levels of folders that are searched; releases unpack three deep."""
 MOST_ENTRIES = 300_000
 """Where looking stops: a folder of features has an entry a video, a whole disk has more."""
 
 
 @dataclass(frozen=True)
 class LocatedFile:
-    """An annotation file that is there, and what it is taken for."""
+    """An annotation file that is there, with its split."""
 
     split: str
     file: AnnotationFile
@@ -32,8 +32,8 @@ class LocatedFile:
 class DatasetFolder:
     """A folder that is looked through once; files nearer to it come first.
 
-    Links to folders are not followed, and neither are links to files outside of it: what lies there is not
-    what was asked about, and links can go in circles.
+    Links to folders are not followed, and neither are links to files outside of it: they can go in circles
+    and lead to files that the caller did not mean.
     """
 
     path: Path

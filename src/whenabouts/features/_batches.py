@@ -1,4 +1,4 @@
-"""Items gathered into blocks, so that thousands of small ones cost as little as a few large ones."""
+"""Items joined into batches, so that thousands of small ones cost as little as a few large ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.floating[Any]]
 
-_BLOCK_BYTES = 8 << 20
+_BATCH_BYTES = 8 << 20
 _SLICE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ItemBatch:
-    """Some items, and of each of their arrays (one or more side by side) all rows after another."""
+    """Some items: of each of their arrays (one or more side by side) the rows, concatenated."""
 
     ids: tuple[str, ...]
     starts: NDArray[np.intp]
@@ -29,7 +29,7 @@ class ItemBatch:
         return folded
 
     def slices(self) -> Iterator[tuple[slice, tuple[Rows, ...]]]:
-        """The rows in stretches whose copies stay small, float16 as float32, for NumPy has no speed in it."""
+        """The rows in slices whose copies stay small; float16 as float32, in which NumPy is quicker."""
         for start in range(0, len(self.arrays[0]), _SLICE_ROWS):
             cut = slice(start, start + _SLICE_ROWS)
             yield cut, tuple(array[cut].astype(_single(array), copy=False) for array in self.arrays)
@@ -47,20 +47,20 @@ def _single(array: Rows) -> np.dtype[Any]:
 
 
 def item_batches(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[ItemBatch]:
-    """Blocks of items, each with arrays of one length; an item is never cut."""
+    """Batches of some 8 MB; each item has arrays of one length and is never cut."""
     held: list[tuple[str, Sequence[Rows]]] = []
     size = 0
     for item in items:
         held.append(item)
         size += sum(array.nbytes for array in item[1])
-        if size >= _BLOCK_BYTES:
-            yield _block(held)
+        if size >= _BATCH_BYTES:
+            yield _joined(held)
             held, size = [], 0
     if held:
-        yield _block(held)
+        yield _joined(held)
 
 
-def _block(held: Sequence[tuple[str, Sequence[Rows]]]) -> ItemBatch:
+def _joined(held: Sequence[tuple[str, Sequence[Rows]]]) -> ItemBatch:
     lengths = np.array([len(arrays[0]) for _, arrays in held], dtype=np.intp)
     sides = zip(*(arrays for _, arrays in held), strict=True)
     joined = tuple(side[0] if len(side) == 1 else np.concatenate(side) for side in sides)

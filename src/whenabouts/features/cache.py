@@ -1,4 +1,4 @@
-"""The rows of many items at hand: held in memory as far as allowed, mapped where the layout can, and sound.
+"""Rows of many items, checked, and kept in memory as far as allowed or mapped where the layout can.
 
 A training reads every item of its features hundreds of times, in random order. Opening them here reads each
 once, so that damage is found before the first step and not in the third hour.

@@ -1,4 +1,4 @@
-"""How far two feature files differ: `whenabouts features compare`."""
+"""How far two feature files differ, in numbers and in a sentence: `whenabouts features compare`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ItemDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two feature files held against each other.
+    """The differences of two feature files.
 
     Cosines are of rows at one place; the shorter length counts. `cosine_*` and `percentiles` are over items
     (their mean cosines), but `cosine_min` is over rows. None where nothing could be compared.
@@ -111,8 +111,8 @@ class Comparison:
 
 
 @dataclass(slots=True)
-class _Rows:
-    """What is gathered of the rows of both, block by block."""
+class _Counts:
+    """What is counted of the rows of both files, batch by batch."""
 
     ids: list[str]
     means: list[NDArray[np.float64]]
@@ -130,14 +130,14 @@ class _Rows:
 
 
 def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
-    """How far two sources differ, item by item of the ids that both have; a block in memory at a time."""
+    """How far two sources differ, item by item of the ids that both have; a batch in memory at a time."""
     common = [item for item in a if item in b]
-    counts = _Rows([], [], [], np.zeros(2), np.zeros(2, np.int64))
+    counts = _Counts([], [], [], np.zeros(2), np.zeros(2, np.int64))
     if a.width != b.width:
         return _comparison(a, b, {item: (a.length(item), b.length(item)) for item in common}, counts)
     lengths: dict[str, tuple[int, int]] = {}
-    for block in item_batches(_pairs(a, b, common, lengths)):
-        _gather(counts, block)
+    for batch in item_batches(_pairs(a, b, common, lengths)):
+        _add_batch(counts, batch)
     return _comparison(a, b, lengths, counts)
 
 
@@ -153,7 +153,7 @@ def _pairs(
 
 
 def _comparison(
-    a: FeatureSource, b: FeatureSource, lengths: dict[str, tuple[int, int]], counts: _Rows
+    a: FeatureSource, b: FeatureSource, lengths: dict[str, tuple[int, int]], counts: _Counts
 ) -> Comparison:
     only_in_a = tuple(item for item in a if item not in b)
     only_in_b = tuple(item for item in b if item not in a)
@@ -190,21 +190,21 @@ def _comparison(
     )
 
 
-def _gather(counts: _Rows, block: ItemBatch) -> None:
-    """Add a block: cosines per item, and how many rows are equal, rounded, of one direction or length."""
-    cosines = np.empty(len(block.arrays[0]))
-    for cut, (rows_a, rows_b) in block.slices():
+def _add_batch(counts: _Counts, batch: ItemBatch) -> None:
+    """Add a batch: cosines per item, and how many rows are equal, rounded, of one direction or length."""
+    cosines = np.empty(len(batch.arrays[0]))
+    for cut, (rows_a, rows_b) in batch.slices():
         cosines[cut] = _compare_rows(counts, rows_a, rows_b)
     good = np.isfinite(cosines)
     with np.errstate(invalid="ignore"):
-        sums = block.per_item(np.add, np.where(good, cosines, 0))
-        counts.means.append(sums / block.per_item(np.add, good.astype(np.float64)))
-    counts.leasts.append(block.per_item(np.fmin, cosines))
-    counts.ids += block.ids
+        sums = batch.per_item(np.add, np.where(good, cosines, 0))
+        counts.means.append(sums / batch.per_item(np.add, good.astype(np.float64)))
+    counts.leasts.append(batch.per_item(np.fmin, cosines))
+    counts.ids += batch.ids
     counts.rows += len(cosines)
 
 
-def _compare_rows(counts: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
+def _compare_rows(counts: _Counts, a: Rows, b: Rows) -> NDArray[np.float64]:
     """(T,) cosines; 1 where both rows are equal, NaN where one is not finite."""
     equal = np.logical_and.reduce(a == b, axis=1)
     norms_a = row_norms(a)
@@ -226,12 +226,12 @@ def _compare_rows(counts: _Rows, a: Rows, b: Rows) -> NDArray[np.float64]:
     counts.aligned += agreeing
     cosines = np.where(good, 1.0, np.nan)
     if other.any():
-        cosines[other] = _apart(counts, a[other], b[other], norms_a[other], norms_b[other])
+        cosines[other] = _compare_unequal(counts, a[other], b[other], norms_a[other], norms_b[other])
     return cosines
 
 
-def _apart(
-    counts: _Rows, a: Rows, b: Rows, norms_a: NDArray[np.float64], norms_b: NDArray[np.float64]
+def _compare_unequal(
+    counts: _Counts, a: Rows, b: Rows, norms_a: NDArray[np.float64], norms_b: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """(T,) cosines of rows that are finite and not equal."""
     with np.errstate(over="ignore"):
@@ -247,7 +247,7 @@ def _apart(
     return np.asarray(cosines, dtype=np.float64)
 
 
-def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Rows) -> Verdict:
+def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Counts) -> Verdict:
     if not common:
         return "incomparable"
     if a.width != b.width:
@@ -259,13 +259,13 @@ def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Rows) -> 
         return "incomparable"
     if counts.equal_finite == finite:
         return "same_where_finite"
-    # Asked first: very small numbers of any scale would all be one to float16.
+    # Checked before rounding: very small numbers of any scale are within a step of float16.
     if counts.aligned == finite and counts.resized:
         return "normalised"
     return "rounded" if finite in (counts.rounded, counts.aligned) else "different"
 
 
-def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Rows, common: int) -> str:
+def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Counts, common: int) -> str:
     where = f"in the {counts.rows:,} rows of the {common:,} items that both have"
     if not common:
         return f"Nothing can be compared: no id is in both (A has {next(iter(a))!r}, B has {next(iter(b))!r})"
@@ -287,7 +287,7 @@ def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Row
     return f"These are different features: {apart:,} rows point another way {where}"
 
 
-def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: int, counts: _Rows) -> str:
+def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: int, counts: _Counts) -> str:
     notes = [f"{len(only):,} only in {name}" for name, only in (("A", only_in_a), ("B", only_in_b)) if only]
     if differing:
         notes.append(f"{differing:,} differ in their number of rows (the shorter counts)")
@@ -299,7 +299,7 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
     return "".join(f"; {note}" for note in notes) + "."
 
 
-def _by_file(counts: _Rows) -> tuple[int, int]:
+def _by_file(counts: _Counts) -> tuple[int, int]:
     """How many rows are not finite in A, and how many in B."""
     in_a, in_b = counts.not_finite_by_file.tolist()
     return in_a, in_b

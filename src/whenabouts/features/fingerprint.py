@@ -1,4 +1,4 @@
-"""What made some features: without it, two files of the same shape cannot be told apart."""
+"""What made some features: without it, two files of the same shape look the same."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class UnreadArray:
 
 
 class FeatureSource(ABC):
-    """Features by id, read as they are asked for; a context manager.
+    """Features by id, read item by item; a context manager.
 
     An item is (T, D): T clips of a video, T tokens of a sentence, or (1, D), one vector for the whole. All
     items have one width D. Numbers are as they stand in the file: float16 stays float16 and nothing is
@@ -54,18 +54,18 @@ class FeatureSource(ABC):
         self.options = options
         self._closed = False
 
-    # What a layout has to say.
+    # For a layout to implement.
 
     @abstractmethod
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         """Where each item is, by id, in the order of the file."""
 
     @abstractmethod
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         """An item's shape and dtype, and how its rows are read."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """What the file says of what made it: names of `Fingerprint`'s fields, and others."""
+        """Facts in the file about what made it: fields of `Fingerprint`, and others."""
         return {}
 
     def _content(self) -> str | None:
@@ -75,12 +75,12 @@ class FeatureSource(ABC):
     def _release(self) -> None:  # noqa: B027
         """Give back what the layout holds open."""
 
-    # What everybody has.
+    # Shared by all layouts.
 
     @cached_property
     def _items(self) -> Mapping[str, Any]:
         self._check_open()
-        items = self._find()
+        items = self._items_by_id()
         if not items:
             raise FormatError(self.path, "holds no items")
         return items
@@ -115,7 +115,7 @@ class FeatureSource(ABC):
 
     @property
     def clip_seconds(self) -> float | None:
-        """Length of a row in seconds; None where neither the file nor the caller told."""
+        """Length of a row in seconds; None where neither the file nor the caller says."""
         return self.fingerprint.clip_seconds
 
     @cached_property
@@ -142,7 +142,7 @@ class FeatureSource(ABC):
         Raises FormatError, naming file and item, for what is not there, is no such array, or is damaged;
         with `strict` also for rows that are not finite.
         """
-        unread = self._looked(item)
+        unread = self._checked_item(item)
         try:
             rows = unread.read()
         except MemoryError:
@@ -158,7 +158,7 @@ class FeatureSource(ABC):
 
     def length(self, item: str) -> int:
         """T, without reading rows where the layout allows."""
-        shape = self._looked(item).shape
+        shape = self._checked_item(item).shape
         return shape[0] if len(shape) == 2 else 1
 
     def grid(self, item: str, duration: float) -> ClipGrid:
@@ -211,11 +211,11 @@ class FeatureSource(ABC):
         """Another process opens the file for itself: handles of HDF5 and LMDB must not be shared."""
         return _opened_again, (self.path, self.layout, self.options)
 
-    def _looked(self, item: str) -> UnreadArray:
+    def _checked_item(self, item: str) -> UnreadArray:
         self._check_open()
         if item not in self._items:
             self._refuse_unknown(item)
-        unread = self._look(item, self._items[item])
+        unread = self._inspect(item, self._items[item])
         self._check(item, unread)
         first = self._first
         if len(unread.shape) != len(first.shape):
@@ -233,7 +233,7 @@ class FeatureSource(ABC):
     @cached_property
     def _first(self) -> UnreadArray:
         item, where = next(iter(self._items.items()))
-        unread = self._look(item, where)
+        unread = self._inspect(item, where)
         self._check(item, unread)
         # Not the array itself: it would be kept for as long as the source is open.
         return UnreadArray(unread.shape, unread.dtype, lambda: np.empty(0))

@@ -103,7 +103,7 @@ class FeatureSummary:
 
 
 def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
-    """What a source holds; `quick` reads no rows. One block of items is in memory at a time.
+    """What a source holds; `quick` reads no rows. One batch of items is in memory at a time.
 
     Raises FormatError where the rows of our own store are not those that were written.
     """
@@ -134,12 +134,12 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
 def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     """What is counted of the rows, and the length of each item."""
     norms, lengths, bad_items = [], [], []
-    for block in item_batches((item, (source.get(item),)) for item in source):
-        norms_of_batch = _norms(block)
+    for batch in item_batches((item, (source.get(item),)) for item in source):
+        norms_of_batch = _norms(batch)
         norms.append(norms_of_batch)
-        lengths.append(np.diff(block.starts, append=len(norms_of_batch)))
-        bad = block.per_item(np.logical_or, ~np.isfinite(norms_of_batch))
-        bad_items += [block.ids[place] for place in np.flatnonzero(bad)]
+        lengths.append(np.diff(batch.starts, append=len(norms_of_batch)))
+        bad = batch.per_item(np.logical_or, ~np.isfinite(norms_of_batch))
+        bad_items += [batch.ids[place] for place in np.flatnonzero(bad)]
     joined = np.concatenate(norms)
     finite = joined[np.isfinite(joined)]
     least, mean, most = (finite.min(), finite.mean(), finite.max()) if len(finite) else (np.nan,) * 3
@@ -156,9 +156,9 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     return counted, np.concatenate(lengths)
 
 
-def _norms(block: ItemBatch) -> NDArray[np.float64]:
+def _norms(batch: ItemBatch) -> NDArray[np.float64]:
     """Length of each row; NaN where a row is not finite."""
-    norms = np.empty(len(block.arrays[0]))
-    for cut, (rows,) in block.slices():
+    norms = np.empty(len(batch.arrays[0]))
+    for cut, (rows,) in batch.slices():
         norms[cut] = row_norms(rows)
     return np.where(np.isfinite(norms), norms, np.nan)

@@ -33,11 +33,11 @@ class Format(Protocol):
     NAME: str
     """As `--format` takes it."""
     ORDER: int
-    """When it is asked whether it recognises a file: lower is earlier; the less particular come later."""
+    """Formats are tried in this order on a file; the less particular ones come later."""
     SUMMARY: str
     """One line for people."""
     KEEPS: frozenset[str]
-    """What comes back when a file that was written is read again: of `_losses.PARTS`. The rest is told."""
+    """The parts (`_losses.PARTS`) that come back when a written file is read again; others are logged."""
 
     def recognises(self, head: FileHead) -> bool:
         """Whether a file that begins like this is in this format."""
@@ -56,7 +56,7 @@ class Format(Protocol):
 
 
 def _formats() -> tuple[Any, ...]:
-    """The modules of this folder that declare a format, in the order in which they are asked.
+    """The modules of this folder that declare a format, in the order in which they are tried.
 
     `Any` because a format has only those of the four functions that it can honour.
     """
@@ -89,7 +89,7 @@ def read_annotations(
 
 
 def open_run(path: str | Path, format: str | None = None) -> RunSource:
-    """A run that is read block by block as it is asked for; a folder that is an LMDB environment is its file.
+    """A run, read block by block when its blocks are iterated; a folder of LMDB stands for its file.
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
@@ -100,8 +100,8 @@ def open_run(path: str | Path, format: str | None = None) -> RunSource:
 def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
     """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails.
 
-    The log says what the format does not keep. One without grades is not given judgements of grade 0, of
-    which it would make positives.
+    The log says what the format does not keep. Judgements of grade 0 are left out where a format has no
+    grades: it would make positives of them.
     """
     module, path = _named(format, "write_annotations"), Path(path)
     losses = losses_of_annotations(annotations, module, path)
@@ -146,7 +146,7 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
 
 
 _CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
-"""By what a format can read: what files of that kind are called, and the option that names their format."""
+"""Function of a format -> the name of the files that it reads, and the option that names their format."""
 
 
 def _not_known(head: FileHead, path: str, way: str) -> UsageError:

@@ -18,7 +18,7 @@ def id_as_number(identifier: str) -> int | str:
 
 
 def given_videos(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> the video it is asked of: that of its first judgement, or the one video of its pool.
+    """Query id -> its given video: that of its first judgement, or the only video of its pool.
 
     A judgement of grade 0 says that the video is the wrong one.
     """

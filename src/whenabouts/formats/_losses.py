@@ -1,7 +1,7 @@
-"""What judgements and runs hold that a format may not keep, and what is told of it.
+"""What a format loses of judgements and runs: counted, and logged as warnings.
 
-A format's `KEEPS` names the parts that come back when a file of it is read again; the rest is counted here
-and told. What a format changes in a part that it keeps (rounds, cuts, renames), it tells itself.
+A format's `KEEPS` names the parts that come back when a file of it is read again; all else is counted here.
+What a format changes in a part that it keeps (rounds, cuts, renames), it counts itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from whenabouts.formats.runs import (
 _log = logging.getLogger("whenabouts")
 
 NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
-"""What is told by formats in which a row must have times."""
+"""What formats log in which a row must have times."""
 
 
 PARTS = {
@@ -44,7 +44,7 @@ PARTS = {
     "saliency": "queries' predicted saliency scores",
     "lists": "lists",
 }
-"""Part -> how it is called in a message. "query metadata KEY" in KEEPS is one key of a part.
+"""Part -> its name in a message. "query metadata KEY" in KEEPS is one key of a part.
 
 `given videos` are those of queries without judgements whose pool is that one video; `unjudged queries` have
 none. `lists` and `saliency` are parts of runs.
@@ -53,7 +53,7 @@ none. `lists` and `saliency` are parts of runs.
 
 @dataclass
 class Losses:
-    """What a format cannot say of a run or of judgements; told in the log once a file is written."""
+    """What a format cannot hold of a run or of judgements; logged once a file is written."""
 
     path: Path
     counts: dict[str, int] = field(default_factory=dict)

@@ -36,8 +36,8 @@ class RunBlock:
     Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name
     a video and no moment have start and end NaN. `video`, `start`, `end`, `score` are (N,).
 
-    `confidence` (Q,), where a system tells it, is how sure each query's first answer is, in [0, 1]; NaN
-    where it is not told.
+    `confidence` (Q,), where a system has one, is that of each query's first answer, in [0, 1]; NaN where
+    there is none.
     """
 
     query_ids: tuple[str, ...]
@@ -54,7 +54,7 @@ class RunBlock:
 
 
 class RunSource(Protocol):
-    """A run that can be read block by block, more than once; nothing is read before it is asked for."""
+    """A run that can be read block by block, more than once; a file is read as its blocks are iterated."""
 
     @property
     def name(self) -> str:

@@ -151,7 +151,7 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 
 def open_run(path: Path) -> RunSource:
-    """A submission. Its outline is read at once, the rows of a list as they are asked for.
+    """A submission. Its outline is read at once, the rows of a list when its blocks are iterated.
 
     Spans without length are accepted (nothing hits with them); rows of VR have no times.
     """

@@ -83,7 +83,7 @@ class Hdf5Source(FeatureSource):
         """Name of the data set within an entry, where entries are groups."""
         return None
 
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         try:
             keys = list(self._file)
         except _FAULTS as error:
@@ -101,7 +101,7 @@ class Hdf5Source(FeatureSource):
             str(name): value for name, value in self._file.attrs.items() if getattr(value, "size", 1) == 1
         }
 
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         # The lower half of h5py opens an item in a third of the time: it counts with 100,000 of them.
         try:
             data = self._entry(item, self._file.id, where)

@@ -23,11 +23,11 @@ class Source(FolderSource):
 
     layout = NAME
 
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         names = [name for name in self._location.names if name.endswith(_SUFFIXES)]
         return self._by_id([(Path(name).stem, name) for name in names])
 
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         path = self._file_of(where, item)
         if path.suffix == ".npy":
             return inspect_npy(path, item)

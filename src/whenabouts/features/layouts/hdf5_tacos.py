@@ -28,8 +28,8 @@ class Source(Hdf5Source):
     def __contains__(self, item: object) -> bool:
         return isinstance(item, str) and item.removesuffix(_SUFFIX) in self._items
 
-    def _looked(self, item: str) -> UnreadArray:
-        return super()._looked(item.removesuffix(_SUFFIX))
+    def _checked_item(self, item: str) -> UnreadArray:
+        return super()._checked_item(item.removesuffix(_SUFFIX))
 
 
 def recognises(location: FeatureLocation) -> bool:

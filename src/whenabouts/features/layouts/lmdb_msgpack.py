@@ -45,11 +45,11 @@ class Source(FeatureSource):
         self._msgpack = _msgpack(location.path)
         self._records = LmdbRecords(file)
 
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         keys = self._records.all_keys()
         return {key.decode("utf-8", "surrogateescape"): key for key in keys}
 
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         data = self._records.get(where)
         if data[:4] == _LZ4:
             data = self._unpacked(item, data)

@@ -30,11 +30,11 @@ class Source(FolderSource):
 
     layout = NAME
 
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         names = [name for name in self._location.names if name.endswith(".npz")]
         return self._by_id([(_id_of(name), name) for name in names])
 
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         keys = (self.options.key,) if self.options.key else _KEYS
         return inspect_npz(self._file_of(where, item), item, keys)
 

@@ -102,13 +102,13 @@ class Source(FeatureSource):
             item: slice(*ends) for item, *ends in zip(ids, starts, self._ends.tolist(), strict=True)
         }
         self._stated = location.stated_facts()
-        self._looked(ids[0])  # all items are one array: what is wrong with it is wrong with the first
+        self._checked_item(ids[0])  # all items are one array: what is wrong with it is wrong with the first
 
     def _content(self) -> str | None:
         content = self._stated.get("content")
         return content if isinstance(content, str) else None
 
-    def _find(self) -> Mapping[str, Any]:
+    def _items_by_id(self) -> Mapping[str, Any]:
         return self._slices
 
     def _facts(self) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class Source(FeatureSource):
             return super().get(item)
         return self._rows[place]
 
-    def _look(self, item: str, where: Any) -> UnreadArray:
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
         rows = self._rows[where]
         return UnreadArray(rows.shape, rows.dtype, lambda: rows)
 
@@ -202,7 +202,7 @@ class _Writer:
     """Rows appended to a .npy file, whose header is filled in at the end."""
 
     def __init__(self, path: Path, stream: IO[bytes], dtype: np.dtype[Any] | None) -> None:
-        self._path, self._stream, self._asked = path, stream, dtype
+        self._path, self._stream, self._given_dtype = path, stream, dtype
         self.ids: list[str] = []
         self._lengths: list[int] = []
         self._known: set[str] = set()
@@ -220,7 +220,7 @@ class _Writer:
                 "accepted: (T, D) floats with at least one row"
             )
         if not self.ids:
-            self.dtype, self.width = self._asked or rows.dtype.newbyteorder("="), rows.shape[1]
+            self.dtype, self.width = self._given_dtype or rows.dtype.newbyteorder("="), rows.shape[1]
             self._write_header(0)
         if rows.shape[1] != self.width:
             raise UsageError(f"{self._path}: item {item!r} is {rows.shape[1]} wide; accepted: {self.width}")
@@ -235,7 +235,7 @@ class _Writer:
     def _cast(self, item: str, rows: Rows) -> Rows:
         finite = np.isfinite(rows)
         self.not_finite += len(rows) - int(finite.all(axis=1).sum())
-        if self._asked is None and not np.can_cast(rows.dtype, self.dtype):
+        if self._given_dtype is None and not np.can_cast(rows.dtype, self.dtype):
             raise UsageError(
                 f"{self._path}: item {item!r} is {rows.dtype}, and the first one was {self.dtype}; "
                 "name the type for all with --dtype"
