@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.cli.options import (
     add_corpus,
     add_format,
+    add_sentence_encoder,
     add_verb,
     print_either,
     print_json,
@@ -120,16 +121,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do as the released program where it departs from the paper",
     )
-    _add_encoder(parser)
-
-
-def _add_encoder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--encoder",
-        metavar="NAME",
-        help="sentence encoder: a name, a hub name (princeton-nlp/sup-simcse-roberta-large) or a folder "
-        "(default: the one that needs no download)",
-    )
+    add_sentence_encoder(parser)
 
 
 def _add_visual(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +160,7 @@ def _add_thresholds(kinds: Any) -> None:
         help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2",
     )
     parser.add_argument("--report", metavar="DIR", help="draw how cosines are spread for each rating")
-    _add_encoder(parser)
+    add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_thresholds)
 
@@ -248,7 +240,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
     with _Progress() as progress:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
     if options.report:
-        target_query(pools, options.target)  # a wrong name is told before anything is written
+        target_query(pools, options.target)  # a wrong name is refused before anything is written
         _make_folder(Path(options.report))
     if options.judgements:
         _make_folder(Path(options.judgements))

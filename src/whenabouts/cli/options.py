@@ -59,6 +59,16 @@ def add_data(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
+    """Which encoder compares sentences."""
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="sentence encoder: a name, a hub name (princeton-nlp/sup-simcse-roberta-large) or a folder "
+        "(default: the one that needs no download)",
+    )
+
+
 def add_corpus(parser: argparse._ActionsContainer) -> None:
     """The corpus a command works on."""
     parser.add_argument(

@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, add_verb, print_json, print_lines, wants_json
+from whenabouts.cli.options import (
+    add_format,
+    add_sentence_encoder,
+    add_verb,
+    print_json,
+    print_lines,
+    wants_json,
+)
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ def _add_pairs(kinds: Any) -> None:
         metavar="FILE.png",
         help="draw how sure the pairs are and how many a caption has: a file that ends in .png, .svg or .pdf",
     )
-    _add_encoder(parser)
+    add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_pairs)
 
@@ -110,7 +117,7 @@ def _add_ranked(kinds: Any) -> None:
         metavar="FILE",
         help="rank those queries alone that are asked in these judgements too; may be given again",
     )
-    _add_encoder(parser)
+    add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_ranked)
 
@@ -126,14 +133,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
     )
     parser.add_argument("--input-format", metavar="NAME", help="format of --queries (default: by content)")
-
-
-def _add_encoder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--encoder",
-        metavar="NAME",
-        help="sentence encoder: a name, a hub name or a folder (default: the one that needs no download)",
-    )
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:

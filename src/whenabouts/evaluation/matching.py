@@ -1,4 +1,4 @@
-"""Judgements and answers held against each other: which row of a run meets which judged moment.
+"""Matching: which row of a run overlaps which judged moment.
 
 Rows and judgements are columns; all queries of a block are matched at once.
 """
@@ -320,7 +320,7 @@ def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
 
     Rows are served in their order; each takes, of the moments it overlaps enough (`enough`, (P,)) and that
     are still there, the one with the highest IoU (of equal ones the first of the truth: the highest grade).
-    All queries go side by side: the loop is over ranks.
+    All queries are matched at once: the loop is over ranks.
     """
     usable = np.flatnonzero(enough)
     row, moment = pairs.row[usable], pairs.moment[usable]

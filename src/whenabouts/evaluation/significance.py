@@ -123,7 +123,7 @@ def bootstrap_intervals(
     is mirrored exactly.
     """
     by_cluster = _sums(values, clusters)
-    # Clusters stand in an order that only their numbers decide (here, and in `_oriented`): the draws, which
+    # Clusters are sorted by their numbers alone (here, and in `_oriented`): the draws, which
     # name places, then mean the same clusters however the queries came.
     order = np.argsort(by_cluster.counts, kind="stable")
     counts = by_cluster.counts[order].astype(np.float64)

@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 _SENTENCES_AT_ONCE = 256
-"""Sentences held against one video at a time: some 4,000 words by 128 frames are 2 MB."""
+"""Sentences compared with one video at a time: some 4,000 words by 128 frames are 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Words:
 
     Sentence i has the words starts[i]:starts[i + 1], start and end tokens included; `starts` (S + 1,), `ids`
     (N,) the vocabulary's numbers, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences.
-    `made_by` is the fingerprint of the encoder, `times` (S,) how often each sentence is said.
+    `made_by` is the fingerprint of the encoder, `times` (S,) how often each sentence comes.
     """
 
     starts: Indices
@@ -222,6 +222,7 @@ def _by_video(videos: Indices) -> Iterator[Indices]:
 def _fine(words: Words, sentences: Indices, frames: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """(precision, recall) of n sentences on one video."""
     first, last = words.starts[sentences], words.starts[sentences + 1]
+    # The words of all n sentences in one array; sentence i begins at begins[i].
     lengths = last - first
     begins = np.cumsum(lengths) - lengths
     rows = np.arange(int(lengths.sum())) + np.repeat(first - begins, lengths)
@@ -229,6 +230,7 @@ def _fine(words: Words, sentences: Indices, frames: Floats, weights: Floats) -> 
     recall = np.maximum.reduceat(similar, begins, axis=0).mean(axis=1)
     best, weight = similar.max(axis=1), weights[rows]
     totals = np.add.reduceat(weight, begins)
+    # A sentence of words that are in every sentence has no weights to divide by: its words count alike.
     weight = np.where(np.repeat(totals, lengths) > 0, weight, np.float32(1))
     precision = np.add.reduceat(best * weight, begins) / np.add.reduceat(weight, begins)
     return np.asarray(precision, np.float32), np.asarray(recall, np.float32)

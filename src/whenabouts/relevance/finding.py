@@ -130,6 +130,7 @@ def _mirror(reached: Bits, captions: int) -> None:
         for left in range(0, top + 1, side):
             columns = slice(left, min(left + side, captions))
             there = slice(left // 8, -(-columns.stop // 8))
+            # Blocks of the square and their mirror images are read and written together.
             upper = np.unpackbits(reached[columns, own], axis=1, count=rows.stop - top)
             lower = np.unpackbits(reached[rows, there], axis=1, count=columns.stop - left)
             both = lower | upper.T

@@ -6,7 +6,7 @@ with one are falsely categorised: 1.5 % for Charades-STA, 0.2 % for ActivityNet 
 queries' own videos are not asked about.
 
 A task does not say in which part of the pool its video is, and tasks come in random order: people answer
-blindly, and the pool file is held against their answers afterwards.
+blindly, and their answers are compared with the pool file afterwards.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _added(annotations: Annotations, query: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one person said of a query and a video; `start` and `end` are seconds, None where not given."""
+    """One person's answer about a query and a video; `start` and `end` are seconds, None where not given."""
 
     query_id: str
     video_id: str
@@ -175,7 +175,7 @@ class Verdict:
 
     Intervals count the answers about one query as hanging together (`rates.py`). `undecided` pairs have as
     many yes as no and are left out, `unknown` answers are about queries or videos that are in none of the
-    pools. `agree` is how often two people said the same of one pair, None where nobody was asked twice;
+    pools. `agree` is how often two people agreed on a pair, None where nobody was asked twice;
     `same_moment` the share of positives with a moment of a person whose IoU with the pool's is at least 0.5.
     """
 

@@ -7,7 +7,6 @@ sentences; and pools to read, with the sentences that made videos positive.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.files import write_atomically
 from whenabouts.relevance.pools import Pool, Pools
 from whenabouts.relevance.similarity import BINS, VectorSimilarity
 from whenabouts.types import UsageError
@@ -222,22 +222,18 @@ def write_report(
     """Write report.md and the pictures into a folder; what was written. Each appears whole or not at all.
 
     The map needs scikit-learn; without it the picture has the histogram alone, and the report says what to
-    install. Raises UsageError where matplotlib is missing or the folder cannot be written.
+    install. Raises UsageError where matplotlib is missing, FormatError where a file cannot be written.
     """
     number = target_query(pools, target)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error
     mapped = sentence_map(similarity.vectors, pools.settings.seed)
     pictures = _draw_similarity(pools, similarity, number, mapped, folder / "similarity")
     if pools.visual is not None:
         pictures += _draw_emscore(pools, folder / "emscore")
-    text = "\n".join(report_lines(pools, similarity, pictures, mapped is not None)) + "\n"
     report = folder / "report.md"
-    aside = report.with_name(f".{report.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(report)
+    with write_atomically(report) as stream:
+        stream.writelines(
+            f"{line}\n".encode() for line in report_lines(pools, similarity, pictures, mapped is not None)
+        )
     return [report, *pictures]
 
 
@@ -272,7 +268,7 @@ def report_lines(
 
 
 def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
-    """How pools were made, for people: a line for each thing told."""
+    """How pools were made, for people: a line for each entry."""
     for name, value in about.items():
         yield f"{name}: {_in_words(value)}"
 

@@ -15,11 +15,11 @@ random from what passes. A query whose pool cannot be filled is dropped and coun
 
 The released construction program differs from the paper; `PoolSettings.as_released` does as it does:
 
-1. Of several near sentences of a video, the last one in the file stands for it, not the most similar: the
+1. Of several near sentences of a video, the last one in the file represents it, not the most similar: the
    moment of the positive is that sentence's (paper: max aggregation).
 2. Positive candidates, the own video among them, are shuffled and cut to 20 before the visual check (paper:
    none).
-3. Positives are scored without idf, and held against a mean that was scored with it (paper: one EMScore).
+3. Positives are scored without idf, and compared with a mean that was scored with it (paper: one EMScore).
 4. The mean of negatives is over one video drawn a query; here it is over up to 16 a query, and over all where
    there are no more.
 5. Similarities must lie beyond the thresholds (paper: candidates exclude what is below t+ and above t-).

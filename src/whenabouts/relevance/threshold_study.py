@@ -142,7 +142,7 @@ def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[Threshold
     if similar.all() or not similar.any():
         raise UsageError(
             f"{len(similar)} pairs, {int(similar.sum())} of them rated above {SIMILAR:g}: a threshold is "
-            "told by similar pairs and others; give a file with both"
+            "chosen by similar pairs and others; give a file with both"
         )
     texts = list(dict.fromkeys((*pairs.first, *pairs.second)))
     place = {text: row for row, text in enumerate(texts)}

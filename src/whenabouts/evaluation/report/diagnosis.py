@@ -1,4 +1,4 @@
-"""What went wrong with each query of a run: where its video and its moment stand in the list."""
+"""What went wrong with each query of a run: the ranks of its video and of its moment."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ BANDS: Final = (Band(2, 5), Band(6, 10), Band(11, 100), Band(101, 0))
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where the right video and the right moment of every query stand in a run.
+    """The ranks of the right video and of the right moment of every query in a run.
 
     All arrays have a row per query that counts, in the order of `queries`. Ranks are those of the rows of
     the list, from 0; `NEVER` where there is none.
@@ -145,7 +145,7 @@ class Diagnosis:
 
 
 def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
-    """Where the right video and the right moment of every query that counts stand in a run.
+    """The ranks of the right video and the right moment of every query that counts.
 
     `truth` holds all judgements; a positive is one with a grade above 0. IoU is computed and compared as
     the protocol says. The run is read once, block by block.

@@ -27,7 +27,7 @@ class Grouping:
 
     title: str
     what: str
-    """What a label stands for, as it is said within a sentence: "moments of {label}"."""
+    """What a label means, as part of a sentence: "moments of {label}"."""
     labels: tuple[str, ...]
     members: Indices
 
