@@ -10,8 +10,8 @@ from benchmarks.studies import load_studies
 from whenabouts.formats.files import FormatError
 from whenabouts.models import new_model
 from whenabouts.models.inputs import Inputs, StreamInput
-from whenabouts.training.experiment import Experiment, load_experiment
-from whenabouts.training.stages import has_stages, load_stages
+from whenabouts.training.experiment import Experiment, has_stages, load_experiment
+from whenabouts.training.stages import load_stages
 from whenabouts.types import UsageError
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"

@@ -73,8 +73,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[RetrievalNegatives]:
     made: list[RetrievalNegatives] = []
     kept: Callable[..., None] = RetrievalNegatives.__init__
 
-    def listen(self: RetrievalNegatives, *told: Any) -> None:
-        kept(self, *told)
+    def listen(self: RetrievalNegatives, *given: Any, **more: Any) -> None:
+        kept(self, *given, **more)
         made.append(self)
 
     monkeypatch.setattr(RetrievalNegatives, "__init__", listen)

@@ -17,8 +17,8 @@ from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.training.devices import open_device
-from whenabouts.training.experiment import Experiment
-from whenabouts.training.stages import has_stages, launch_stages, load_stages
+from whenabouts.training.experiment import Experiment, has_stages
+from whenabouts.training.stages import launch_stages, load_stages
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 

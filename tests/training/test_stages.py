@@ -17,9 +17,9 @@ from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import read_stages
 from whenabouts.models.trained import Trained
 from whenabouts.training.devices import open_device
-from whenabouts.training.experiment import load_experiment
+from whenabouts.training.experiment import has_stages, load_experiment
 from whenabouts.training.launch import launch
-from whenabouts.training.stages import StagedResult, has_stages, launch_stages, load_stages
+from whenabouts.training.stages import StagedResult, launch_stages, load_stages
 from whenabouts.training.state import Progress
 from whenabouts.types import UsageError, WhenaboutsError
 

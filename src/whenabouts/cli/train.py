@@ -83,8 +83,8 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
     from whenabouts.training.devices import open_device, use_large_pages
+    from whenabouts.training.experiment import has_stages
     from whenabouts.training.launch import launch, launch_seeds
-    from whenabouts.training.stages import has_stages
 
     use_large_pages()
     if has_stages(options.experiment):

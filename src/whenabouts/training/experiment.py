@@ -164,6 +164,11 @@ def load_experiment(path: str | Path, settings: Sequence[str] = ()) -> Experimen
     return _experiment_of(tables, file)
 
 
+def has_stages(path: str | Path) -> bool:
+    """Whether a file names stages, and is no experiment itself. Raises FormatError for no TOML."""
+    return "stages" in read_toml(Path(path))
+
+
 def _extended(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     """The tables of a file over those of the file that it extends."""
     if path.resolve() in below:

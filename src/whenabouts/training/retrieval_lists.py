@@ -10,14 +10,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from whenabouts import formats
-from whenabouts.formats.runs import RunBlock, RunSource, Task
+from whenabouts.formats.runs import RunSource
 from whenabouts.models.staged import SYSTEM, stages_of
 from whenabouts.models.trained import CONFIG, Trained
 from whenabouts.ranking.candidates import can_retrieve
@@ -56,7 +56,7 @@ def choose_negatives(
     place = folder_of(settings.lists, run, experiment.training.seed)
     log(f"{'negatives':12}{settings.description} that {place} lists")
     with opened_lists(place, experiment.data, opened, settings.reach, device) as source:
-        negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed)
+        negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, name=place)
     examples.note(negatives.counts)
     if settings.own_within is not None:
         why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
@@ -167,8 +167,7 @@ def _ranked(
         examples = opened.split("train")
         most = len(corpus) if depth is None else min(depth, len(corpus))
         decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
-        run = SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
-        yield _Named(str(place), run)
+        yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
 
 
 @contextmanager
@@ -179,20 +178,3 @@ def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
         return
     with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
         yield encode_split(trained, examples, folder=Path(aside) / "corpus")
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A run under a name of its own."""
-
-    name: str
-    run: SplitRun
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds."""
-        return self.run.tasks
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
-        return self.run.blocks(task)

@@ -51,14 +51,21 @@ class RetrievalNegatives:
     is not listed. `counts` says how often each rule for odd lists applied. Four bytes are kept a candidate.
     """
 
-    def __init__(self, source: RunSource, examples: Examples, settings: RetrievedSettings, seed: int) -> None:
-        """Read the lists of a run for a split, block by block.
+    def __init__(
+        self,
+        source: RunSource,
+        examples: Examples,
+        settings: RetrievedSettings,
+        seed: int,
+        name: str | None = None,
+    ) -> None:
+        """Read the lists of a run for a split, block by block; messages call it `name` (None: its own).
 
         Raises UsageError, naming run, query and video, for a run without videos, a video that the split does
         not have, and a query of the split that has no list; and what the run's format raises.
         """
         self.settings, self.seed = settings, seed
-        reader = _Reader(source.name, examples, settings)
+        reader = _Reader(name or source.name, examples, settings)
         for block in source.blocks(reader.takes(source)):
             reader.read(block)
         self._videos, self._starts, self._counts = reader.candidates()

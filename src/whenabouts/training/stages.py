@@ -20,7 +20,7 @@ from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import write_stages
 from whenabouts.training.data import ExperimentData
 from whenabouts.training.devices import DeviceSetup
-from whenabouts.training.experiment import KEYS, Experiment, load_experiment
+from whenabouts.training.experiment import KEYS, Experiment, has_stages, load_experiment
 from whenabouts.training.launch import (
     SEEDS,
     TrainingResult,
@@ -83,11 +83,6 @@ class StagedResult:
                 for name, results in self.stages.items()
             },
         }
-
-
-def has_stages(path: str | Path) -> bool:
-    """Whether a file names stages, and is no experiment itself. Raises FormatError for no TOML."""
-    return "stages" in read_toml(Path(path))
 
 
 def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperiment:
