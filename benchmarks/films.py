@@ -36,14 +36,12 @@ from numpy.typing import NDArray
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.overlap import temporal_iou
+from whenabouts.ranking import search as trained_search
+from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.ranking.opened_system import OpenedModel, open_model
 from whenabouts.ranking.proposals import SegmentSettings
+from whenabouts.ranking.search import TrainedSearch
 from whenabouts.ranking.units import segment_clips
-from whenabouts.search import Searcher
-from whenabouts.trained import segment_search
-from whenabouts.trained.kept import KeptSystem
-from whenabouts.trained.loaded import LoadedModel, load_model
-from whenabouts.trained.search import TrainedSearch
-from whenabouts.trained.segment_search import SegmentSearch
 
 SECONDS, HOUR, K = 3.0, 3600.0, 10
 STREAMS = {"vision": "charades_video_cl-3.h5", "sub": "charades_sub_cl-3.h5"}
@@ -134,35 +132,30 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def finders(
-    store: Store, loaded: LoadedModel, tokens: QueryTokens
-) -> Iterator[tuple[str, TrainedSearch | SegmentSearch]]:
+def finders(store: Store, loaded: OpenedModel, tokens: QueryTokens) -> Iterator[tuple[str, TrainedSearch]]:
     """The ways to search."""
     first = loaded.retriever or loaded
-    chooser = KeptSystem(store, first, tokens)
+    chooser = IndexedSystem(store, first, tokens)
     yield (
         "whole films",
-        TrainedSearch(store, KeptSystem(store, loaded, tokens), TrainedSearch(store, chooser))
+        TrainedSearch(store, IndexedSystem(store, loaded, tokens), chooser)
         if first is not loaded
         else TrainedSearch(store, chooser),
     )
     for seconds in LENGTHS:
         clips = segment_clips(first.trained.inputs, seconds, first.name)
-        pieces = KeptSystem(store, first, tokens, segment_clips=clips)
-        own = pieces if first is loaded else KeptSystem(store, loaded, tokens)
+        pieces = IndexedSystem(store, first, tokens, segment_clips=clips)
+        own = pieces if first is loaded else IndexedSystem(store, loaded, tokens)
         settings = SegmentSettings(clips * SECONDS)
-        yield f"segments of {seconds:g} s", SegmentSearch(store, pieces, own, settings)
+        yield f"segments of {seconds:g} s", TrainedSearch(store, own, pieces, settings)
 
 
-def answers(
-    finder: TrainedSearch | SegmentSearch, store: Store, count: int
-) -> tuple[Answers, dict[str, Any]]:
+def answers(finder: TrainedSearch, store: Store, count: int) -> tuple[Answers, dict[str, Any]]:
     """The moments of each query, and how long they took."""
-    searcher = Searcher(store, {})
     found, wall, busy = [], [], []
     for number in range(count):
         began, worked = time.perf_counter(), time.process_time()
-        moments = finder.find(str(number), K, None, searcher).moments
+        moments = finder.find(str(number), K, None).moments
         wall.append(1000 * (time.perf_counter() - began))
         busy.append(1000 * (time.process_time() - worked))
         found.append([(one.moment.video_id, one.moment.start, one.moment.end) for one in moments])
@@ -193,14 +186,14 @@ def _overlaps(one: Asked, moments: list[tuple[str, float, float]]) -> NDArray[np
     return np.where(same, temporal_iou(starts, ends, one.start, one.end), 0.0)
 
 
-def exactness(finder: SegmentSearch, store: Store, found: Answers) -> dict[str, Any]:
+def exactness(finder: TrainedSearch, store: Store, found: Answers) -> dict[str, Any]:
     """How much of the answers with every segment scored the nearest keys give."""
-    before = segment_search.SCORED_SEGMENTS
-    segment_search.SCORED_SEGMENTS = 1 << 40
+    before = trained_search.SCORED_SEGMENTS
+    trained_search.SCORED_SEGMENTS = 1 << 40
     try:
         exact, spent = answers(finder, store, len(found))
     finally:
-        segment_search.SCORED_SEGMENTS = before
+        trained_search.SCORED_SEGMENTS = before
     pairs = [(a, b) for a, b in zip(found, exact, strict=True) if b]
     return {
         "queries": len(pairs),
@@ -210,7 +203,7 @@ def exactness(finder: SegmentSearch, store: Store, found: Answers) -> dict[str, 
     }
 
 
-def measure(store: Store, films: Films, loaded: LoadedModel, exact: int) -> dict[str, Any]:
+def measure(store: Store, films: Films, loaded: OpenedModel, exact: int) -> dict[str, Any]:
     """All ways."""
     results: dict[str, Any] = {}
     tokens = QueryTokens([one.tokens for one in films.asked])
@@ -225,7 +218,7 @@ def measure(store: Store, films: Films, loaded: LoadedModel, exact: int) -> dict
             **right(films.asked, found),
             "a query": spent,
         }
-        if isinstance(finder, SegmentSearch):
+        if finder.segments is not None:
             results[name]["exactness"] = exactness(finder, store, found[:exact])
         print(name, json.dumps(results[name]), flush=True)
     return results
@@ -252,7 +245,7 @@ def main() -> None:
     store = Store.open(arguments.folder, create=True)
     if not store.streams:
         films.write(store)
-    loaded = load_model(arguments.model, arguments.retriever)
+    loaded = open_model(arguments.model, arguments.retriever)
     report = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine("lancedb", "torch", "numpy"),

@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,14 @@ from whenabouts.index.keys import open_keys
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.models.trained import Trained
+from whenabouts.ranking import search as trained_search
+from whenabouts.ranking.candidates import best_units, score_corpus
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
-from whenabouts.search import Searcher
-from whenabouts.trained import search as trained_search
-from whenabouts.trained.kept import KeptSystem
-from whenabouts.trained.keys import unpacked
-from whenabouts.trained.loaded import load_model
-from whenabouts.trained.moments import CandidateRanking
-from whenabouts.trained.search import TrainedSearch
+from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.ranking.opened_system import open_model
+from whenabouts.ranking.rank import NMS, rank
+from whenabouts.ranking.search import TrainedSearch
+from whenabouts.ranking.search_keys import unpacked
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000
@@ -121,13 +122,12 @@ def all_videos(world: World, trained: Trained, count: int) -> MemoryCorpus:
     )
 
 
-def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[Any]], dict[str, Any]]:
+def asked(finder: TrainedSearch, queries: int) -> tuple[list[list[Any]], dict[str, Any]]:
     """The ten moments of each query, and how long they took."""
-    searcher = Searcher(store, {})
     wall, busy, answers = [], [], []
     for number in [*range(5), *range(queries)]:
         began, worked = time.perf_counter(), time.process_time()
-        found = finder.find(str(number), K, None, searcher).moments
+        found = finder.find(str(number), K, None).moments
         wall.append(1000 * (time.perf_counter() - began))
         busy.append(1000 * (time.process_time() - worked))
         answers.append([(one.moment.video_id, one.moment.start, one.moment.end) for one in found])
@@ -136,14 +136,14 @@ def asked(finder: TrainedSearch, store: Store, queries: int) -> tuple[list[list[
 
 def measure(store: Store, world: World, trained: Trained, count: int, queries: int) -> dict[str, Any]:
     """Times of queries, and how many of the exact best ten moments they hold."""
-    finder = TrainedSearch(store, KeptSystem(store, load_model(trained), QueryTokens(world.tokens)))
+    finder = TrainedSearch(store, IndexedSystem(store, open_model(trained), QueryTokens(world.tokens)))
     results: dict[str, Any] = {}
     answers: dict[int, list[list[Any]]] = {}
     default = trained_search.CANDIDATE_VIDEOS
     for candidates in CANDIDATES:
         trained_search.CANDIDATE_VIDEOS = candidates
-        answers[candidates], first = asked(finder, store, queries)
-        answers[candidates], again = asked(finder, store, queries)
+        answers[candidates], first = asked(finder, queries)
+        answers[candidates], again = asked(finder, queries)
         results[f"{candidates} candidates"] = {"asked first": first, "asked again": again}
     trained_search.CANDIDATE_VIDEOS = default
     results["what is kept"] = kept_or_made(store, trained, count)
@@ -151,9 +151,12 @@ def measure(store: Store, world: World, trained: Trained, count: int, queries: i
     exact, slow = [], []
     for number in range(queries):
         began = time.perf_counter()
-        best = CandidateRanking(trained, corpus, finder.asked(str(number)), K).moments()
+        query = finder.localizer.encode(str(number))
+        chosen = best_units(score_corpus(trained.model, query, corpus), len(corpus))
+        decoding = replace(trained.decoding, spans_per_query=K, nms=NMS)
+        best = rank(trained, corpus, query, chosen, decoding, exact=True, cut=True)
         slow.append(1000 * (time.perf_counter() - began))
-        names = [corpus.ids[row] for row in best.row.tolist()]
+        names = [corpus.ids[row] for row in best.video.tolist()]
         exact.append(list(zip(names, best.start.tolist(), best.end.tolist(), strict=True)))
     results["exact over all videos"] = {"ms": percentiles(slow)}
     for candidates, found in answers.items():
@@ -216,7 +219,7 @@ def main() -> None:
     if open_keys(store, trained.fingerprint) is None:
         before = store.stats().bytes or 0
         started, worked = time.perf_counter(), time.process_time()
-        TrainedSearch(store, KeptSystem(store, load_model(trained), QueryTokens(world.tokens))).prepare()
+        TrainedSearch(store, IndexedSystem(store, open_model(trained), QueryTokens(world.tokens))).prepare()
         report["encode_and_index_s"] = round(time.perf_counter() - started, 1)
         report["encode_and_index_processor_s"] = round(time.process_time() - worked, 1)
         report["disk_mb"] = {

@@ -40,12 +40,11 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.trained import Trained
-from whenabouts.search import Searcher
-from whenabouts.trained import search as trained_search
-from whenabouts.trained.kept import KeptSystem
-from whenabouts.trained.loaded import load_model
-from whenabouts.trained.moments import CandidateRanking, MomentEvidence
-from whenabouts.trained.search import TrainedSearch
+from whenabouts.ranking import indexed_corpus
+from whenabouts.ranking import search as trained_search
+from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.ranking.opened_system import open_model
+from whenabouts.ranking.search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}
@@ -96,13 +95,13 @@ def video(number: int, start: NDArray[np.float64]) -> tuple[VideoRecord, dict[st
 
 
 PARTS: tuple[tuple[str, Any, str], ...] = (
-    ("both queries encoded", TrainedSearch, "asked"),
-    ("nearest keys", trained_search, "nearest_videos"),
+    ("both queries encoded", IndexedSystem, "encode"),
+    ("nearest keys", indexed_corpus, "nearest_units"),
     ("what is kept: read", Keys, "encodings"),
-    ("what is kept: unpacked", trained_search, "unpacked"),
+    ("what is kept: unpacked", indexed_corpus, "unpacked"),
     ("videos scored by the retriever", trained_search, "score_corpus"),
-    ("moments: decoded and suppressed, with the localizer", CandidateRanking, "moments"),
-    ("evidence and words", MomentEvidence, "of"),
+    ("moments: decoded and suppressed, with the localizer", trained_search, "rank"),
+    ("evidence and words", trained_search, "with_evidence"),
     ("the retriever's whole part", TrainedSearch, "retrieved"),
 )
 """What is measured within a search: its name, where the function is, and how it is called."""
@@ -140,9 +139,9 @@ class Clocks:
         return timed
 
 
-def asked(finder: TrainedSearch, store: Store, model: Any, queries: int) -> dict[str, Any]:
+def asked(finder: TrainedSearch, model: Any, queries: int) -> dict[str, Any]:
     """Times of queries and of their parts: medians, and of the whole also others."""
-    searcher, clocks = Searcher(store, {}), Clocks()
+    clocks = Clocks()
     wall, busy = [], []
     parts: dict[str, defaultdict[str, list[float]]] = {
         kind: defaultdict(list) for kind in ("ms", "processor ms")
@@ -152,7 +151,7 @@ def asked(finder: TrainedSearch, store: Store, model: Any, queries: int) -> dict
             clocks.now.clear()
             clocks.busy.clear()
             began, worked = time.perf_counter(), time.process_time()
-            finder.find(str(number), K, None, searcher)
+            finder.find(str(number), K, None)
             wall.append(1000 * (time.perf_counter() - began))
             busy.append(1000 * (time.process_time() - worked))
             for kind, spent in (("ms", clocks.now), ("processor ms", clocks.busy)):
@@ -200,8 +199,8 @@ def measure(store: Store, queries: int) -> dict[str, Any]:
     """Encode what is not yet encoded, then ask."""
     retriever, localizer = system("prem_retriever", 1), system("prem_localizer", 2)
     tokens = words(max(queries, 3))
-    first = TrainedSearch(store, KeptSystem(store, load_model(retriever), tokens))
-    kept = KeptSystem(store, load_model(localizer, retriever), tokens)
+    first = IndexedSystem(store, open_model(retriever), tokens)
+    kept = IndexedSystem(store, open_model(localizer, retriever), tokens)
     finder = TrainedSearch(store, kept, first)
     results: dict[str, Any] = {}
     known = {one.system for one in known_systems(store)}
@@ -211,9 +210,9 @@ def measure(store: Store, queries: int) -> dict[str, Any]:
         results["encode_and_index_s"] = round(time.perf_counter() - began, 1)
         results["encode_and_index_processor_s"] = round(time.process_time() - worked, 1)
         results["keys_and_encodings_mb"] = round(((store.stats().bytes or 0) - before) / 1e6)
-    asked(finder, store, localizer.model, 3)  # what is loaded and compiled once
-    results["asked first"] = asked(finder, store, localizer.model, queries)
-    results["asked again"] = asked(finder, store, localizer.model, queries)
+    asked(finder, localizer.model, 3)  # what is loaded and compiled once
+    results["asked first"] = asked(finder, localizer.model, queries)
+    results["asked again"] = asked(finder, localizer.model, queries)
     results["the localizer alone on ten videos in memory, ms"] = threads_tried(
         localizer.model, localizer, queries
     )

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from whenabouts.index.lock import Holder
     from whenabouts.index.progress import Progress, Summary
     from whenabouts.own_features import Exported
+    from whenabouts.ranking.opened_system import OpenedModel
     from whenabouts.search import Searcher, SearchOptions, SearchResult
     from whenabouts.shown import Line, Shown, Stats
-    from whenabouts.trained.loaded import LoadedModel
 
 
 class Corpus:
@@ -60,7 +60,7 @@ class Corpus:
         self.encoders = EncoderRegistry(self.store, encoders)
         self.transcripts = Transcripts(self.location, storage_options)
         self._searcher: tuple[Any, Searcher] | None = None
-        self._loaded: dict[str, LoadedModel] = {}
+        self._loaded: dict[str, OpenedModel] = {}
         self._systems: CorpusSystems | None = None
 
     def beside(self) -> Corpus:
@@ -200,7 +200,7 @@ class Corpus:
         It does not matter whether videos have come or changed since. Raises UsageError as `search` does.
         """
         self.store.refresh()
-        return self.systems.by_segments(model, retriever, segments).is_kept
+        return self.systems.search(model, retriever, segments).is_kept
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""

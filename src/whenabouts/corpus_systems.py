@@ -6,9 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.models.trained import Trained
-from whenabouts.trained.loaded import LoadedModel, load_model
-from whenabouts.trained.search import TrainedSearch, open_search
-from whenabouts.trained.segment_search import SegmentSearch, open_segment_search
+from whenabouts.ranking.opened_system import OpenedModel, open_model
+from whenabouts.ranking.search import TrainedSearch, open_search
 
 if TYPE_CHECKING:
     from whenabouts.encoder_registry import EncoderRegistry
@@ -22,54 +21,35 @@ class CorpusSystems:
     """Trained systems on one handle of a corpus."""
 
     def __init__(
-        self, store: Store, encoders: EncoderRegistry, loaded: dict[str, LoadedModel] | None = None
+        self, store: Store, encoders: EncoderRegistry, loaded: dict[str, OpenedModel] | None = None
     ) -> None:
         """`loaded` systems are shared with other handles."""
         self._store, self._encoders = store, encoders
         self._loaded = {} if loaded is None else loaded
-        self._opened: dict[str, tuple[Any, Any]] = {}
+        self._searches: dict[str, tuple[Any, TrainedSearch]] = {}
 
     def search(
         self, model: System, retriever: System | None = None, segments: float | None = None
-    ) -> TrainedSearch | SegmentSearch:
+    ) -> TrainedSearch:
         """A trained system on whole videos, or on segments of so many seconds.
 
         `retriever` chooses the videos for it, in place of the one that a staged run names.
         """
-        return (
-            self.whole(model, retriever) if segments is None else self.by_segments(model, retriever, segments)
-        )
+        opened, name = self._open(model, retriever)
+        state, name = (opened, self._store.streams), f"{name}\0{segments and float(segments)}"
+        if name not in self._searches or self._searches[name][0] != state:
+            self._searches[name] = state, open_search(self._store, self._encoders, opened, segments)
+        return self._searches[name][1]
 
-    def whole(self, model: System, retriever: System | None = None) -> TrainedSearch:
-        """A trained system on whole videos."""
-        loaded, name = self._load(model, retriever)
-        state = (loaded, self._store.streams)
-        if name not in self._opened or self._opened[name][0] != state:
-            self._opened[name] = state, open_search(self._store, self._encoders, loaded)
-        search: TrainedSearch = self._opened[name][1]
-        return search
-
-    def by_segments(self, model: System, retriever: System | None, seconds: float) -> SegmentSearch:
-        """A trained system on segments of so many seconds."""
-        loaded, name = self._load(model, retriever)
-        state, name = (loaded, self._store.streams), f"{name}\0{float(seconds)}"
-        if name not in self._opened or self._opened[name][0] != state:
-            self._opened[name] = (
-                state,
-                open_segment_search(self._store, self._encoders, loaded, seconds),
-            )
-        search: SegmentSearch = self._opened[name][1]
-        return search
-
-    def _load(self, model: System, retriever: System | None) -> tuple[LoadedModel, str]:
+    def _open(self, model: System, retriever: System | None) -> tuple[OpenedModel, str]:
         """A trained system with its retriever, and what distinguishes the pair from others."""
         given, name = _named(model)
         chooser, chooser_name = (None, "") if retriever is None else _named(retriever)
         name = f"{name}\0{chooser_name}"
-        loaded = self._loaded.get(name)
-        if loaded is None or not loaded.is_current:
-            loaded = self._loaded[name] = load_model(given, chooser)
-        return loaded, name
+        opened = self._loaded.get(name)
+        if opened is None or not opened.is_current:
+            opened = self._loaded[name] = open_model(given, chooser)
+        return opened, name
 
 
 def _named(model: System) -> tuple[str | Trained, str]:

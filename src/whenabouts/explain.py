@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whenabouts.explanation import Explanation, ranked_of
+from whenabouts.explanation.corpus import explained as explained_in
 from whenabouts.search import checked_query
 from whenabouts.types import Moment, UsageError
 
@@ -33,9 +34,9 @@ def explain(
     corpus.refresh()
     words, _ = checked_query(query, k, 0.0)
     truth = () if moment is None else (corpus.moment(moment),)
-    searcher, systems = corpus.searcher(), [corpus.systems.whole(model, retriever)]
-    systems += [] if other is None else [corpus.systems.whole(other)]
-    answers = [system.find(words, k, None, searcher) for system in systems]
+    systems = [corpus.systems.search(model, retriever)]
+    systems += [] if other is None else [corpus.systems.search(other)]
+    answers = [system.find(words, k, None) for system in systems]
     found_in = [scored.moment.video_id for answer in answers for scored in answer.moments]
     if video:
         chosen: str | None = corpus.resolve(video).video_id
@@ -46,7 +47,7 @@ def explain(
     videos = corpus.store.videos(sorted({chosen, *found_in}))
     seconds = {record.video_id: record.duration for record in videos}
     explained = tuple(
-        system.explained(words, chosen, answer, ranked_of(answer.moments, seconds, truth))
+        explained_in(system, words, chosen, answer, ranked_of(answer.moments, seconds, truth))
         for system, answer in zip(systems, answers, strict=True)
     )
     return Explanation(words, "", chosen, seconds.get(chosen), truth, explained)

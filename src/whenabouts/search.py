@@ -126,14 +126,14 @@ class RankedMoments:
 
 
 class Finder(Protocol):
-    """A trained system that finds moments in the place of the streams (`trained/search.py`)."""
+    """A trained system that finds moments in the place of the streams (`ranking/search.py`)."""
 
     @property
     def name(self) -> str:
         """What people call it."""
         ...
 
-    def find(self, text: str, k: int, allowed: Sequence[str] | None, searcher: Searcher) -> RankedMoments:
+    def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
         """At most `k` moments for a query in the videos that are allowed (None: all)."""
         ...
 
@@ -319,7 +319,7 @@ class Searcher:
         allowed, notes_on_filter = self._allowed(filter)
         notes += notes_on_filter
         if model is not None:
-            by_model = model.find(words, k, allowed, self)
+            by_model = model.find(words, k, allowed)
             ranked = list(by_model.moments)
             answer, doubt = _judged_by(by_model, model)
             notes += by_model.notes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from whenabouts import Corpus
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import (
     ClipBatch,
@@ -22,6 +25,8 @@ from whenabouts.models.protocol import (
     max_over_keys,
 )
 from whenabouts.ranking import MemoryCorpus, encode_corpus
+
+from ..small_systems import Letters, write_talk
 
 Indices = NDArray[np.int64]
 WIDTH = 6
@@ -152,3 +157,32 @@ class Toy:
 @pytest.fixture
 def toy() -> Callable[..., Toy]:
     return Toy.made
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nine transcripts (`talks`) and their corpus (`my.corpus`); to be copied."""
+    place = tmp_path_factory.mktemp("indexed")
+    (place / "talks").mkdir()
+    for number in range(9):
+        write_talk(place / "talks", number)
+    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
+    return place
+
+
+@pytest.fixture
+def folder(indexed: Path) -> Iterator[Path]:
+    """The transcripts where they were indexed; what a test changes in them is undone."""
+    place = indexed / "talks"
+    kept = {path: path.read_bytes() for path in place.iterdir()}
+    yield place
+    for path in place.iterdir():
+        path.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+@pytest.fixture
+def corpus(indexed: Path, folder: Path, tmp_path: Path) -> Corpus:
+    """A copy of the corpus."""
+    return Corpus(shutil.copytree(indexed / "my.corpus", tmp_path / "my.corpus"), encoders=[Letters()])

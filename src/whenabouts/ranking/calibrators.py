@@ -47,8 +47,8 @@ class Temperature:
     def __call__(self, raw: ArrayLike) -> Floats:
         """Probabilities of raw numbers."""
         height = (np.asarray(raw, np.float64) - self.offset) / self.temperature
-        found: Floats = np.where(height >= 0, 1.0, np.exp(-np.abs(height))) / (1 + np.exp(-np.abs(height)))
-        return found
+        share: Floats = np.where(height >= 0, 1.0, np.exp(-np.abs(height))) / (1 + np.exp(-np.abs(height)))
+        return share
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -74,13 +74,13 @@ class Isotonic:
 def calibrator_from(value: Mapping[str, Any]) -> Calibrator:
     """Back from plain values. Raises ValueError or KeyError for what is none."""
     if value["method"] == "temperature":
-        found = Temperature(float(value["offset"]), float(value["temperature"]))
-        if not (math.isfinite(found.offset) and 0 < found.temperature < math.inf):
-            raise ValueError(f"offset {found.offset}, temperature {found.temperature}: no logistic curve")
-        return found
+        curve = Temperature(float(value["offset"]), float(value["temperature"]))
+        if not (math.isfinite(curve.offset) and 0 < curve.temperature < math.inf):
+            raise ValueError(f"offset {curve.offset}, temperature {curve.temperature}: no logistic curve")
+        return curve
     if value["method"] == "isotonic":
-        at, share = (tuple(float(one) for one in value[name]) for name in ("at", "share"))
-        rising = all(np.all(np.diff(one) >= 0) for one in (at, share))
+        at, share = (tuple(float(number) for number in value[name]) for name in ("at", "share"))
+        rising = all(np.all(np.diff(numbers) >= 0) for numbers in (at, share))
         if not at or len(at) != len(share) or not rising or share[0] < 0 or share[-1] > 1:
             raise ValueError("the points of the isotonic curve do not rise from 0 to 1 at most")
         return Isotonic(at, share)
@@ -96,9 +96,9 @@ def fit(method: Method, raw: ArrayLike, right: ArrayLike) -> Calibrator:
     if not np.isfinite(numbers).all():
         raise UsageError("a raw score is not finite; the system's weights or the features are broken")
     if not truth.any() or truth.all():
-        told = "all" if truth.size and truth.all() else "none"
+        many = "all" if truth.size and truth.all() else "none"
         raise UsageError(
-            f"{told} of the {truth.size} first answers are right; a calibration needs right and wrong ones"
+            f"{many} of the {truth.size} first answers are right; a calibration needs right and wrong ones"
         )
     return _fit_temperature(numbers, truth) if method == "temperature" else _fit_isotonic(numbers, truth)
 
@@ -199,18 +199,18 @@ def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> list
     """What was claimed beside what came of it, in bins of equal width; empty ones are left out."""
     claimed, truth = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
     place = np.minimum((claimed * bins).astype(np.int64), bins - 1)
-    found = []
+    filled = []
     for number in range(bins):
         own = place == number
         if own.any():
             mean, share = float(claimed[own].mean()), float(truth[own].mean())
-            found.append(Bin(number / bins, (number + 1) / bins, int(own.sum()), mean, share))
-    return found
+            filled.append(Bin(number / bins, (number + 1) / bins, int(own.sum()), mean, share))
+    return filled
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
     """ECE: the mean distance of what was claimed from what came of it, by the answers of each bin."""
-    total = sum(one.count for one in bins)
+    total = sum(part.count for part in bins)
     if not total:
         return float("nan")
-    return sum(one.count * abs(one.confidence - one.right) for one in bins) / total
+    return sum(part.count * abs(part.confidence - part.right) for part in bins) / total

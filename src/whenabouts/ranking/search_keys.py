@@ -2,15 +2,16 @@
 
 A video is encoded alone or with others of exactly its length, so that nothing of it is padding. Encodings
 are kept as safetensors of half-precision numbers (full precision where a number is too large for that). Of
-videos in segments (`segments.py`) keys alone are kept.
+videos in segments (`units.py`) keys alone are kept.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whenabouts.clips import clip_counts
 from whenabouts.index.even_grid import GridVideo, check_stream, videos_on_grid
 from whenabouts.index.keys import (
     EncodedVideo,
@@ -35,25 +37,33 @@ from whenabouts.index.keys import (
 from whenabouts.index.lock import uninterrupted
 from whenabouts.index.records import EncoderMismatch, VideoRecord
 from whenabouts.index.store import Store
-from whenabouts.models.inputs import StreamInput
+from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import VideoEncoding, joined
-from whenabouts.ranking.encoded_corpus import device_of, evaluating
+from whenabouts.ranking.encoded_corpus import (
+    Floats,
+    Indices,
+    Progress,
+    device_of,
+    evaluating,
+    from_tensors,
+    packed_tensors,
+)
+from whenabouts.ranking.stored_footage import ROWS_AT_A_TIME, in_parts, rows_about
+from whenabouts.ranking.units import Units
 from whenabouts.streams import all_streams
-from whenabouts.trained.segments import ROWS_AT_A_TIME, check_count, encoded_segments, in_parts, rows_about
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, Video
 
 if TYPE_CHECKING:
     from whenabouts.models.trained import Trained
 
-Progress = Callable[[int, int], None]
-"""Is told how many videos are encoded, and of how many."""
 
+MOST_SEGMENTS = 10_000_000
+"""A corpus is not cut into more: 11,000 hours in segments of 4 seconds."""
 # Videos that are read, encoded and written together: a kill loses no more than these.
 _VIDEOS_AT_A_TIME = 512
 # Videos that are looked at to see what keys are like.
 _LOOKED_AT = 16
 _CLIPS_AT_ONCE = 6_400
-_GROUPS = ("keys", "key_masks", "parts")
 _LARGEST_HALF = 60_000.0
 _KINDS = {
     "F64": torch.float64,
@@ -94,9 +104,9 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
             f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
         )
     wrong, notes = [], []
-    for stream, told in inputs.streams.items():
+    for stream, trained_on in inputs.streams.items():
         info = check_stream(store, stream, inputs.clip_seconds)
-        problem, note = held_against(told, info.encoder, info.fingerprint, info.dimension)
+        problem, note = check_features(trained_on, info.encoder, info.fingerprint, info.dimension)
         wrong += [f"stream {stream}: {problem}"] if problem else []
         notes += [f"{name}: stream {stream}: {note}"] if note else []
     if wrong:
@@ -107,24 +117,24 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     return notes
 
 
-def held_against(told: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
+def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
     """What is wrong with features for a system ("": nothing), and what could not be checked of them.
 
     The hash of the weights decides where both sides have one, else the encoder's name.
     """
-    theirs, ours = _weights_of(told.fingerprint), _weights_of(fingerprint)
-    trained_on = f"{told.encoder or 'an encoder without a name'} ({told.width} wide"
-    trained_on += f", weights {theirs[:12]}…)" if theirs else ")"
+    theirs, ours = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
+    there = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
+    there += f", weights {theirs[:12]}…)" if theirs else ")"
     here = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
-    both = f"trained on {trained_on}, here it is {here}"
-    if told.width != width:
+    both = f"trained on {there}, here it is {here}"
+    if trained_on.width != width:
         return both, ""
-    if told.fingerprint and told.fingerprint == fingerprint:
+    if trained_on.fingerprint and trained_on.fingerprint == fingerprint:
         return "", ""
     if theirs and ours:
         return ("", "") if theirs == ours else (both, "")
-    if told.encoder:
-        return ("", "") if told.encoder == encoder else (both, "")
+    if trained_on.encoder:
+        return ("", "") if trained_on.encoder == encoder else (both, "")
     return "", f"the system does not say which encoder it was trained with; taken for {encoder}"
 
 
@@ -187,6 +197,18 @@ def bring_up_to_date(
     return keys
 
 
+def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> None:
+    """Refuse to cut a corpus into more segments (of so many seconds) than an index should hold."""
+    lengths = np.array([record.duration or 0.0 for record in records])
+    count, hours = int(clip_counts(lengths, seconds).sum()), lengths.sum() / 3600
+    if count > MOST_SEGMENTS:
+        enough = int(np.ceil(seconds * count / MOST_SEGMENTS))
+        raise UsageError(
+            f"segments of {seconds:g} s would be {count:,} in the {hours:,.0f} hours of {place}, more than "
+            f"{MOST_SEGMENTS:,}; give {enough} s or more"
+        )
+
+
 def _new_keys(store: Store, trained: Trained, name: str, place: str, segment_clips: int) -> Keys:
     """Room for a system's keys; what they look like is seen from the first video that has some."""
     records = [record for record in store.videos() if record.streams]
@@ -203,7 +225,7 @@ def _new_keys(store: Store, trained: Trained, name: str, place: str, segment_cli
             "that does, or leave out the segments"
         )
     lengths = [np.linalg.norm(rows, axis=1) for rows in seen.keys.values() if len(rows)]
-    unit = all(np.abs(one - 1).max() < _UNIT_WITHIN for one in lengths)
+    unit = all(np.abs(length - 1).max() < _UNIT_WITHIN for length in lengths)
     info = SystemKeys(
         system_of(trained.fingerprint, segment_clips),
         name,
@@ -227,7 +249,7 @@ def _encoded(
     inputs = trained.inputs
     rows = rows_about(records, inputs.clip_seconds)
     if segment_clips:  # a segment may have more clips for the system than it has rows
-        rows = [one * max(1.0, inputs.clips_of(segment_clips) / segment_clips) for one in rows]
+        rows = [count * max(1.0, inputs.clips_of(segment_clips) / segment_clips) for count in rows]
     for part in in_parts(records, rows, ROWS_AT_A_TIME, videos or _VIDEOS_AT_A_TIME):
         grids = videos_on_grid(store, list(inputs.streams), inputs.clip_seconds, part)
         made = (
@@ -266,7 +288,9 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
     for row, video in enumerate(videos):
         rows = 0 if silent[row] else _rows_of(video)
         real = {stream: mask[row].bool() & (rows > 0) for stream, mask in encoding.key_masks.items()}
-        keys = {stream: one[row][real[stream]].float().numpy() for stream, one in encoding.keys.items()}
+        keys = {
+            stream: vectors[row][real[stream]].float().numpy() for stream, vectors in encoding.keys.items()
+        }
         start: dict[str, NDArray[np.float64]] = {}
         end: dict[str, NDArray[np.float64]] = {}
         for stream in keys:
@@ -302,6 +326,92 @@ def _times(
     return start, np.minimum(start + seconds, max(video.duration, seconds))
 
 
+@dataclass(frozen=True, eq=False)
+class _ReadVideos:
+    """Videos that were read, as footage of a system (`units.Footage`)."""
+
+    inputs: Inputs
+    grids: Sequence[GridVideo]
+
+    @cached_property
+    def videos(self) -> list[Video]:
+        return [Video(grid.record.video_id, grid.duration) for grid in self.grids]
+
+    @cached_property
+    def durations(self) -> Floats:
+        return np.array([grid.duration for grid in self.grids], np.float64)
+
+    @cached_property
+    def row_counts(self) -> Indices:
+        return np.array([_rows_of(grid) for grid in self.grids], np.int64)
+
+    def rows_of_video(self, row: int) -> Mapping[str, NDArray[np.float32]]:
+        return self.grids[row].streams
+
+
+def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -> list[EncodedVideo]:
+    """Videos (at least one) with a system's keys of their segments, of so many clips each.
+
+    A segment in which the system reads nothing has no keys, and a video of such segments has 0 rows.
+    """
+    footage = _ReadVideos(trained.inputs, grids)
+    segments = Units.cut(footage, clips * trained.inputs.clip_seconds)
+    keys = _keys_of(trained, segments)
+    start, end = segments.start, segments.end
+    borders = np.searchsorted(segments.video, np.arange(len(grids) + 1))
+    encoded = []
+    for at, grid in enumerate(grids):
+        mine = {name: _between(owner, borders[at], borders[at + 1]) for name, (owner, _) in keys.items()}
+        number = {name: keys[name][0][part] for name, part in mine.items()}
+        encoded.append(
+            EncodedVideo(
+                grid.record.video_id,
+                mark_of(grid.record),
+                int(footage.row_counts[at]) if any(map(len, number.values())) else 0,
+                grid.duration,
+                {name: keys[name][1][part] for name, part in mine.items()},
+                {name: start[numbers] for name, numbers in number.items()},
+                {name: end[numbers] for name, numbers in number.items()},
+                b"",
+                index={name: numbers - borders[at] for name, numbers in number.items()},
+            )
+        )
+    return encoded
+
+
+def _between(owner: Indices, low: int, high: int) -> slice:
+    """Where the keys of the segments from `low` to `high` - 1 lie; `owner` (K,) is sorted."""
+    first, stop = np.searchsorted(owner, [low, high])
+    return slice(int(first), int(stop))
+
+
+def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDArray[np.float32]]]:
+    """By stream: the segment (K,) of each key, in order, and the keys (K, D)."""
+    model = trained.model
+    owners: defaultdict[str, list[Indices]] = defaultdict(list)
+    vectors: defaultdict[str, list[NDArray[np.float32]]] = defaultdict(list)
+    lengths = segments.stop - segments.first
+    order = np.argsort(lengths, kind="stable")
+    for alike in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):  # so that nothing is padding
+        most = max(1, _CLIPS_AT_ONCE // trained.inputs.clips_of(int(lengths[alike[0]])))
+        for low in range(0, len(alike), most):
+            numbers = alike[low : low + most]
+            clips = segments.clip_batch(numbers)
+            with evaluating(model):
+                encoding = model.encode_videos(clips.to(device_of(model))).to("cpu")
+            for stream, keys in encoding.keys.items():
+                real = encoding.key_masks[stream].bool()
+                real = real if clips.silent is None else real & ~clips.silent.cpu()[:, None]
+                owners[stream].append(numbers[real.nonzero()[:, 0].numpy()])
+                vectors[stream].append(keys[real].float().numpy())
+    joined_keys = {}
+    for stream, parts in owners.items():
+        owner = np.concatenate(parts)
+        by_segment = np.argsort(owner, kind="stable")
+        joined_keys[stream] = owner[by_segment], np.concatenate(vectors[stream])[by_segment]
+    return joined_keys
+
+
 def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
     """Seconds that one of a video's cells stands for: as its inputs say, or an equal share of the video."""
     if cells == trained.inputs.cells_of(rows):
@@ -311,15 +421,13 @@ def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> flo
 
 def _packed(encoding: VideoEncoding, row: int, groups: Sequence[str]) -> bytes:
     """Some of one video's encoding as bytes."""
-    tensors = {"mask": encoding.mask[row]}
-    for group in groups:
-        named: Mapping[str, Tensor] = getattr(encoding, group)
-        tensors |= {f"{group}/{name}": _half(one[row]) for name, one in named.items()}
-    packed: bytes = safetensors.torch.save({name: one.contiguous().clone() for name, one in tensors.items()})
+    tensors = packed_tensors(encoding, groups, row)
+    packed: bytes = safetensors.torch.save({name: _half(tensor) for name, tensor in tensors.items()})
     return packed
 
 
 def _half(tensor: Tensor) -> Tensor:
+    """In half precision, where no number is too large for that."""
     if tensor.dtype != torch.float32:
         return tensor
     return tensor.to(torch.float16) if float(tensor.abs().max()) < _LARGEST_HALF else tensor
@@ -351,26 +459,21 @@ def _together(videos: Sequence[KeptVideo]) -> VideoEncoding:
     tensors = _tensors([video.encoding for video in videos])
     if videos[0].packed:
         tensors |= _tensors([video.packed for video in videos])
-    groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition("/")
-        if rest:
-            groups[group][rest] = tensor
-    return VideoEncoding(tensors["mask"], **groups)
+    return from_tensors(tensors)
 
 
 def _tensors(contents: Sequence[bytes]) -> dict[str, Tensor]:
     """The tensors of several files of safetensors with one header, each with a row a file."""
     head = _header(contents[0])
     rows = torch.frombuffer(bytearray().join(contents), dtype=torch.uint8).view(len(contents), -1)
-    found = {}
-    for name, told in json.loads(head[8:]).items():
+    tensors = {}
+    for name, entry in json.loads(head[8:]).items():
         if name != "__metadata__":
-            low, high = (len(head) + at for at in told["data_offsets"])
-            kind, shape = _KINDS[told["dtype"]], (len(contents), *told["shape"])
+            low, high = (len(head) + at for at in entry["data_offsets"])
+            kind, shape = _KINDS[entry["dtype"]], (len(contents), *entry["shape"])
             # Half precision is made whole as it is copied; a header is as long as any number needs.
             if kind == torch.float16 and len(rows[0]) % 2 == 0:
-                found[name] = rows[:, low:high].view(kind).float().view(shape)
+                tensors[name] = rows[:, low:high].view(kind).float().view(shape)
             else:
-                found[name] = rows[:, low:high].contiguous().view(-1).view(kind).view(shape)
-    return {name: one.float() if one.dtype == torch.float16 else one for name, one in found.items()}
+                tensors[name] = rows[:, low:high].contiguous().view(-1).view(kind).view(shape)
+    return {name: part.float() if part.dtype == torch.float16 else part for name, part in tensors.items()}

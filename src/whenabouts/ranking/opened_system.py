@@ -1,4 +1,4 @@
-"""A trained system opened for search: its folder or name, what chooses videos for it, how sure it is."""
+"""A trained system opened for search: its folder or name, its retriever, its calibration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whenabouts.types import UsageError
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class OpenedModel:
     """A trained system, opened: `name` is what people call it, `place` where it lies.
 
     `opened` is the folder that was named, and `stamp` changes when its files are replaced; None for one that
@@ -28,7 +28,7 @@ class LoadedModel:
     place: str
     stamp: tuple[int, ...] | None
     confidence: TrainedConfidence | None = None
-    retriever: LoadedModel | None = None
+    retriever: OpenedModel | None = None
     opened: Path | None = None
 
     @property
@@ -38,7 +38,7 @@ class LoadedModel:
         return own and (self.retriever is None or self.retriever.is_current)
 
 
-def load_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> LoadedModel:
+def open_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> OpenedModel:
     """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
 
     A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
@@ -49,23 +49,23 @@ def load_model(model: str | Path | Trained, retriever: str | Path | Trained | No
     if retriever is not None and not isinstance(retriever, Trained):
         retriever = staged.retriever_of(retriever)
     chooser = own if retriever is None else retriever
-    loaded = _opened(localizer)
+    opened = _opened(localizer)
     if not isinstance(model, Trained) and staged.is_staged(model):
         folder = Path(model).expanduser()
-        loaded = replace(loaded, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
+        opened = replace(opened, name=folder.name or str(model), stamp=stamp_of(folder), opened=folder)
     if chooser is not None:
-        loaded = replace(loaded, retriever=_chooser(chooser, loaded))
+        opened = replace(opened, retriever=_chooser(chooser, opened))
     if isinstance(model, Trained) or retriever is not None:
-        return loaded
-    if loaded.opened is None:  # from a hub
-        calibration, fingerprint = loaded.trained.calibration, loaded.trained.fingerprint
-        return replace(loaded, confidence=confidence_of(loaded.place, calibration, fingerprint))
-    first = None if loaded.retriever is None else loaded.retriever.trained.fingerprint
-    fingerprint = staged.fingerprint_of(loaded.trained.fingerprint, first)
-    return replace(loaded, confidence=load_confidence(loaded.opened, fingerprint))
+        return opened
+    if opened.opened is None:  # from a hub
+        calibration, fingerprint = opened.trained.calibration, opened.trained.fingerprint
+        return replace(opened, confidence=confidence_of(opened.place, calibration, fingerprint))
+    first = None if opened.retriever is None else opened.retriever.trained.fingerprint
+    fingerprint = staged.fingerprint_of(opened.trained.fingerprint, first)
+    return replace(opened, confidence=load_confidence(opened.opened, fingerprint))
 
 
-def _chooser(place: str | Path | Trained, localizer: LoadedModel) -> LoadedModel:
+def _chooser(place: str | Path | Trained, localizer: OpenedModel) -> OpenedModel:
     """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
     chooser = _opened(place)
     if not can_retrieve(chooser.trained.model):
@@ -78,16 +78,16 @@ def _chooser(place: str | Path | Trained, localizer: LoadedModel) -> LoadedModel
     return chooser
 
 
-def _opened(model: str | Path | Trained) -> LoadedModel:
-    """One system, without what is known of its answers."""
+def _opened(model: str | Path | Trained) -> OpenedModel:
+    """One system, without its calibration."""
     if isinstance(model, Trained):
-        return LoadedModel(model, model.system, f"python:{model.fingerprint}", None)
+        return OpenedModel(model, model.system, f"python:{model.fingerprint}", None)
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        return LoadedModel(Trained.from_pretrained(model), folder.name or str(model), str(model), None)
+        return OpenedModel(Trained.from_pretrained(model), folder.name or str(model), str(model), None)
     stamp = stamp_of(folder)
     trained = Trained.from_pretrained(folder)
-    return LoadedModel(trained, folder.name or str(model), str(folder.resolve()), stamp, opened=folder)
+    return OpenedModel(trained, folder.name or str(model), str(folder.resolve()), stamp, opened=folder)
 
 
 def stamp_of(folder: Path) -> tuple[int, ...]:
@@ -97,5 +97,5 @@ def stamp_of(folder: Path) -> tuple[int, ...]:
         stages = staged.read_stages(folder)
         places += [stages.localizer / name for name in (WEIGHTS, CONFIG)]
         places += [stages.retriever / name for name in (WEIGHTS, CONFIG) if stages.retriever is not None]
-    there = [path.stat() for path in places if path.is_file()]
-    return tuple(number for one in there for number in (one.st_size, one.st_mtime_ns))
+    stats = [path.stat() for path in places if path.is_file()]
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns))

@@ -15,14 +15,9 @@ from whenabouts.index.even_grid import GridVideo
 from whenabouts.index.keys import KeptVideo, mark_of
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
-from whenabouts.trained import segments as segment_keys
-from whenabouts.trained.segments import (
-    StoredFootage,
-    StoredRows,
-    check_count,
-    encoded_segments,
-    in_parts,
-)
+from whenabouts.ranking import search_keys, stored_footage
+from whenabouts.ranking.search_keys import check_count, encoded_segments
+from whenabouts.ranking.stored_footage import StoredFootage, StoredRows, in_parts
 from whenabouts.types import UsageError
 
 from ..small_systems import WIDTH, inputs, small_system
@@ -50,7 +45,7 @@ def grids(lengths: Sequence[float] = LENGTHS, seed: int = 0) -> list[GridVideo]:
 def test_the_keys_of_a_segment_are_those_that_the_system_makes_of_it_alone(
     monkeypatch: pytest.MonkeyPatch, system: str, together: int
 ) -> None:
-    monkeypatch.setattr(segment_keys, "_CLIPS_AT_ONCE", together)
+    monkeypatch.setattr(search_keys, "_CLIPS_AT_ONCE", together)
     trained, videos = small_system(system), grids()
     for made, video in zip(encoded_segments(trained, videos, 3), videos, strict=True):
         assert (made.video_id, made.mark) == (video.record.video_id, mark_of(video.record))
@@ -152,7 +147,7 @@ def test_no_more_is_read_ahead_than_is_remembered(store: Store, monkeypatch: pyt
 
 def test_many_hours_are_read_some_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = counted_reads(store, monkeypatch)
-    monkeypatch.setattr(segment_keys, "ROWS_AT_A_TIME", 12)
+    monkeypatch.setattr(stored_footage, "ROWS_AT_A_TIME", 12)
     StoredFootage(StoredRows(store, inputs()), kept_of(store)).read_ahead(np.arange(3))
     assert asked == [["v0", "v1"], ["v2"]]
 
@@ -179,7 +174,7 @@ def test_a_video_that_was_written_anew_or_taken_out_since_has_no_rows_of_before(
 def test_a_length_that_is_enough_is_told_where_segments_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segment_keys, "MOST_SEGMENTS", 1000)
+    monkeypatch.setattr(search_keys, "MOST_SEGMENTS", 1000)
     records = [VideoRecord(f"v{number}", "/", duration=3600.0) for number in range(2)]
     with pytest.raises(UsageError, match=r"would be 1,800 in the 2 hours of here, .* give 8 s or more"):
         check_count(records, 4.0, "here")

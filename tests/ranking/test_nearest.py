@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts.index.records import ClipHits
-from whenabouts.trained import nearest as nearest_keys
-from whenabouts.trained.nearest import nearest_segments
+from whenabouts.ranking import indexed_corpus
+from whenabouts.ranking.indexed_corpus import nearest_units
 
 
 @dataclass
@@ -83,8 +83,8 @@ def by_hand(keys: Table, allowed: list[str] | None = None) -> list[tuple[str, in
 
 
 def found_in(keys: Any, count: int, allowed: list[str] | None = None) -> list[tuple[str, int]]:
-    names, numbers = nearest_segments(keys, vectors_of(keys), count, allowed)
-    return list(zip(names, numbers.tolist(), strict=True))
+    names, numbers, _ = nearest_units(keys, vectors_of(keys), count, allowed, whole=False)
+    return list(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("count", [1, 6, 99])
@@ -99,7 +99,7 @@ def test_the_nearest_segments_are_those_with_the_best_mean_over_the_streams(coun
 def test_more_keys_are_asked_until_they_are_of_enough_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = table()
     every = len(by_hand(keys))
-    monkeypatch.setattr(nearest_keys, "NEAREST_KEYS", 2)
+    monkeypatch.setattr(indexed_corpus, "NEAREST_KEYS", 2)
     assert found_in(keys, every) == by_hand(keys)
     assert len(found_in(keys, 1)) == 1
 
@@ -107,8 +107,8 @@ def test_more_keys_are_asked_until_they_are_of_enough_segments(monkeypatch: pyte
 def test_what_has_no_words_is_found_though_all_that_has_is_nearer_by_its_pictures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nearest_keys, "NEAREST_KEYS", 4)
-    monkeypatch.setattr(nearest_keys, "_MOST_KEYS", 4)
+    monkeypatch.setattr(indexed_corpus, "NEAREST_KEYS", 4)
+    monkeypatch.setattr(indexed_corpus, "_MOST_KEYS", 4)
     asked = vectors_of(Table({"seen": [], "said": []}))
 
     def key(stream: str, product: float) -> NDArray[np.float32]:

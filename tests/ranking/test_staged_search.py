@@ -18,10 +18,10 @@ from whenabouts.index.keys import known_systems
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.staged import fingerprint_of, write_stages
 from whenabouts.models.trained import Trained
+from whenabouts.ranking import search as trained_search
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.candidates import score_corpus
 from whenabouts.ranking.confidence import TrainedConfidence
-from whenabouts.trained import search as trained_search
 from whenabouts.types import UsageError
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
@@ -88,7 +88,7 @@ def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
     localizer = Trained("pairs", Pairs(), inputs(), small_localizer().decoding)
     found = corpus.search(QUERY, 1000, model=localizer, retriever=small_xml())
     chosen = {one.moment.video_id for one in found.moments}
-    by_xml = corpus.systems.whole(small_xml()).retrieved(QUERY, 3, None, corpus.searcher())
+    by_xml = corpus.systems.search(small_xml()).retrieved(QUERY, 3, None)
     assert chosen == set(by_xml.scores)
     assert len(chosen) == 3
 
@@ -99,10 +99,10 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
     paired = corpus.search(QUERY, 8, model=localizer, retriever=small_retriever())
     assert spans_of(alone) != spans_of(paired)
     name = paired.moments[0].moment.video_id
-    finder = corpus.systems.whole(small_retriever())
-    said = finder.retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
+    finder = corpus.systems.search(small_retriever())
+    said = finder.retrieved(QUERY, 9, None).scores[name]
     alone_in = corpus.search(QUERY, 1, model=localizer, within=name).moments[0]
-    own = corpus.systems.whole(localizer).retrieved(QUERY, 9, None, corpus.searcher()).scores[name]
+    own = corpus.systems.search(localizer).retrieved(QUERY, 9, None).scores[name]
     weight = float(localizer.model.video_weight)
     assert paired.moments[0].score == pytest.approx(alone_in.score + weight * (said - own), abs=0.05)
 
@@ -134,10 +134,11 @@ def test_filters_hold_before_videos_are_chosen(corpus: Corpus, run: Path) -> Non
 def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 1, model=run).moments[0]
     piece = found.evidence["subtitle"]
-    retrieved = corpus.systems.whole(small_retriever()).retrieved(QUERY, 9, None, corpus.searcher())
+    retrieved = corpus.systems.search(small_retriever()).retrieved(QUERY, 9, None)
+    assert retrieved.corpus is not None
     row = retrieved.corpus.ids.index(found.moment.video_id)
     keys = retrieved.corpus.blocks[0].keys["subtitle"][row]
-    scores = (keys @ retrieved.encoded.search["subtitle"][0]).numpy()
+    scores = (keys @ retrieved.query.search["subtitle"][0]).numpy()
     inside = range(int(found.moment.start // 2), int(np.ceil(found.moment.end / 2)))
     best = max(inside, key=lambda clip: scores[clip])
     assert piece.start == 2.0 * best

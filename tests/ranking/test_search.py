@@ -23,11 +23,11 @@ from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.models.trained import Trained
+from whenabouts.ranking import search as trained_search
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.confidence import TrainedConfidence
-from whenabouts.trained import search as trained_search
-from whenabouts.trained.keys import held_against, unpacked
-from whenabouts.trained.nearest import nearest_videos
+from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.ranking.search_keys import check_features, unpacked
 from whenabouts.types import UsageError
 
 from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
@@ -110,18 +110,22 @@ def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Cor
 def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: int) -> None:
     trained = small_xml()
     corpus.encode(trained)
-    finder = corpus.systems.whole(trained)
-    asked = finder.asked(QUERY)
+    finder = corpus.systems.search(trained)
+    asked = finder.localizer.encode(QUERY)
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
-    keys, _ = finder._kept.fresh()
+    indexed, _ = finder.localizer.corpus()
     scores = {}
-    for kept in keys.encodings():
+    for kept in indexed.keys.encodings():
         encoding = unpacked([kept])
         scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
     expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]
-    assert list(nearest_videos(keys, vectors, count)) == expected
-    without = sorted(set(scores) - {expected[0]})
-    assert expected[0] not in nearest_videos(keys, vectors, count, without)
+    rows, _ = indexed.nearest(vectors, count)
+    assert [indexed.ids[row] for row in rows] == expected
+    in_memory = indexed.select(np.arange(len(indexed.ids)))
+    assert in_memory.nearest(vectors, count)[0].tolist() == rows.tolist()
+    assert torch.equal(indexed.take(rows).mask.sum(1), in_memory.take(rows).mask.sum(1))
+    without = indexed.allowed(sorted(set(scores) - {expected[0]}))
+    assert rows[0] not in indexed.nearest(vectors, count, without)[0]
 
 
 @pytest.mark.parametrize("system", ["xml", "reloclnet"])
@@ -199,7 +203,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
 ) -> None:
     expected = spans_of(corpus.search(QUERY, 20, model=small_xml()))
     twin = Corpus(corpus.location, encoders=[Letters()])
-    monkeypatch.setattr("whenabouts.trained.keys._VIDEOS_AT_A_TIME", 3)
+    monkeypatch.setattr("whenabouts.ranking.search_keys._VIDEOS_AT_A_TIME", 3)
     left, write = [writes], Store.replace_in_side
 
     def dies(self: Store, *arguments: Any) -> None:
@@ -313,7 +317,7 @@ LINE = f"letters weights={'a' * 64} dimension=16"
     ],
 )
 def test_the_weights_decide_then_the_name(told: StreamInput, wrong: bool, noted: bool) -> None:
-    problem, note = held_against(told, "letters-16", LINE, 16)
+    problem, note = check_features(told, "letters-16", LINE, 16)
     assert (bool(problem), bool(note)) == (wrong, noted)
 
 
@@ -443,13 +447,13 @@ def test_what_chance_scores_is_kept_with_the_corpus_until_its_videos_change(
 ) -> None:
     calibrate(run)
     asked: list[str] = []
-    whole = trained_search.TrainedSearch.asked
+    whole = IndexedSystem.encode
 
-    def noted(self: trained_search.TrainedSearch, text: str) -> QueryEncoding:
+    def noted(self: IndexedSystem, text: str) -> QueryEncoding:
         asked.append(text)
         return whole(self, text)
 
-    monkeypatch.setattr(trained_search.TrainedSearch, "asked", noted)
+    monkeypatch.setattr(IndexedSystem, "encode", noted)
     first = corpus.search(QUERY, 3, model=run)
     assert asked == [QUERY, *UNRELATED]
     asked.clear()

@@ -33,10 +33,10 @@ from whenabouts.models.protocol import (
 )
 from whenabouts.models.trained import Trained
 from whenabouts.ranking import Ranker
+from whenabouts.ranking import search as segment_search
 from whenabouts.ranking.candidates import score_corpus
+from whenabouts.ranking.indexed_corpus import IndexedCorpus
 from whenabouts.ranking.proposals import SegmentSettings
-from whenabouts.trained import segment_search
-from whenabouts.trained.nearest import nearest_segments
 from whenabouts.types import UsageError, Video
 
 from ..small_pairs import save_pair, small_localizer, small_retriever
@@ -146,14 +146,16 @@ def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
     expected = corpus.search(QUERY, 5, model=run, segments=4)
     last = max(record.video_id for record in corpus.records())
 
-    def odd(*asked: Any) -> tuple[list[str], NDArray[np.int64]]:
-        names, numbers = nearest_segments(*asked)
+    nearest_segments = IndexedCorpus.nearest_segments
+
+    def odd(self: IndexedCorpus, *query: Any) -> tuple[list[str], NDArray[np.int64]]:
+        names, numbers = nearest_segments(self, *query)
         first = min(record.video_id for record in corpus.records())
         return [*names, "gone", first, last], np.append(numbers, [0, 1000, 1000])
 
-    monkeypatch.setattr(segment_search, "nearest_segments", odd)
+    monkeypatch.setattr(IndexedCorpus, "nearest_segments", odd)
     assert spans_of(corpus.search(QUERY, 5, model=run, segments=4)) == spans_of(expected)
-    monkeypatch.setattr(segment_search, "nearest_segments", lambda *asked: (["gone"], np.zeros(1, np.int64)))
+    monkeypatch.setattr(IndexedCorpus, "nearest_segments", lambda *_: (["gone"], np.zeros(1, np.int64)))
     assert corpus.search(QUERY, 5, model=run, segments=4).answer == "no_match"
 
 
@@ -495,7 +497,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
 def test_more_segments_than_an_index_should_hold_are_refused(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whenabouts.trained.segments.MOST_SEGMENTS", 50)
+    monkeypatch.setattr("whenabouts.ranking.search_keys.MOST_SEGMENTS", 50)
     with pytest.raises(UsageError, match=r"segments of 4 s would be \d+ in the 0 hours of .* give \d+ s or"):
         corpus.search(QUERY, model=run, segments=4)
     assert not known_systems(corpus.store)
