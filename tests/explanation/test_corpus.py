@@ -72,13 +72,13 @@ def test_a_known_moment_is_the_truth_and_its_video_is_told(corpus: Corpus) -> No
 
 def test_a_localizer_tells_borders_and_no_words(corpus: Corpus) -> None:
     system = explain(corpus, QUERY, Trained("pairs", Pairs(), inputs(), Decoding(max_clips=6))).systems[0]
-    assert system.heard is None
+    assert system.token_weights is None
     assert system.borders is not None
 
 
 def test_a_system_that_only_chooses_videos_tells_neither(corpus: Corpus) -> None:
     system = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding())).systems[0]
-    assert system.heard is None
+    assert system.token_weights is None
     assert system.borders is None
     assert system.moments
 

@@ -10,8 +10,8 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.explain import explain
+from whenabouts.explanation.explained import Explanation
 from whenabouts.explanation.film import MOST_FRAMES, frames_of, instants, with_film
-from whenabouts.explanation.told import Explanation
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
 from whenabouts.types import Moment

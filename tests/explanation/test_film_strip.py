@@ -14,9 +14,9 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from whenabouts.explanation import Borders, Explained, Explanation
 from whenabouts.explanation import picture as drawing
+from whenabouts.explanation.explained import Film, Frame
 from whenabouts.explanation.film_strip import lay_out
 from whenabouts.explanation.picture import draw
-from whenabouts.explanation.told import Film, Frame
 from whenabouts.shown import Line
 from whenabouts.types import Moment
 from whenabouts.video.thumbnails import encode_jpeg

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from whenabouts.drawing import check_picture
-from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked
+from whenabouts.explanation import Borders, Explained, Explanation, Ranked, TokenWeights
 from whenabouts.explanation import picture as drawing
 from whenabouts.explanation.picture import draw
 from whenabouts.formats.files import FormatError
@@ -31,7 +31,7 @@ def explanation(systems: int = 1, words: int = 6, **changes: Any) -> Explanation
     told = Explained(
         "run",
         "xml",
-        Heard(tuple(f"word{at}" for at in range(words)), {"video": share, "sub": share}),
+        TokenWeights(tuple(f"word{at}" for at in range(words)), {"video": share, "sub": share}),
         Borders(low, np.arange(2.0, 12.0, 2.0), chance, chance[::-1].copy(), False, Moment("v", 2.0, 8.0)),
         (Ranked(1, Moment("v", 2.0, 6.0), 3.0, 10.0, 0.75), Ranked(2, Moment("w", 0.0, 2.0), 2.0, None, 0.0)),
     )
@@ -143,7 +143,12 @@ def test_long_names_of_videos_are_cut_in_the_middle_and_leave_room() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"heard": None}, {"borders": None}, {"moments": ()}, {"heard": None, "borders": None, "moments": ()}],
+    [
+        {"token_weights": None},
+        {"borders": None},
+        {"moments": ()},
+        {"token_weights": None, "borders": None, "moments": ()},
+    ],
 )
 def test_what_a_system_cannot_tell_leaves_no_gap_and_no_error(
     tmp_path: Path, changes: dict[str, Any]
@@ -160,7 +165,7 @@ def test_without_truth_there_are_no_verdicts() -> None:
 
 
 def test_letters_that_the_font_lacks_are_no_error(tmp_path: Path) -> None:
-    told = explanation(heard=Heard(("開ける", "🦊", "$x_1$"), {"video": (0.2, 0.3, 0.5)}))
+    told = explanation(token_weights=TokenWeights(("開ける", "🦊", "$x_1$"), {"video": (0.2, 0.3, 0.5)}))
     draw(replace(told, query="人がドアを開ける 🦊 $x^2$"), tmp_path / "a.png")
 
 

@@ -50,9 +50,9 @@ def test_a_query_is_told_with_its_words_its_truth_and_its_video(opened: Open) ->
     assert told.duration == 15.5
     assert told.truth == (Moment("v1", 2.0, 5.0),)
     (system,) = told.systems
-    assert system.heard is not None
-    assert system.heard.words == ("the", "red", "door.")
-    assert sum(system.heard.weights["vision"]) == pytest.approx(1, abs=1e-5)
+    assert system.token_weights is not None
+    assert system.token_weights.words == ("the", "red", "door.")
+    assert sum(system.token_weights.weights["vision"]) == pytest.approx(1, abs=1e-5)
     assert [one.rank for one in system.moments] == [1, 2, 3]
 
 
@@ -63,10 +63,10 @@ def test_weights_and_borders_are_those_of_the_model(opened: Open) -> None:
     with torch.no_grad():
         query = model.encode_queries(split.query_batch([2]))  # type: ignore[arg-type]
         scores = model.score_spans(query, model.encode_videos(split.video_batch([2])))  # type: ignore[arg-type]
-    assert told.heard is not None
+    assert told.token_weights is not None
     assert told.borders is not None
     expected = query.parts["words/vision"][0].tolist()
-    assert told.heard.weights["vision"] == pytest.approx(tuple(expected), abs=1e-6)
+    assert told.token_weights.weights["vision"] == pytest.approx(tuple(expected), abs=1e-6)
     torch.testing.assert_close(
         torch.tensor(told.borders.start).float(), scores.start[0].exp(), atol=1e-5, rtol=0
     )

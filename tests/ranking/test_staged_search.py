@@ -192,9 +192,9 @@ def test_words_are_told_by_the_retriever_and_borders_by_the_localizer(corpus: Co
     told = explain(corpus, QUERY, run, k=3)
     (system,) = told.systems
     alone = explain(corpus, QUERY, small_retriever(), video=told.video_id).systems[0]
-    assert system.heard is not None and alone.heard is not None
-    assert system.heard.words == alone.heard.words
-    assert system.heard.weights == alone.heard.weights
+    assert system.token_weights is not None and alone.token_weights is not None
+    assert system.token_weights.words == alone.token_weights.words
+    assert system.token_weights.weights == alone.token_weights.weights
     pair = explain(corpus, QUERY, small_localizer(), retriever=small_retriever(), video=told.video_id)
     assert system.borders is not None and pair.systems[0].borders is not None
     np.testing.assert_array_equal(system.borders.start, pair.systems[0].borders.start)

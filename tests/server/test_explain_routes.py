@@ -107,9 +107,9 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
     system = explain(
         Corpus(place / "c", create=False, encoders=[Letters()]), QUERY, place / "run", video=body["video_id"]
     ).systems[0]
-    assert system.heard is not None
+    assert system.token_weights is not None
     assert system.borders is not None
-    assert body["heard"] == system.heard.to_json()
+    assert body["heard"] == system.token_weights.to_json()
     assert set(body["curves"]) == {"start", "end"}
     curve = body["curves"]["start"]
     assert curve["score"] == system.borders.to_json()["start_probability"]
@@ -223,7 +223,7 @@ def test_a_staged_run_is_served_words_by_its_retriever_and_borders_by_its_locali
         (one.moment.video_id, round(one.moment.start, 3)) for one in expected.moments
     ]
     alone = explain(corpus, QUERY, small_retriever(), moment=named).systems[0]
-    assert alone.heard is not None and expected.borders is not None
-    assert body["heard"]["weights"] == alone.heard.to_json()["weights"]
+    assert alone.token_weights is not None and expected.borders is not None
+    assert body["heard"]["weights"] == alone.token_weights.to_json()["weights"]
     assert body["curves"]["start"]["score"] == expected.borders.to_json()["start_probability"]
     assert body["rank"] == 1

@@ -86,15 +86,15 @@ def run(options: argparse.Namespace) -> int:
         from whenabouts.drawing import check_picture
 
         check_picture(options.out)
-    told = _of_a_split(options) if options.model is None else _of_a_corpus(options)
+    explanation = _of_a_split(options) if options.model is None else _of_a_corpus(options)
     if options.out is not None:
         from whenabouts.explanation.picture import draw
 
-        draw(told, options.out)
+        draw(explanation, options.out)
     print_either(
         options,
-        told.to_json,
-        lambda: [*told.lines(), *(["", f"drawn: {options.out}"] if options.out else [])],
+        explanation.to_json,
+        lambda: [*explanation.lines(), *(["", f"drawn: {options.out}"] if options.out else [])],
     )
     return 0
 
@@ -153,7 +153,7 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
         encoded_with(corpus, options.other)
     from whenabouts.explain import explain
 
-    told = explain(
+    explanation = explain(
         corpus,
         options.query,
         options.model,
@@ -164,4 +164,4 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
         k=options.k,
     )
     # Frames are drawn only; without a picture no video is opened.
-    return with_film(corpus, told, frames=options.out is not None)
+    return with_film(corpus, explanation, frames=options.out is not None)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whenabouts.explanation.asking import borders, heard, pieces_of
-from whenabouts.explanation.told import Explained, Heard, Ranked
+from whenabouts.explanation.explained import Explained, Ranked, TokenWeights
+from whenabouts.explanation.readout import borders, pieces_of, token_weights
 from whenabouts.ranking.indexed_corpus import IndexedSystem
 from whenabouts.ranking.search import TrainedSearch
 from whenabouts.search import RankedMoments
@@ -38,6 +38,6 @@ def explained(
     )
 
 
-def _weights(system: IndexedSystem, text: str) -> Heard | None:
+def _weights(system: IndexedSystem, text: str) -> TokenWeights | None:
     """How much each word counts for a system; None where it does not say."""
-    return heard(system.trained, system.encode(text), text, pieces_of(text, system.encoder))
+    return token_weights(system.trained, system.encode(text), text, pieces_of(text, system.encoder))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.explanation.told import Explanation, Film, Frame
+from whenabouts.explanation.explained import Explanation, Film, Frame
 from whenabouts.index.records import VideoRecord
 from whenabouts.types import Moment, WhenaboutsError
 
@@ -19,24 +19,25 @@ MOST_FRAMES = 8
 _PIXELS_WIDE = 320
 
 
-def with_film(corpus: Corpus, told: Explanation, *, frames: bool = True) -> Explanation:
+def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, with the words and the frames of the video along which it is told.
 
     Unchanged where nothing is told along a video. Without `frames` no video is opened. Frames that cannot be
     had are left out, and a note says why: the file is gone or another one, it has no picture, it is damaged.
     """
-    ends = [float(one.borders.high[-1]) for one in told.systems if one.borders is not None]
+    ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
     if not ends:
-        return told
-    record = corpus.resolve(told.video_id)
+        return explanation
+    record = corpus.resolve(explanation.video_id)
     film = Film(words=corpus.words(record))
     if frames:
-        answered = [one.borders.answered for one in told.systems if one.borders is not None]
-        marked = [*told.truth_here, *(one for one in answered if one is not None)]
+        answered = [system.borders.answered for system in explanation.systems if system.borders is not None]
+        marked = [*explanation.truth_here, *(moment for moment in answered if moment is not None)]
         seconds = record.duration or max(ends)
-        pictures, notes = frames_of(record, instants(seconds, MOST_FRAMES // len(told.systems), marked))
+        count = MOST_FRAMES // len(explanation.systems)
+        pictures, notes = frames_of(record, instants(seconds, count, marked))
         film = replace(film, frames=pictures, notes=notes)
-    return replace(told, film=film)
+    return replace(explanation, film=film)
 
 
 def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float]:
@@ -60,13 +61,13 @@ def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Fram
 
     if reason := _unreadable(record):
         return (), (f"no frames: {reason}",)
-    found, notes = [], []
+    pictures, notes = [], []
     for at in seconds:
         try:
-            found.append(Frame(at, thumbnail(Path(record.path), at, _PIXELS_WIDE)))
+            pictures.append(Frame(at, thumbnail(Path(record.path), at, _PIXELS_WIDE)))
         except (WhenaboutsError, OSError) as error:
             notes.append(f"no frame at {at:.1f} s: {error}")
-    return tuple(found), tuple(notes[:1])
+    return tuple(pictures), tuple(notes[:1])
 
 
 def _unreadable(record: VideoRecord) -> str:
@@ -76,9 +77,9 @@ def _unreadable(record: VideoRecord) -> str:
     if not record.has_picture:
         return f"{record.video_id} has no picture"
     try:
-        found = Path(record.path).stat()
+        stat = Path(record.path).stat()
     except OSError:
         return f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place"
-    if (found.st_size, found.st_mtime_ns) != (record.size, record.modified_ns):
+    if (stat.st_size, stat.st_mtime_ns) != (record.size, record.modified_ns):
         return f"the file of {record.video_id} has changed since it was indexed; `whenabouts index` it again"
     return ""

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from whenabouts.clips import INSTANT
-from whenabouts.explanation.sheet import GREY, INK, SMALL, TRUTH, Sheet, clock, wrapped
-from whenabouts.explanation.told import Film, Frame
+from whenabouts.explanation.canvas import GREY, INK, SMALL, TRUTH, Canvas, clock, wrapped
+from whenabouts.explanation.explained import Film, Frame
 from whenabouts.types import Moment
 
 if TYPE_CHECKING:
@@ -73,17 +73,17 @@ class FilmStrip:
 
     @property
     def _frames_high(self) -> float:
-        return max((_HANG + one.high + 16 for one in self.frames), default=0.0)
+        return max((_HANG + frame.high + 16 for frame in self.frames), default=0.0)
 
     @property
     def _words_high(self) -> float:
-        return max((_LETTERS_HIGH * (1 + len(one.lines)) + 8 for one in self.blocks), default=0.0)
+        return max((_LETTERS_HIGH * (1 + len(block.lines)) + 8 for block in self.blocks), default=0.0)
 
-    def draw(self, sheet: Sheet, left: float, top: float, axis: float) -> None:
+    def draw(self, canvas: Canvas, left: float, top: float, axis: float) -> None:
         """Draw it at a place in inches; `axis` inches on the left are for names."""
         if not self.high:
             return
-        axes = sheet.blank(left + axis, top, self.wide / 72, self.high)
+        axes = canvas.blank(left + axis, top, self.wide / 72, self.high)
         self._draw_line(axes)
         for frame in self.frames:
             _draw_frame(axes, frame)
@@ -91,9 +91,9 @@ class FilmStrip:
             _draw_block(axes, block, _LINE_HIGH + self._frames_high + 4)
         name = {"fontsize": SMALL, "color": GREY}
         if self.words:
-            sheet.write(left, top - 0.02, "said", **name)
+            canvas.write(left, top - 0.02, "said", **name)
         if self.frames:
-            sheet.write(left, top + (_LINE_HIGH + _HANG) / 72, "seen", **name)
+            canvas.write(left, top + (_LINE_HIGH + _HANG) / 72, "seen", **name)
 
     def _draw_line(self, axes: Any) -> None:
         """When something is said, and above it the true, beneath it the answered moment."""
@@ -104,8 +104,8 @@ class FilmStrip:
             axes.broken_barh(drawn, (above, high), color=colour, linewidth=0)
 
         bars([(0.0, self.seconds)], 3, 3, "#e6e8ea")
-        bars([(one.start, one.end) for one in self.words], 3, 3, "#a9b0b5")
-        bars([(one.start, one.end) for one in self.truth], 0, 2, TRUTH)
+        bars([(line.start, line.end) for line in self.words], 3, 3, "#a9b0b5")
+        bars([(moment.start, moment.end) for moment in self.truth], 0, 2, TRUTH)
         if self.answered is not None:
             bars([(self.answered.start, self.answered.end)], 7, 2, INK)
 
@@ -115,7 +115,8 @@ def lay_out(
 ) -> FilmStrip:
     """What of a film is drawn where, in `wide` inches for so many seconds."""
     points = 72 * wide
-    marks = [(one, "true") for one in truth] + ([(answered, "answered")] if answered is not None else [])
+    marks = [(moment, "true") for moment in truth]
+    marks += [(answered, "answered")] if answered is not None else []
     frames = tuple(_hung(film.frames, marks, points / seconds, points))
     blocks = tuple(_blocks(film.words, marks, points / seconds, points))
     return FilmStrip(points, seconds, film.words, tuple(truth), answered, frames, blocks)
@@ -126,7 +127,7 @@ def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     least = seconds * (_TICK_WIDE if seconds < 3600 else _HOURS_WIDE) / wide
-    step = next((one for one in _TICKS if one >= least), 3600 * math.ceil(least / 3600))
+    step = next((tick for tick in _TICKS if tick >= least), 3600 * math.ceil(least / 3600))
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _whole(at)))
     axes.set_xlabel("minutes:seconds" if seconds < 3600 else "hours:minutes:seconds")
@@ -160,10 +161,10 @@ def _hung(
         return []
     from matplotlib.image import imread
 
-    images = [imread(BytesIO(one.jpeg), format="jpg") for one in frames]
+    images = [imread(BytesIO(frame.jpeg), format="jpg") for frame in frames]
     widest = min(_WIDEST, room / len(frames) - _GAP)
     sizes = [_size(image.shape[1] / image.shape[0], widest) for image in images]
-    middles = [scale * one.seconds for one in frames]
+    middles = [scale * frame.seconds for frame in frames]
     lefts = _apart(middles, [wide for wide, _ in sizes], room - _BORDER)
     tenths = frames[-1].seconds < 60
     return [
@@ -172,10 +173,10 @@ def _hung(
             left,
             *size,
             image,
-            clock(one.seconds) if tenths else _whole(one.seconds),
-            _mark(one.seconds, one.seconds, marks),
+            clock(frame.seconds) if tenths else _whole(frame.seconds),
+            _mark(frame.seconds, frame.seconds, marks),
         )
-        for one, at, left, size, image in zip(frames, middles, lefts, sizes, images, strict=True)
+        for frame, at, left, size, image in zip(frames, middles, lefts, sizes, images, strict=True)
     ]
 
 
@@ -228,16 +229,16 @@ def _blocks(
     words: Sequence[Line], marks: Sequence[tuple[Moment, str]], scale: float, room: float
 ) -> list[Block]:
     """Blocks of words, each as wide as the next one leaves it, with what is said until then."""
-    names = [_mark(one.start, one.end, marks) for one in words]
-    chosen = _chosen([scale * one.start for one in words], names, room - _NARROWEST)
+    names = [_mark(line.start, line.end, marks) for line in words]
+    chosen = _chosen([scale * line.start for line in words], names, room - _NARROWEST)
     lefts = [min(scale * words[at].start, room - _NARROWEST) for at in chosen]
     blocks = []
     for (at, behind), (left, right) in zip(
         pairwise([*chosen, len(words)]), pairwise([*lefts, room + _GAP]), strict=True
     ):
         same = next((later for later in range(at, behind) if names[later] != names[at]), behind)
-        said = " ".join(one.text for one in words[at:same])
-        lines = wrapped(said, min(right - left - _GAP, _BROADEST) - 5, SMALL, _MOST_LINES)
+        text = " ".join(line.text for line in words[at:same])
+        lines = wrapped(text, min(right - left - _GAP, _BROADEST) - 5, SMALL, _MOST_LINES)
         blocks.append(Block(left, words[at].start, names[at], tuple(lines)))
     return blocks
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.explanation.asking import borders, heard, pieces_of
-from whenabouts.explanation.told import Explained, Explanation, Heard, Ranked, overlap_with
+from whenabouts.explanation.explained import Explained, Explanation, Ranked, TokenWeights, overlap_with
+from whenabouts.explanation.readout import borders, pieces_of, token_weights
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import RunBlock
 from whenabouts.models.protocol import QueryBatch, QueryEncoding
@@ -48,9 +48,9 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
     if query_id is not None:
         rows = [row for row, query in enumerate(queries) if query.id == query_id]
         if not rows:
-            known = [query.id for query in queries]
-            like = _like(query_id, known) or (
-                f"; it has {len(known):,}, such as {known[0]!r}" if known else ""
+            names = [query.id for query in queries]
+            like = _like(query_id, names) or (
+                f"; it has {len(names):,}, such as {names[0]!r}" if names else ""
             )
             raise UsageError(f"{split.name} has no query {query_id!r}{like}")
         if text is not None and _plain(queries[rows[0]].text) != _plain(text):
@@ -76,13 +76,13 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
 def truth_of(annotations: Annotations, row: int) -> tuple[Moment, ...]:
     """The moments that are judged to answer a query, in the order of the file."""
     own = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
-    found = zip(
+    columns = zip(
         annotations.video[own].tolist(),
         annotations.start[own].tolist(),
         annotations.end[own].tolist(),
         strict=True,
     )
-    return tuple(Moment(annotations.videos[video].id, start, end) for video, start, end in found)
+    return tuple(Moment(annotations.videos[video].id, start, end) for video, start, end in columns)
 
 
 def explain(
@@ -104,18 +104,19 @@ def explain(
     first = systems[0].split
     row = query_row(first, query_id, text)
     query, truth = first.queries[row], truth_of(first.annotations, row)
-    asked = [_Asked.of(one, row, query, progress) for one in systems]
+    encoded = [_QuerySystem.of(system, row, query, progress) for system in systems]
     given = video_id or (truth[0].video_id if truth else None)
-    answers = [one.moments(k, truth, given) for one in asked]
+    answers = [query_system.moments(k, truth, given) for query_system in encoded]
     if given is None and not any(answers):
         raise UsageError(f"nothing answers query {query.id!r}, and no video is known to; name a video")
-    video = given or next(one.moment.video_id for found in answers for one in found)
-    told = [one.explained(video, found) for one, found in zip(asked, answers, strict=True)]
-    return Explanation(query.text, query.id, video, asked[0].duration(video), truth, tuple(told))
+    video = given or next(ranked.moment.video_id for moments in answers for ranked in moments)
+    pairs = zip(encoded, answers, strict=True)
+    explained = tuple(query_system.explained(video, moments) for query_system, moments in pairs)
+    return Explanation(query.text, query.id, video, encoded[0].duration(video), truth, explained)
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _QuerySystem:
     """A system with the videos and one query of a split, encoded."""
 
     system: InSplit
@@ -123,10 +124,10 @@ class _Asked:
     query: Query
     corpus: MemoryCorpus
     encoded: QueryEncoding
-    chooser: _Asked | None = None
+    chooser: _QuerySystem | None = None
 
     @classmethod
-    def of(cls, system: InSplit, row: int, query: Query, progress: Progress | None) -> _Asked:
+    def of(cls, system: InSplit, row: int, query: Query, progress: Progress | None) -> _QuerySystem:
         split, model = system.split, system.trained.model
         if row >= len(split.queries) or split.queries[row] != query:
             raise UsageError(
@@ -171,15 +172,15 @@ class _Asked:
         return self.system.split.query_batch(np.full(len(rows), self.row, np.int64))
 
     def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
-        found = []
+        ranked = []
         for at in range(min(k, len(block.score))):
             name = block.video_ids[int(block.video[at])]
-            start, end, score = (float(one[at]) for one in (block.start, block.end, block.score))
+            start, end, score = (float(column[at]) for column in (block.start, block.end, block.score))
             whole = np.isnan(start)  # a video, from beginning to end
             moment = Moment(name, 0.0, self._length(name)) if whole else Moment(name, start, end)
             iou = None if whole else overlap_with(truth, moment)
-            found.append(Ranked(at + 1, moment, score, self.duration(name), iou))
-        return found
+            ranked.append(Ranked(at + 1, moment, score, self.duration(name), iou))
+        return ranked
 
     def _length(self, video_id: str) -> float:
         """Seconds of a video, or of its clips where its own are not known."""
@@ -190,23 +191,23 @@ class _Asked:
     def explained(self, video_id: str, moments: Sequence[Ranked]) -> Explained:
         trained, chooser = self.system.trained, self.chooser
         with torch.no_grad():
-            first = None if chooser is None else chooser._heard()
+            first = None if chooser is None else chooser._token_weights()
             return Explained(
                 self.system.name,
                 trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
-                first or self._heard(),
+                first or self._token_weights(),
                 borders(trained, self.encoded, self.corpus, video_id),
                 tuple(moments),
             )
 
-    def _heard(self) -> Heard | None:
+    def _token_weights(self) -> TokenWeights | None:
         """The words that this system heeded; None where it tells none."""
         trained, text = self.system.trained, self.query.text
-        return heard(trained, self.encoded, text, pieces_of(text, trained.inputs.query.encoder))
+        return token_weights(trained, self.encoded, text, pieces_of(text, trained.inputs.query.encoder))
 
 
-def _like(wanted: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(wanted, known, 3, 0.6)
+def _like(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, 3, 0.6)
     return f"; near to it: {', '.join(map(repr, near))}" if near else ""
 
 

@@ -127,13 +127,13 @@ def _fit_temperature(raw: Floats, right: NDArray[np.bool_]) -> Temperature:
         size = 1.0
         while size > 1e-6:
             tried = (slope - size * float(step[0]), shift - size * float(step[1]))
-            if (found := _loss(x, target, *tried)) <= value:
+            if (loss := _loss(x, target, *tried)) <= value:
                 break
             size /= 2
         else:
             break
-        done = value - found <= 1e-12 * len(x)
-        slope, shift, value = *tried, found
+        done = value - loss <= 1e-12 * len(x)
+        slope, shift, value = *tried, loss
         if done:
             break
     slope = min(max(slope, 1 / _STEEPEST), _STEEPEST)

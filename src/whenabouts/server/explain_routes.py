@@ -37,7 +37,7 @@ async def explain(request: Request, parameters: Annotated[ExplainParameters, Que
 
 
 def _body(query: str, model: str, moment: Moment, explained: Explained) -> ExplainBody:
-    rank, borders, weights = explained.rank_of(moment), explained.borders, explained.heard
+    rank, borders, weights = explained.rank_of(moment), explained.borders, explained.token_weights
     along = {} if borders is None else borders.to_json()
     ahead = [result.moment for result in explained.moments if rank is None or result.rank < rank]
     return ExplainBody(

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from whenabouts.explanation.sheet import clock, shortened, text_width, wrapped
+from whenabouts.explanation.canvas import clock, shortened, text_width, wrapped
 
 TEXT = "the rocket is launched from a platform in the sea"
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from whenabouts.explanation import Borders, Explained, Explanation, Heard, Ranked, ranked_of
+from whenabouts.explanation import Borders, Explained, Explanation, Ranked, TokenWeights, ranked_of
 from whenabouts.types import Moment, ScoredMoment
 
 LOW = np.array([0.0, 2.0, 4.0, 6.0])
@@ -24,7 +24,9 @@ def explained(**changes: object) -> Explained:
     told = {
         "name": "first",
         "system": "xml",
-        "heard": Heard(("a", "red", "door"), {"video": (0.1, 0.3, 0.6), "sub": (0.5, 0.25, 0.25)}),
+        "token_weights": TokenWeights(
+            ("a", "red", "door"), {"video": (0.1, 0.3, 0.6), "sub": (0.5, 0.25, 0.25)}
+        ),
         "borders": borders(answered=Moment("v", 2.0, 6.0)),
         "moments": (
             Ranked(1, Moment("w", 0.0, 2.0), 3.0, 10.0, 0.0),
@@ -57,8 +59,8 @@ def test_sentences_name_the_likeliest_place_where_another_was_meant() -> None:
 
 
 def test_the_weightiest_words_come_first() -> None:
-    assert explained().heard is not None
-    assert explained().heard.lines() == [  # type: ignore[union-attr]
+    assert explained().token_weights is not None
+    assert explained().token_weights.lines() == [  # type: ignore[union-attr]
         "video: door 60 %, red 30 %, a 10 %",
         "sub: a 50 %, red 25 %, door 25 %",
     ]
@@ -118,8 +120,8 @@ def test_truth_in_another_video_draws_no_border_here() -> None:
     assert not any("the truth starts" in line for line in told.lines())
 
 
-@pytest.mark.parametrize("part", ["heard", "borders"])
-def test_what_a_system_cannot_tell_is_left_out(part: str) -> None:
+@pytest.mark.parametrize(("part", "key"), [("token_weights", "heard"), ("borders", "borders")])
+def test_what_a_system_cannot_tell_is_left_out(part: str, key: str) -> None:
     told = Explanation("x", "", "v", None, (), (explained(**{part: None}),))
-    assert told.to_json()["systems"][0][part] is None
+    assert told.to_json()["systems"][0][key] is None
     assert told.lines()

@@ -1,4 +1,4 @@
-"""A sheet to draw on: panels in inches, letters in points, colours, and how wide a text will be."""
+"""A canvas to draw on: panels in inches, letters in points, colours, and how wide a text will be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL: Final = 7.5
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Canvas:
     """A figure whose panels are placed in inches from its upper left corner."""
 
     figure: Any
@@ -61,7 +61,8 @@ def _letter(letter: str) -> float:
     """How wide a letter is, as a share of its size, with what lies between it and others."""
     from matplotlib.textpath import TextPath
 
-    between, alone = (TextPath((0, 0), one, size=100).get_extents().x1 for one in (f"|{letter}|", "||"))
+    texts = (f"|{letter}|", "||")
+    between, alone = (TextPath((0, 0), text, size=100).get_extents().x1 for text in texts)
     return float(between - alone) / 100
 
 

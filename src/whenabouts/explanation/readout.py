@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
-from whenabouts.explanation.told import Borders, Heard
+from whenabouts.explanation.explained import Borders, TokenWeights
 from whenabouts.models.decoding import Decoding, seconds_of, span_mask
 from whenabouts.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.ranking.candidates import Candidates
@@ -44,9 +44,9 @@ def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
     return encoder.word_pieces([text])[0] if isinstance(encoder, WordPieces) else None
 
 
-def heard(
+def token_weights(
     trained: System, encoded: QueryEncoding, text: str, pieces: Sequence[str] | None = None
-) -> Heard | None:
+) -> TokenWeights | None:
     """The words of one query (Q = 1) with their weights; None for a system that tells none.
 
     `pieces` are the encoder's word pieces, where they are known; those of one word become one word and
@@ -63,9 +63,9 @@ def heard(
     count = len(next(iter(weights.values())))
     names, named = _names(text, count, pieces)
     begins = [at for at, name in enumerate(names) if at == 0 or not name.startswith(_GOES_ON)]
-    words = ["".join(_plain(one) for one in names[a:b]) for a, b in pairwise([*begins, count])]
+    words = ["".join(_plain(piece) for piece in names[a:b]) for a, b in pairwise([*begins, count])]
     summed = {stream: tuple(np.add.reduceat(row, begins).tolist()) for stream, row in weights.items()}
-    return Heard(tuple(words), summed, named)
+    return TokenWeights(tuple(words), summed, named)
 
 
 def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Borders | None:
@@ -92,7 +92,7 @@ def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video
         end.cpu().numpy(),
         trained.decoding.ends == "exclusive",
         _best(trained, encoded, corpus, video_id),
-        {stream: one[0, :clips].double().cpu().numpy() for stream, one in shares.items()}
+        {stream: share[0, :clips].double().cpu().numpy() for stream, share in shares.items()}
         if len(shares) > 1
         else {},
     )

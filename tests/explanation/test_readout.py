@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.encoders import EncoderUnavailable, open_text_encoder
-from whenabouts.explanation.asking import borders, heard, pieces_of
+from whenabouts.explanation.readout import borders, pieces_of, token_weights
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import Named, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.ranking.encoded_corpus import MemoryCorpus
@@ -67,7 +67,7 @@ def logs(values: Sequence[float]) -> Tensor:
 
 
 def test_the_pieces_of_a_word_become_one_word_and_their_weights_are_added() -> None:
-    told = heard(
+    told = token_weights(
         Opened(Known(weights([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]))),
         ASKED,
         "unwraps it",
@@ -81,19 +81,19 @@ def test_the_pieces_of_a_word_become_one_word_and_their_weights_are_added() -> N
 
 
 def test_a_piece_that_is_only_a_mark_keeps_its_name() -> None:
-    told = heard(Opened(Known(weights([0.5, 0.5]))), ASKED, "# #", ["##", "##"])
+    told = token_weights(Opened(Known(weights([0.5, 0.5]))), ASKED, "# #", ["##", "##"])
     assert told is not None
     assert told.words == ("####",)
 
 
 def test_marks_of_a_words_beginning_are_not_shown() -> None:
-    told = heard(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "x", ["\u2581a", "\u0120door", "s"])
+    told = token_weights(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "x", ["\u2581a", "\u0120door", "s"])
     assert told is not None
     assert told.words == ("a", "door", "s")
 
 
 def test_without_pieces_the_words_of_the_text_are_taken_where_there_are_as_many_as_tokens() -> None:
-    told = heard(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "a  red door")
+    told = token_weights(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "a  red door")
     assert told is not None
     assert told.words == ("a", "red", "door")
     assert told.named
@@ -101,20 +101,20 @@ def test_without_pieces_the_words_of_the_text_are_taken_where_there_are_as_many_
 
 @pytest.mark.parametrize("pieces", [None, ["a"]])
 def test_tokens_whose_words_are_not_known_are_called_by_number(pieces: list[str] | None) -> None:
-    told = heard(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "a door", pieces)
+    told = token_weights(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "a door", pieces)
     assert told is not None
     assert told.words == ("token 1", "token 2", "token 3")
     assert not told.named
 
 
 def test_of_a_query_that_was_cut_the_first_pieces_are_told() -> None:
-    told = heard(Opened(Known(weights([0.5, 0.5]))), ASKED, "a red door", ["a", "red", "door"])
+    told = token_weights(Opened(Known(weights([0.5, 0.5]))), ASKED, "a red door", ["a", "red", "door"])
     assert told is not None
     assert told.words == ("a", "red")
 
 
 def test_a_system_that_tells_no_weights_has_none() -> None:
-    assert heard(Opened(Bare()), ASKED, "a door") is None
+    assert token_weights(Opened(Bare()), ASKED, "a door") is None
 
 
 def test_pieces_come_from_the_encoder_by_name_or_as_an_object() -> None:

@@ -1,4 +1,4 @@
-"""What is told of a query: words, borders, moments; for people, and as JSON.
+"""What a system made of a query: token weights, borders, moments; for people, and as JSON.
 
 Shapes: N words, T clips of one video.
 """
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TokenWeights:
     """The N words of a query, and how much each counts: stream -> (N,) weights that add up to 1.
 
     `named` is false where it is not known which words the system read; they are then called by number.
@@ -39,7 +39,7 @@ class Heard:
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        weights = {stream: [round(one, 5) for one in row] for stream, row in self.weights.items()}
+        weights = {stream: [round(weight, 5) for weight in row] for stream, row in self.weights.items()}
         return {"words": list(self.words), "named": self.named, "weights": weights}
 
     def lines(self) -> list[str]:
@@ -139,8 +139,8 @@ class Ranked:
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        told = {"rank": self.rank, **moment_to_json(self.moment), "score": self.score}
-        return {**told, "duration": self.duration, "iou": self.iou, "meets": self.meets}
+        record = {"rank": self.rank, **moment_to_json(self.moment), "score": self.score}
+        return {**record, "duration": self.duration, "iou": self.iou, "meets": self.meets}
 
     def line(self) -> str:
         """For people."""
@@ -151,11 +151,11 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explained:
-    """What one system made of a query; `heard` and `borders` are None where it cannot tell them."""
+    """What one system made of a query; `token_weights` and `borders` are None where it has none."""
 
     name: str
     system: str
-    heard: Heard | None
+    token_weights: TokenWeights | None
     borders: Borders | None
     moments: tuple[Ranked, ...]
     notes: tuple[str, ...] = ()
@@ -165,31 +165,31 @@ class Explained:
         return {
             "name": self.name,
             "system": self.system,
-            "heard": None if self.heard is None else self.heard.to_json(),
+            "heard": None if self.token_weights is None else self.token_weights.to_json(),
             "borders": None if self.borders is None else self.borders.to_json(),
-            "moments": [one.to_json() for one in self.moments],
+            "moments": [ranked.to_json() for ranked in self.moments],
             "notes": list(self.notes),
         }
 
     def rank_of(self, moment: Moment) -> int | None:
         """The rank of the first answer that meets a moment, None where none does."""
-        return next((one.rank for one in self.moments if one.moment.iou(moment) >= MEETS), None)
+        return next((ranked.rank for ranked in self.moments if ranked.moment.iou(moment) >= MEETS), None)
 
     def lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
         """For people."""
         lines = [f"{self.name} ({self.system})"]
-        if self.heard is not None:
-            lines += [f"  {line}" for line in self.heard.lines()]
+        if self.token_weights is not None:
+            lines += [f"  {line}" for line in self.token_weights.lines()]
         if self.borders is not None:
             lines += self._border_lines(truth, video_id)
-        lines += [f"  {one.line()}" for one in self.moments]
+        lines += [f"  {ranked.line()}" for ranked in self.moments]
         return [*lines, *(f"  note: {note}" for note in self.notes)]
 
     def _border_lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
         assert self.borders is not None
         lines = []
         if self.borders.answered is not None:
-            best = max((self.borders.answered.iou(one) for one in truth), default=None)
+            best = max((self.borders.answered.iou(moment) for moment in truth), default=None)
             overlap = "" if best is None else f" (IoU {best:.2f})"
             lines.append(f"  best in this video: {span(self.borders.answered)}{overlap}")
             if self.borders.shares:
@@ -219,10 +219,10 @@ class Film:
     def to_json(self) -> dict[str, Any]:
         """For programs: the frames' seconds, and all words."""
         return {
-            "frames": [round(one.seconds, 3) for one in self.frames],
+            "frames": [round(frame.seconds, 3) for frame in self.frames],
             "words": [
-                {"start": round(one.start, 3), "end": round(one.end, 3), "text": one.text}
-                for one in self.words
+                {"start": round(line.start, 3), "end": round(line.end, 3), "text": line.text}
+                for line in self.words
             ],
             "notes": list(self.notes),
         }
@@ -248,7 +248,7 @@ class Explanation:
     @property
     def truth_here(self) -> tuple[Moment, ...]:
         """The truth in the video whose borders are told."""
-        return tuple(one for one in self.truth if one.video_id == self.video_id)
+        return tuple(moment for moment in self.truth if moment.video_id == self.video_id)
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -257,15 +257,15 @@ class Explanation:
             "query_id": self.query_id or None,
             "video_id": self.video_id,
             "duration": self.duration,
-            "truth": [moment_to_json(one) for one in self.truth],
-            "systems": [one.to_json() for one in self.systems],
+            "truth": [moment_to_json(moment) for moment in self.truth],
+            "systems": [system.to_json() for system in self.systems],
             **({} if self.film is None else self.film.to_json()),
         }
 
     def lines(self) -> list[str]:
         """For people."""
         named = f"query {self.query_id}: " if self.query_id else ""
-        lines = [f"{named}“{self.query}”", *(f"truth: {span(one)}" for one in self.truth)]
+        lines = [f"{named}“{self.query}”", *(f"truth: {span(moment)}" for moment in self.truth)]
         for system in self.systems:
             lines += ["", *system.lines(self.truth, self.video_id)]
         if self.film is not None and self.film.notes:
@@ -274,12 +274,12 @@ class Explanation:
 
 
 def ranked_of(
-    found: Sequence[ScoredMoment], seconds: Mapping[str, float | None], truth: Sequence[Moment] = ()
+    moments: Sequence[ScoredMoment], seconds: Mapping[str, float | None], truth: Sequence[Moment] = ()
 ) -> list[Ranked]:
-    """Moments that were found, best first, held against the truth; `seconds` are the videos' durations."""
+    """Moments, best first, compared with the truth; `seconds` are the videos' durations."""
     return [
-        Ranked(rank, one.moment, one.score, seconds.get(one.moment.video_id), overlap_with(truth, one.moment))
-        for rank, one in enumerate(found, 1)
+        Ranked(rank, own.moment, own.score, seconds.get(own.moment.video_id), overlap_with(truth, own.moment))
+        for rank, own in enumerate(moments, 1)
     ]
 
 
@@ -290,7 +290,7 @@ def moment_to_json(moment: Moment) -> dict[str, Any]:
 
 def overlap_with(truth: Sequence[Moment], moment: Moment) -> float | None:
     """The largest IoU with the truth; None where there is none."""
-    return max((moment.iou(one) for one in truth), default=None)
+    return max((moment.iou(true) for true in truth), default=None)
 
 
 def span(moment: Moment) -> str:
@@ -299,10 +299,10 @@ def span(moment: Moment) -> str:
 
 
 def _border(verb: str, seconds: float, place: Place, likeliest: float, most: float) -> str:
-    told = f"{verb} at {format_time(seconds)}: {_percent(place.probability)}"
+    sentence = f"{verb} at {format_time(seconds)}: {_percent(place.probability)}"
     if place.rank == 1:
-        return f"{told}, the likeliest place"
-    return f"{told}, place {place.rank}; the likeliest is {format_time(likeliest)} with {_percent(most)}"
+        return f"{sentence}, the likeliest place"
+    return f"{sentence}, place {place.rank}; the likeliest is {format_time(likeliest)} with {_percent(most)}"
 
 
 def _percent(share: float) -> str:
