@@ -49,10 +49,7 @@ def port_of(line: str) -> int:
     return int(found.group(1))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_told_end_finishes_what_runs_and_is_no_error(
-    indexed: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_it_after_what_runs_and_is_no_error(indexed: Path, tmp_path: Path) -> None:
     arguments = ["--corpus", str(indexed), "--cache", str(tmp_path)]
     with process(*arguments) as (running, line):
         connection = http.client.HTTPConnection("localhost", port_of(line), timeout=60)
@@ -68,7 +65,7 @@ def test_a_told_end_finishes_what_runs_and_is_no_error(
         asking = threading.Thread(target=cut)
         asking.start()
         assert wait_until(lambda: bool(list(tmp_path.rglob("*.part*"))), 20), "the clip was not begun"
-        running.send_signal(number)
+        running.send_signal(signal.SIGTERM)
         asking.join(60)
         connection.close()
         assert got[0][0] == 200
@@ -87,7 +84,7 @@ def test_the_line_at_the_start_is_a_link_with_the_token(indexed: Path, tmp_path:
         connection.request("GET", "/api/videos")
         assert connection.getresponse().status == 401
         connection.close()
-        running.terminate()
+        running.send_signal(signal.SIGINT)
         assert running.wait(30) == 0
         assert running.stdout is not None
         assert running.stdout.read() == ""

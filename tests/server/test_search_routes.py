@@ -201,12 +201,12 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
     assert len(searches) == 1
 
 
-def test_ten_thousand_videos_come_in_pages_without_gap_or_double(opened: Open, tmp_path: Path) -> None:
+def test_many_videos_come_in_pages_without_gap_or_double(opened: Open, tmp_path: Path) -> None:
     store = Store.open(tmp_path / "wide.corpus", create=True)
-    store.put_records(VideoRecord(f"v{number:05}", f"/none/{number}.mp4") for number in range(10_000))
+    store.put_records(VideoRecord(f"v{number:05}", f"/none/{number}.mp4") for number in range(2_000))
     client = opened(tmp_path / "wide.corpus")
     seen = pages_of(client, "/api/videos", page_limit=50)
-    assert [video["video_id"] for video in seen] == [f"v{number:05}" for number in range(10_000)]
+    assert [video["video_id"] for video in seen] == [f"v{number:05}" for number in range(2_000)]
 
 
 def test_a_page_token_of_another_question_or_corpus_is_refused(

@@ -34,16 +34,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
         "metadata": {"whenabouts": {"drop_frame": timeline.drop}},
         "name": one_line(timeline.title),
         "global_start_time": _time(timeline.start, timeline.rate),
-        "tracks": {
-            "OTIO_SCHEMA": "Stack.1",
-            "metadata": {},
-            "name": "tracks",
-            "source_range": None,
-            "effects": [],
-            "markers": [],
-            "enabled": True,
-            "children": tracks,
-        },
+        "tracks": _item("Stack.1", "tracks") | {"children": tracks},
     }
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
     out.write(text.encode("utf-8", "backslashreplace") + b"\n")
@@ -55,16 +46,19 @@ def _track(kind: str, timeline: Timeline) -> dict[str, Any]:
     for event in timeline.events:
         has = event.source.times is not None if kind == "Video" else event.source.channels > 0
         children.append(_clip(event) if has else _gap(event, timeline.rate))
+    return _item("Track.1", kind) | {"children": children, "kind": kind}
+
+
+def _item(schema: str, name: str, source_range: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What every item on a time line has."""
     return {
-        "OTIO_SCHEMA": "Track.1",
+        "OTIO_SCHEMA": schema,
         "metadata": {},
-        "name": kind,
-        "source_range": None,
+        "name": name,
+        "source_range": source_range,
         "effects": [],
         "markers": [],
         "enabled": True,
-        "children": children,
-        "kind": kind,
     }
 
 
@@ -88,29 +82,16 @@ def _clip(event: Event) -> dict[str, Any]:
         "available_image_bounds": None,
         "target_url": source.url,
     }
-    return {
-        "OTIO_SCHEMA": "Clip.2",
+    counted = _range(event.first + offset, event.last - event.first, event.rate)
+    return _item("Clip.2", one_line(moment.name), counted) | {
         "metadata": {"whenabouts": facts},
-        "name": one_line(moment.name),
-        "source_range": _range(event.first + offset, event.last - event.first, event.rate),
-        "effects": [],
-        "markers": [],
-        "enabled": True,
         "media_references": {"DEFAULT_MEDIA": media},
         "active_media_reference_key": "DEFAULT_MEDIA",
     }
 
 
 def _gap(event: Event, rate: Fraction) -> dict[str, Any]:
-    return {
-        "OTIO_SCHEMA": "Gap.1",
-        "metadata": {},
-        "name": "",
-        "source_range": _range(0, event.length, rate),
-        "effects": [],
-        "markers": [],
-        "enabled": True,
-    }
+    return _item("Gap.1", "", _range(0, event.length, rate))
 
 
 def _range(first: int, frames: int, rate: Fraction) -> dict[str, Any]:

@@ -110,31 +110,23 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def handle_errors(app: FastAPI, location: str) -> None:
     """Answer every error with a `Problem`; no message shows `location`, the place of the corpus."""
 
-    async def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, ServerError)
-        return error.response()
+    async def answer(_: Request, error: Exception) -> Response:
+        match error:
+            case ServerError():
+                problem = error
+            case WhenaboutsError():
+                problem = of_whenabouts(error, location)
+            case RequestValidationError():
+                problem = _of_validation(error)
+            case HTTPException(status_code=status):
+                code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
+                problem = ServerError(status, code, str(error.detail), headers=error.headers or {})
+            case _:
+                problem = ServerError(500, "internal", "a fault of the server; its log has the details")
+        return problem.response()
 
-    async def misused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, WhenaboutsError)
-        return of_whenabouts(error, location).response()
-
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return _of_validation(error).response()
-
-    async def by_starlette(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
-        return ServerError(error.status_code, code, str(error.detail), headers=error.headers or {}).response()
-
-    async def unforeseen(_: Request, error: Exception) -> Response:
-        return ServerError(500, "internal", "a fault of the server; its log has the details").response()
-
-    app.add_exception_handler(ServerError, refused)
-    app.add_exception_handler(WhenaboutsError, misused)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, by_starlette)
-    app.add_exception_handler(Exception, unforeseen)
+    for kind in (ServerError, WhenaboutsError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
 
 
 def of_whenabouts(error: WhenaboutsError, location: str) -> ServerError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -19,20 +20,17 @@ MOST_MOMENTS = 200
 _LATEST = 31 * 86_400.0
 
 
-def _date(text: str) -> str:
-    try:
-        parse_date(text)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-    return text
+def _read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Refuse a text that `parse` refuses, in its words."""
 
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return text
 
-def _condition(text: str) -> str:
-    try:
-        Condition.parse(text)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-    return text
+    return AfterValidator(check)
 
 
 Query = Annotated[
@@ -44,8 +42,8 @@ Query = Annotated[
         description="what to look for, in your own words",
     ),
 ]
-Date = Annotated[str, Field(min_length=4, max_length=40), AfterValidator(_date)]
-Where = Annotated[str, Field(min_length=3, max_length=500), AfterValidator(_condition)]
+Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
+Where = Annotated[str, Field(min_length=3, max_length=500), _read_by(Condition.parse)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Seconds = Annotated[float, Field(ge=0, le=_LATEST, allow_inf_nan=False)]
 MomentName = Annotated[
@@ -61,8 +59,6 @@ PageToken = Annotated[
     str, Field(min_length=1, max_length=200, description="`next_page_token` of the page before")
 ]
 PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
-
-
 SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 

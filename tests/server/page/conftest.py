@@ -179,7 +179,7 @@ def _is_own(url: str, host: str) -> bool:
 
 @pytest.fixture()
 def open_tab(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
-    """Opens a tab as it is client for; at the end nothing may have gone wrong in any."""
+    """Opens tabs; at the end nothing may have gone wrong in any."""
     contexts, tabs = [], []
 
     def open_one(at: str = address, **settings: Any) -> Any:
