@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.search import Searcher, StreamAnswer, checked_query, printable
+from whenabouts.index.records import unambiguous
+from whenabouts.search import Searcher, StreamAnswer, checked_query
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
     encoded = searcher.encode(words, chosen)
     answers = {stream: searcher.search_stream(stream, encoded, [video_id]) for stream in chosen}
     return Curves(
-        printable(query),
+        unambiguous(query),
         video_id,
         {stream: _curve(searcher, answer) for stream, answer in answers.items()},
         {stream: searcher.rank([answer]) for stream, answer in answers.items()},

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from whenabouts.confidence.chance import FIXED, MATCH_AT, Chance, Thresholds, answer_for
 from whenabouts.index.filters import Filter
 from whenabouts.index.lookup import query_words, says
-from whenabouts.index.records import ClipBlock, ClipHits, VideoRecord
+from whenabouts.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.index.store import Store
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
@@ -157,7 +157,7 @@ class SearchResult:
     def name(self, scored: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""
         video_id = scored.moment.video_id
-        return printable(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
+        return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
 
     def link(self, scored: ScoredMoment) -> str:
         """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
@@ -180,7 +180,7 @@ class SearchResult:
         return {
             "rank": rank,
             "video_id": moment.video_id,
-            "path": printable(self.videos[moment.video_id].path),
+            "path": unambiguous(self.videos[moment.video_id].path),
             "start": round(moment.start, 3),
             "end": round(moment.end, 3),
             "score": scored.score,
@@ -337,7 +337,7 @@ class Searcher:
         if not moments:
             answer, doubt = "no_match", ""
         rates = self._rates if model is None else None
-        return SearchResult(printable(text), answer, moments, videos, tuple(notes), doubt, rates)
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates)
 
     def find_all(
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
@@ -471,7 +471,7 @@ def _judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
     answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
     if answer != "unsure":
         return answer, ""
-    name = printable(model.name)
+    name = unambiguous(model.name)
     if confidence is None:
         return answer, f"how sure an answer of {name} is, has not been measured on this corpus"
     return answer, f"{name} is about as sure of queries that have no answer"
@@ -531,7 +531,7 @@ def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[s
         raise UsageError(f"k is {k}; ask for 1 to {MOST_K} moments")
     if not 0 <= min_confidence <= 1:
         raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
-    words = printable(text).split()
+    words = unambiguous(text).split()
     if not words:
         raise UsageError("the query is empty; say in a few words what to look for")
     notes = []
@@ -574,8 +574,3 @@ def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
         evidence={**first.evidence, **second.evidence},
         text=first.text or second.text,
     )
-
-
-def printable(text: str) -> str:
-    """Text without the bytes that no encoding can show."""
-    return text.encode("utf-8", "backslashreplace").decode()

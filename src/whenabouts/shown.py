@@ -10,7 +10,7 @@ from typing import Any
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.rates import Rate
 from whenabouts.index.filters import recorded_at
-from whenabouts.index.records import StoreStats, VideoRecord
+from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.index.store import Store
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
@@ -40,7 +40,7 @@ class Shown:
         record = self.record
         return {
             "video_id": record.video_id,
-            "path": _printable(record.path),
+            "path": unambiguous(record.path),
             "duration": record.duration,
             "state": record.state,
             "error": record.error,
@@ -59,7 +59,7 @@ class Shown:
         """For people."""
         record = self.record
         length = "unknown length" if record.duration is None else format_time(record.duration)
-        lines = [f"{record.video_id}  {length}", f"  file      {_printable(record.path)}"]
+        lines = [f"{record.video_id}  {length}", f"  file      {unambiguous(record.path)}"]
         lines.append(f"  recorded  {recorded_at(record):%Y-%m-%d %H:%M}")
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
         lines.append(f"  words     {record.words or 'none'}")
@@ -71,7 +71,7 @@ class Shown:
         if self.shots:
             lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
         lines += [f"  {format_time(line.start):>12}  {line.text}" for line in self.words]
-        return [_printable(line) for line in lines]
+        return [unambiguous(line) for line in lines]
 
 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
@@ -146,7 +146,7 @@ class Stats:
                 for name, stream in self.store.streams.items()
             },
             "calibration": None if self.rates is None else dict(self.rates),
-            "failed": [{"path": _printable(r.path), "error": r.error} for r in self.failed],
+            "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
             "indexed_at": self.indexed_at,
         }
 
@@ -170,7 +170,7 @@ class Stats:
                 f"{len(self.failed)} files could not be read (`whenabouts index --retry` tries again):"
             )
             lines += [
-                f"  {r.error if r.path in r.error else f'{_printable(r.path)}: {r.error}'}"
+                f"  {r.error if r.path in r.error else f'{unambiguous(r.path)}: {r.error}'}"
                 for r in self.failed
             ]
         return lines
@@ -178,7 +178,3 @@ class Stats:
 
 def _rate_text(rate: Mapping[str, Any]) -> str:
     return str(Rate.from_json(rate))
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

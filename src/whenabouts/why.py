@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whenabouts.search import Searcher, StreamAnswer, checked_query, printable
+from whenabouts.index.records import unambiguous
+from whenabouts.search import Searcher, StreamAnswer, checked_query
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment
@@ -100,7 +101,7 @@ class Why:
         if self.lost_to:
             lines.append("ahead of it:")
             lines += [f"  {_span(m.moment)}  {m.text[:100]}" for m in self.lost_to]
-        return [printable(line) for line in lines]
+        return [unambiguous(line) for line in lines]
 
 
 def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:

@@ -283,5 +283,5 @@ def spoken_name(path: Path) -> str:
 
 
 def unambiguous(path: Path | str) -> str:
-    """A whole path as valid Unicode, whatever its bytes are: for programs, which must find the file by it."""
+    """A path or text as valid Unicode, whatever its bytes are: escaped, so that nothing is lost."""
     return str(path).encode("utf-8", "backslashreplace").decode()
