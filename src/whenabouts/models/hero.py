@@ -30,6 +30,7 @@ from whenabouts.models._parts.borders import BorderConvolution, at_truth, log_pr
 from whenabouts.models._parts.pooling import ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import shortfall, weighted_mean
+from whenabouts.models._parts.renaming import renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -227,28 +228,19 @@ def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in HERO's program; for given frames (no projection)."""
-    with torch.device("meta"):
-        ours = list(Model(config).state_dict())
-    return {name: _released(name) for name in ours}
-
-
-def _released(name: str) -> str:
-    for beginning, released in _RELEASED:
-        if name.startswith(beginning):
-            return released + name.removeprefix(beginning)
-    return name
+    return renamed_parameters(lambda: Model(config), _RELEASED)
 
 
 _RELEASED = (
-    ("query_projection.norm.", "q_feat_attn.query_input_proj.LayerNorm."),
-    ("query_projection.linear.", "q_feat_attn.query_input_proj.net.1."),
-    ("query_positions.table.", "q_feat_attn.query_pos_embed.position_embeddings."),
-    ("query_positions.norm.", "q_feat_attn.query_pos_embed.LayerNorm."),
-    ("query_encoder.attention.", "q_feat_attn.query_self_attention.self."),
-    ("query_encoder.output.", "q_feat_attn.query_self_attention.output.dense."),
-    ("query_encoder.norm.", "q_feat_attn.query_self_attention.output.LayerNorm."),
-    ("pooling.linear.", "q_feat_attn.modular_vector_mapping."),
-    ("span_query.", "video_query_linear."),
-    ("borders.start.", "video_st_predictor."),
-    ("borders.end.", "video_ed_predictor."),
+    (r"^query_projection\.norm\.", "q_feat_attn.query_input_proj.LayerNorm."),
+    (r"^query_projection\.linear\.", "q_feat_attn.query_input_proj.net.1."),
+    (r"^query_positions\.table\.", "q_feat_attn.query_pos_embed.position_embeddings."),
+    (r"^query_positions\.norm\.", "q_feat_attn.query_pos_embed.LayerNorm."),
+    (r"^query_encoder\.attention\.", "q_feat_attn.query_self_attention.self."),
+    (r"^query_encoder\.output\.", "q_feat_attn.query_self_attention.output.dense."),
+    (r"^query_encoder\.norm\.", "q_feat_attn.query_self_attention.output.LayerNorm."),
+    (r"^pooling\.linear\.", "q_feat_attn.modular_vector_mapping."),
+    (r"^span_query\.", "video_query_linear."),
+    (r"^borders\.start\.", "video_st_predictor."),
+    (r"^borders\.end\.", "video_ed_predictor."),
 )

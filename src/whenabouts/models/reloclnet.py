@@ -33,6 +33,7 @@ from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
+from whenabouts.models._parts.renaming import renamed_parameters
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -326,52 +327,33 @@ class _Stream(nn.Module):
 
 def released_names(config: Config) -> dict[str, str]:
     """Our name of each parameter -> the released programs' name. Both have the same shapes."""
-    parts = {
-        "query_input": _renamed_input("query_input_proj"),
-        "query_places": _renamed_places("query_pos_embed"),
-        "query_encoders.0": _renamed_block("query_encoder"),
-        "query_encoders.1": _renamed_block("query_encoder1"),
-        "pooling": {"linear.weight": "modular_vector_mapping.weight"},
-        "clip_places": _renamed_places("ctx_pos_embed"),
-        "borders": {"start.weight": "merged_st_predictor.weight", "end.weight": "merged_ed_predictor.weight"},
-    }
-    for place, stream in enumerate(("video", "sub")[: len(config.streams)]):
-        own = f"streams.{place}"
-        parts[f"{own}.input"] = _renamed_input(f"{stream}_input_proj")
-        for number, block in enumerate(("first", "second", "last"), start=1):
-            parts[f"{own}.{block}"] = _renamed_block(f"{stream}_encoder{number}")
-        parts[f"{own}.query"] = _both("", f"{stream}_query_linear")
-        if len(config.streams) > 1:
-            parts[f"{own}.cross.attention"] = _renamed_attention(f"{stream}_cross_att")
-            parts[f"{own}.cross.norm"] = _both("", f"{stream}_cross_layernorm")
-    return {f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()}
+    return renamed_parameters(lambda: Model(config), _RELEASED)
 
 
-def _both(ours: str, theirs: str) -> dict[str, str]:
-    """Weight and bias of a layer."""
-    return {f"{ours}{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
-
-
-def _renamed_input(theirs: str) -> dict[str, str]:
-    return {**_both("norm.", f"{theirs}.LayerNorm"), **_both("linear.", f"{theirs}.net.1")}
-
-
-def _renamed_places(theirs: str) -> dict[str, str]:
-    return {"table.weight": f"{theirs}.position_embeddings.weight", **_both("norm.", f"{theirs}.LayerNorm")}
-
-
-def _renamed_attention(theirs: str) -> dict[str, str]:
-    layers = [_both(f"{layer}.", f"{theirs}.{layer}") for layer in ("query", "key", "value")]
-    return {ours: name for layer in layers for ours, name in layer.items()}
-
-
-def _renamed_block(theirs: str) -> dict[str, str]:
-    attention = _renamed_attention(f"{theirs}.self")
-    return {
-        **{f"attention.{ours}": name for ours, name in attention.items()},
-        **_both("output.", f"{theirs}.output.dense"),
-        **_both("norm.", f"{theirs}.output.LayerNorm"),
-    }
+_RELEASED = (
+    (r"^streams\.0\.", "video_"),
+    (r"^streams\.1\.", "sub_"),
+    (r"^(query|video|sub)_input\.norm\.", r"\1_input_proj.LayerNorm."),
+    (r"^(query|video|sub)_input\.linear\.", r"\1_input_proj.net.1."),
+    (r"^(video|sub)_query\.", r"\1_query_linear."),
+    (r"^query_places\.", "query_pos_embed."),
+    (r"^clip_places\.", "ctx_pos_embed."),
+    (r"_pos_embed\.table\.", "_pos_embed.position_embeddings."),
+    (r"_pos_embed\.norm\.", "_pos_embed.LayerNorm."),
+    (r"^query_encoders\.0\.", "query_encoder."),
+    (r"^query_encoders\.1\.", "query_encoder1."),
+    (r"_first\.", "_encoder1."),
+    (r"_second\.", "_encoder2."),
+    (r"_last\.", "_encoder3."),
+    (r"_encoder(\d?)\.attention\.", r"_encoder\1.self."),
+    (r"_encoder(\d?)\.output\.", r"_encoder\1.output.dense."),
+    (r"_encoder(\d?)\.norm\.", r"_encoder\1.output.LayerNorm."),
+    (r"_cross\.attention\.", "_cross_att."),
+    (r"_cross\.norm\.", "_cross_layernorm."),
+    (r"^pooling\.linear\.", "modular_vector_mapping."),
+    (r"^borders\.start\.", "merged_st_predictor."),
+    (r"^borders\.end\.", "merged_ed_predictor."),
+)
 
 
 def _best(vectors: Iterable[Tensor], clips: Iterable[Tensor], mask: Tensor) -> Tensor:

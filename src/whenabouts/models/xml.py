@@ -14,7 +14,6 @@ encoders and the stacked convolutions of the released options.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -46,6 +45,7 @@ from whenabouts.models._parts.relevant_pairs import (
     relevant_likelihood,
     video_ranking_loss,
 )
+from whenabouts.models._parts.renaming import renamed_parameters
 from whenabouts.models._parts.sharing import by_rows
 from whenabouts.models.protocol import (
     Batch,
@@ -409,12 +409,7 @@ def released_names(config: Config) -> Mapping[str, str]:
 
     Streams keep their names: the released ones are `video` and `sub`.
     """
-    with torch.device("meta"):
-        ours = list(Model(config).state_dict())
-    names = dict(zip(ours, ours, strict=True))
-    for pattern, released in (*_RELEASED, _norm_in_encoder(config)):
-        names = {name: re.sub(pattern, released, now) for name, now in names.items()}
-    return names
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, _norm_in_encoder(config)))
 
 
 _RELEASED = (
