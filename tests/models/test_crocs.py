@@ -238,9 +238,9 @@ def test_the_second_stage_without_negatives_says_where_they_come_from() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"stage": "third"}, "stage = 'third': accepted are first, second"),
-        ({"negative_bce": -1.0}, "negative_bce = -1.0"),
-        ({"hidden": 0}, "crocs: hidden = 0"),
+        ({"stage": "third"}, "stage is 'third'; accepted: 'first', 'second'"),
+        ({"negative_bce": -1.0}, "negative_bce is -1.0"),
+        ({"hidden": 0}, "crocs: hidden is 0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], told: str) -> None:

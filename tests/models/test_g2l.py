@@ -131,12 +131,12 @@ def test_videos_that_may_answer_too_are_no_negatives() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"neighbours": 0}, "neighbours = 0: a whole number, at least 1"),
-        ({"neighbours": 2.5}, "neighbours = 2.5: a whole number"),
-        ({"players": 1}, "players = 1: a whole number from 2 to 10"),
-        ({"players": 11}, "players = 11: a whole number from 2 to 10"),
-        ({"lambda_interaction": -1.0}, "lambda_interaction = -1.0: a number, 0 or more"),
-        ({"map_kernel": 4}, "map_kernel = 4: an odd number"),
+        ({"neighbours": 0}, "neighbours is 0; accepted: a whole number, 1 or more"),
+        ({"neighbours": 2.5}, "neighbours is 2.5; accepted: a whole number"),
+        ({"players": 1}, "players is 1; accepted: a whole number, 2 or more, at most 10"),
+        ({"players": 11}, "players is 11; accepted: a whole number, 2 or more, at most 10"),
+        ({"lambda_interaction": -1.0}, "lambda_interaction is -1.0; accepted: a finite number, 0 or more"),
+        ({"map_kernel": 4}, "map_kernel is 4; accepted: an odd number"),
     ],
 )
 def test_settings_that_make_no_model_are_named(settings: dict[str, Any], told: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -54,24 +55,29 @@ def terms(made: Model, one: Batch) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"hidden": 0}, "hidden = 0: a whole number, at least 1"),
-        ({"joint": 0}, "joint = 0"),
-        ({"map_kernel": 4}, "map_kernel = 4: an odd number"),
-        ({"pooling_counts": ()}, "pooling_counts"),
-        ({"map": "sum"}, "map = 'sum': accepted are pool, conv"),
-        ({"lowest_iou": 0.8, "highest_iou": 0.5}, "0 <= lowest < highest <= 1"),
-        ({"temperature_moments": 0.0}, "temperature_moments = 0.0: a number above 0"),
+        ({"hidden": 0}, "mmn: hidden is 0; accepted: a whole number, 1 or more"),
+        ({"joint": 0}, "joint is 0"),
+        ({"map_kernel": 4}, "map_kernel is 4; accepted: an odd number"),
+        ({"pooling_counts": ()}, "pooling_counts is (); accepted: whole numbers, 0 or more"),
+        ({"pooling_counts": (3, -1)}, "pooling_counts is (3, -1)"),
+        ({"pooling_counts": ("3",)}, "pooling_counts is"),
+        ({"map": "sum"}, "map is 'sum'; accepted: 'pool', 'conv'"),
+        (
+            {"lowest_iou": 0.8, "highest_iou": 0.5},
+            "lowest_iou is 0.8; accepted: less than highest_iou, which is 0.5",
+        ),
+        ({"temperature_moments": 0.0}, "temperature_moments is 0.0; accepted: a finite number, above 0"),
         ({"text": {"layers": 2}}, "text has no size 'layers'"),
-        ({"positives": True}, "positives = True"),
+        ({"positives": True}, "positives is True"),
     ],
 )
 def test_settings_that_make_no_model_are_told(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(told)):
         config(**settings)
 
 
 def test_without_a_stream_there_is_no_model() -> None:
-    with pytest.raises(UsageError, match="a width, 1 or more, for each stream"):
+    with pytest.raises(UsageError, match=r"streams is \{\}; accepted: one stream at least"):
         Config({})
 
 

@@ -44,7 +44,7 @@ Shapes as in `_parts/mutual_matching.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,8 +60,9 @@ from whenabouts.models._parts.mutual_matching import (
     own_sentence,
     positive_cells,
 )
-from whenabouts.models.mmn import KEYS, SHARPNESS, Encoded, config_faults, rule_of, truth_of
+from whenabouts.models.mmn import KEYS, SHARPNESS, Encoded, rule_of, truth_of
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding
+from whenabouts.models.settings import NotNegative
 from whenabouts.types import UsageError
 
 Stage = Literal["first", "second"]
@@ -75,20 +76,13 @@ class Config(mmn.Config):
     """The settings of CroCs: MMN's, the stage, and the weight of negative videos in the cross-entropy."""
 
     stage: Stage = "first"
-    negative_bce: float = 0.3
+    negative_bce: NotNegative = 0.3
     """What the mean cross-entropy of the cells of negative videos is multiplied by; 0: as MMN."""
     contrast_epochs: int | None = 14
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
-        faults = list(config_faults(self))
-        if self.stage not in get_args(Stage):
-            faults.append(f"stage = {self.stage!r}: accepted are {', '.join(get_args(Stage))}")
-        if not 0 <= self.negative_bce < float("inf"):
-            faults.append(f"negative_bce = {self.negative_bce!r}: a number, 0 or more, is expected")
-        if faults:
-            raise UsageError(f"crocs: {faults[0]}")
+        self.check("crocs")
 
     @property
     def uses_pairs(self) -> bool:

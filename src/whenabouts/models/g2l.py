@@ -33,12 +33,13 @@ Shapes as in `_parts/mutual_matching.py`; k neighbours, G games, M moments of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import factorial
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from whenabouts.models import mmn
@@ -54,7 +55,7 @@ from whenabouts.models._parts.mutual_matching import (
 )
 from whenabouts.models._parts.projection import unit
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding
-from whenabouts.types import UsageError
+from whenabouts.models.settings import NotNegative, Size
 
 __all__ = ["Config", "Model"]
 
@@ -68,27 +69,16 @@ _ROUNDS_BETWEEN_CHECKS = 4
 class Config(mmn.Config):
     """The settings of MMN, and G2L's own."""
 
-    neighbours: int = 8
+    neighbours: Size = 8
     """Of each moment, how many nearest ones the graph joins it with."""
-    players: int = 6
+    players: Annotated[int, Meta(ge=2, le=MOST_PLAYERS)] = 6
     """Moments of a game, the true one included."""
-    lambda_interaction: float = 0.5
+    lambda_interaction: NotNegative = 0.5
     """Weight of the interaction, beside the contrast."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
-        for fault in self._faults():
-            raise UsageError(f"g2l: {fault}")
-
-    def _faults(self) -> Iterator[str]:
-        yield from mmn.config_faults(self)
-        if type(self.neighbours) is not int or self.neighbours < 1:
-            yield f"neighbours = {self.neighbours!r}: a whole number, at least 1, is expected"
-        if type(self.players) is not int or not 2 <= self.players <= MOST_PLAYERS:
-            yield f"players = {self.players!r}: a whole number from 2 to {MOST_PLAYERS} is expected"
-        if not 0 <= self.lambda_interaction < float("inf"):
-            yield f"lambda_interaction = {self.lambda_interaction!r}: a number, 0 or more, is expected"
+        self.check("g2l")
 
 
 class Model(mmn.Model):

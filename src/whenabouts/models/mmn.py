@@ -18,22 +18,23 @@ The cells of a video of n clips are those of `_parts/moment_map.py`; videos of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.moment_map import (
     Cells,
     ChainMap,
+    Counts,
     MaxMap,
     Pointwise,
     ProposalConvolution,
     cells_of,
-    check_counts,
     iou,
     joint,
 )
@@ -50,6 +51,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
+from whenabouts.models.settings import NotNegative, Positive, Size, Streams, check_fields
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
@@ -62,13 +64,16 @@ KEYS = "moments"
 """The stream of the cells' vectors that are searched."""
 
 
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+
 @dataclass(frozen=True)
 class Config:
     """The settings of MMN; defaults are those of Charades-STA."""
 
-    streams: Mapping[str, int] = field(default_factory=lambda: {"video": 4096})
+    streams: Streams = field(default_factory=lambda: {"video": 4096})
     """Name and width of the streams; several are put side by side."""
-    query_width: int = 768
+    query_width: Size = 768
     """Width of words' features; not used where there is a `text_encoder`."""
     text_encoder: str = ""
     """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
@@ -76,70 +81,56 @@ class Config:
     text: Mapping[str, int] = field(default_factory=dict)
     """Its sizes where they are not those of distilbert-base: vocab_size, dim, n_layers, n_heads, hidden_dim,
     max_position_embeddings."""
-    hidden: int = 512
-    joint: int | None = None
+    hidden: Size = 512
+    joint: Size | None = None
     """Width of the joint spaces; none: half of `hidden`."""
-    clips_per_cell: int = 1
+    clips_per_cell: Size = 1
     """How many clips are averaged to one of the map's (the pooling kernel); 2 on Charades-STA and TACoS, 4 on
     ActivityNet. An experiment takes it from [features]."""
-    pooling_counts: tuple[int, ...] = (15, 8, 8)
+    pooling_counts: Counts = (15, 8, 8)
     """Which cells the map has; see `_parts/moment_map.py`. Charades-STA: 15, ActivityNet: 15, 8, 8, TACoS:
     15, 8, 8, 8."""
     map: Literal["pool", "conv"] = "pool"
-    map_kernel: int = 5
-    map_layers: int = 8
-    lowest_iou: float = 0.5
-    highest_iou: float = 1.0
-    positives: int = 1
-    negative_iou: float = 0.5
-    same_iou: float = 0.5
-    temperature_moments: float = 0.1
-    temperature_sentences: float = 0.1
+    map_kernel: Size = 5
+    map_layers: Size = 8
+    lowest_iou: Fraction = 0.5
+    highest_iou: Fraction = 1.0
+    positives: Size = 1
+    negative_iou: Fraction = 0.5
+    same_iou: Fraction = 0.5
+    temperature_moments: Positive = 0.1
+    temperature_sentences: Positive = 0.1
     margin: float = 0.4
-    lambda_contrast: float = 0.05
+    lambda_contrast: NotNegative = 0.05
     contrast_epochs: int | None = 7
     """For so many epochs contrast has its full weight, then `later_contrast` of it (none: always)."""
-    later_contrast: float = 0.01
-    score_power: float = 0.5
+    later_contrast: NotNegative = 0.01
+    score_power: Positive = 0.5
     """p in a moment's score."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
+        self.check("mmn")
+
+    def check(self, system: str) -> None:
+        """Raise UsageError, naming the system, where a setting makes no model."""
         object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
-        for fault in config_faults(self):
-            raise UsageError(f"mmn: {fault}")
+        check_fields(self, system)
+        if self.map_kernel % 2 == 0:
+            raise UsageError(f"{system}: map_kernel is {self.map_kernel}; accepted: an odd number")
+        if self.lowest_iou >= self.highest_iou:
+            raise UsageError(
+                f"{system}: lowest_iou is {self.lowest_iou}; accepted: less than highest_iou, which is "
+                f"{self.highest_iou}"
+            )
+        for fault in strange_sizes(self.text):
+            raise UsageError(f"{system}: {fault}")
 
     @property
     def joint_width(self) -> int:
         """Width of the two joint spaces."""
         return self.joint or max(1, self.hidden // 2)
-
-
-def config_faults(config: Config) -> Iterator[str]:
-    """Sentences on settings that no map can be built of."""
-    if not config.streams or any(type(width) is not int or width < 1 for width in config.streams.values()):
-        yield f"streams = {dict(config.streams)}: a width, 1 or more, for each stream is expected"
-    for name in ("query_width", "hidden", "clips_per_cell", "map_layers", "map_kernel", "positives"):
-        if type(size := getattr(config, name)) is not int or size < 1:
-            yield f"{name} = {size!r}: a whole number, at least 1, is expected"
-    if config.map_kernel % 2 == 0:
-        yield f"map_kernel = {config.map_kernel}: an odd number is expected"
-    if config.joint is not None and (type(config.joint) is not int or config.joint < 1):
-        yield f"joint = {config.joint!r}: a whole number, at least 1, or none is expected"
-    if fault := check_counts(config.pooling_counts):
-        yield fault
-    if config.map not in ("pool", "conv"):
-        yield f"map = {config.map!r}: accepted are pool, conv"
-    if not 0 <= config.lowest_iou < config.highest_iou <= 1:
-        yield (
-            f"lowest_iou = {config.lowest_iou}, highest_iou = {config.highest_iou}: "
-            "0 <= lowest < highest <= 1 is expected"
-        )
-    for name in ("temperature_moments", "temperature_sentences", "score_power"):
-        if not 0 < getattr(config, name) < float("inf"):
-            yield f"{name} = {getattr(config, name)!r}: a number above 0 is expected"
-    yield from strange_sizes(config.text)
 
 
 @dataclass(frozen=True)

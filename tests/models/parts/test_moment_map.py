@@ -17,7 +17,6 @@ from whenabouts.models._parts.moment_map import (
     Pointwise,
     ProposalConvolution,
     cells_of,
-    check_counts,
     iou,
 )
 
@@ -203,9 +202,3 @@ def test_a_pointwise_layer_is_a_convolution_of_one_by_one() -> None:
     rows = torch.randn(2, 7, 3)
     expected = functional.conv2d(rows.transpose(1, 2)[..., None], layer.weight, layer.bias)
     torch.testing.assert_close(layer(rows), expected[..., 0].transpose(1, 2))
-
-
-@pytest.mark.parametrize("counts", [(), (3, -1), (2.0,), ("3",)])
-def test_counts_that_make_no_map_are_told(counts: Any) -> None:
-    assert "whole numbers" in check_counts(counts)
-    assert not check_counts((0, 3))

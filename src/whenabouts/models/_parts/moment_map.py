@@ -12,19 +12,24 @@ Shapes: V videos, N clips, P cells, S sentences, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import Annotated, cast
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.projection import unit
 from whenabouts.models._parts.sparse_convolution import Area, convolved
 
-Counts = tuple[int, ...]
+Counts = Annotated[
+    tuple[Annotated[int, Meta(ge=0)], ...],
+    Meta(min_length=1, description="whole numbers, 0 or more, at least one of them"),
+]
+"""Pooling counts: how many lengths of moments each group of a map has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,12 +302,3 @@ class Pointwise(nn.Conv2d):
 def joint(layer: Pointwise, rows: Tensor) -> Tensor:
     """Rows in a joint space, as unit vectors."""
     return unit(layer(rows).float())
-
-
-def check_counts(counts: Sequence[int]) -> str:
-    """What is wrong with pooling counts; "" where nothing is."""
-    if not counts or any(type(count) is not int or count < 0 for count in counts):
-        return (
-            f"pooling_counts = {list(counts)}: whole numbers, 0 or more, at least one of them, are expected"
-        )
-    return ""
