@@ -59,7 +59,7 @@ def test_every_route_is_described_with_its_errors(client: Client) -> None:
 
 
 class AsLocalhost:
-    """The application, client under its own name: schemathesis asks for "testserver"."""
+    """The application, asked under its own name: schemathesis asks for "testserver"."""
 
     def __init__(self, application: Any) -> None:
         self._application = application

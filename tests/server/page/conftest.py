@@ -158,7 +158,7 @@ class Watched:
         host = urlsplit(address).netloc
         page.on("console", lambda m: self._faults.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self._faults.append(str(error)))
-        page.on("request", lambda r: None if _is_own(r.url, host) else self._faults.append(f"client {r.url}"))
+        page.on("request", lambda r: None if _is_own(r.url, host) else self._faults.append(f"asked {r.url}"))
         page.expose_function("broken", lambda fault: self._faults.append(fault))
         page.expose_function("hacked", lambda *_: self._faults.append("data ran as a program"))
         page.add_init_script(

@@ -191,8 +191,8 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
     link.click()
     expect(page.locator("#title")).to_be_focused()
     expect(page.locator(".timeline .curve-name")).to_have_text(["start (score)", "end (score)"])
-    client = parse_qs(urlsplit(page.url).query)
-    assert (client["model"], client["vs"]) == ([SECOND], [FIRST, SECOND])
+    parameters = parse_qs(urlsplit(page.url).query)
+    assert (parameters["model"], parameters["vs"]) == ([SECOND], [FIRST, SECOND])
     expect(page.locator("#why")).to_have_text("Why here?")
     expect(link).to_have_attribute("aria-current", "true")
     expect(columns.nth(1).locator(".along-name")).to_have_text(re.compile("^2\\."))
@@ -321,8 +321,10 @@ def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) 
 def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     first = columns.nth(0).locator(".card-link").first.get_attribute("href")
-    client: list[str] = []
-    page.on("request", lambda request: client.append(request.url) if "/api/search?" in request.url else None)
+    searches: list[str] = []
+    page.on(
+        "request", lambda request: searches.append(request.url) if "/api/search?" in request.url else None
+    )
     for word in ("violin", "clock", "beetle sleeps in the sun"):
         page.get_by_role("searchbox").fill(word)
         page.keyboard.press("Enter")
@@ -330,7 +332,7 @@ def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page:
     hrefs = page.locator(".column .card-link").evaluate_all("(all) => all.map((one) => one.href)")
     assert {parse_qs(urlsplit(one).query)["q"][0] for one in hrefs} == {"beetle sleeps in the sun"}
     assert first not in hrefs
-    assert all("model=" in one for one in client), "the list that is not seen is not client for"
+    assert all("model=" in one for one in searches), "the list that is not seen is not asked for"
     page.get_by_role("searchbox").fill("")
     page.keyboard.press("Enter")
     expect(page.locator("#comparison")).to_be_hidden()

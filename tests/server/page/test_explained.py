@@ -1,4 +1,4 @@
-"""A trained system in the page: chosen, searched with, and client why."""
+"""A trained system in the page: chosen, searched with, and asked why."""
 
 from __future__ import annotations
 
