@@ -170,7 +170,7 @@ def test_there_is_nothing_to_search_by() -> None:
         ({"heads": 7}, "hidden = 512 is no multiple of heads = 7"),
         ({"layers": 0}, "layers is 0"),
         ({"text": {"depth": 3}}, "text has no size 'depth'; it has vocab_size"),
-        ({"text": {"dim": 0}}, "text.dim = 0: a whole number, at least 1"),
+        ({"text": {"dim": 0}}, "text is {'dim': 0}; accepted: for each name a whole number, 1 or more"),
         ({"feedforward": 0}, "feedforward is 0"),
         ({"norm": "both"}, "norm is 'both'"),
         ({"label_power": 0.0}, "label_power is 0.0"),

@@ -34,7 +34,7 @@ from torch.nn import functional
 from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.projection import PositionEmbedding, initialise, unit
-from whenabouts.models._parts.text_encoder import Words, mean_of_words, strange_sizes
+from whenabouts.models._parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
 from whenabouts.models.protocol import (
     Batch,
@@ -47,7 +47,6 @@ from whenabouts.models.protocol import (
     pair_products,
 )
 from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
-from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model"]
 
@@ -63,7 +62,7 @@ class Config:
     text_encoder: str = ""
     """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
     words come as features)."""
-    text: Mapping[str, int] = field(default_factory=dict)
+    text: Mapping[str, Size] = field(default_factory=dict)
     """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
     hidden: Size = 512
     """d of the paper."""
@@ -85,8 +84,7 @@ class Config:
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
         check_settings(self, "bet")
-        for fault in strange_sizes(self.text):
-            raise UsageError(f"bet: {fault}")
+        check_sizes(self.text, "bet")
 
 
 class Model(nn.Module):

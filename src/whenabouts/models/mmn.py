@@ -40,7 +40,7 @@ from whenabouts.models._parts.moment_map import (
 )
 from whenabouts.models._parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
 from whenabouts.models._parts.projection import unit
-from whenabouts.models._parts.text_encoder import Words, mean_of_words, strange_sizes
+from whenabouts.models._parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -78,7 +78,7 @@ class Config:
     text_encoder: str = ""
     """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
     words come as features)."""
-    text: Mapping[str, int] = field(default_factory=dict)
+    text: Mapping[str, Size] = field(default_factory=dict)
     """Its sizes where they are not those of distilbert-base: vocab_size, dim, n_layers, n_heads, hidden_dim,
     max_position_embeddings."""
     hidden: Size = 512
@@ -124,8 +124,7 @@ class Config:
                 f"{system}: lowest_iou is {self.lowest_iou}; accepted: less than highest_iou, which is "
                 f"{self.highest_iou}"
             )
-        for fault in strange_sizes(self.text):
-            raise UsageError(f"{system}: {fault}")
+        check_sizes(self.text, system)
 
     @property
     def joint_width(self) -> int:

@@ -6,7 +6,7 @@ with `tokenizers` alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,10 @@ class Words(nn.Module):
         return states
 
 
-def strange_sizes(sizes: Mapping[str, int]) -> Iterator[str]:
-    """Sentences on sizes of a text encoder that there are not, or that are below 1."""
-    for name, size in sizes.items():
-        if name not in SIZES:
-            yield f"text has no size {name!r}; it has {', '.join(SIZES)}"
-        elif type(size) is not int or size < 1:
-            yield f"text.{name} = {size!r}: a whole number, at least 1, is expected"
+def check_sizes(sizes: Mapping[str, int], system: str) -> None:
+    """Raise UsageError, naming the system, for a size that a text encoder does not have."""
+    for name in sorted(set(sizes) - set(SIZES)):
+        raise UsageError(f"{system}: text has no size {name!r}; it has {', '.join(SIZES)}")
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
