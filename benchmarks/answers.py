@@ -25,10 +25,10 @@ from typing import Any
 from benchmarks.spoken_search import describe_machine
 
 from whenabouts import Corpus
-from whenabouts.calibration.measuring import MADE_AT_END_OF_RUN, calibrate
 from whenabouts.confidence.outcomes import rates_of
 from whenabouts.confidence.rates import rate_of
-from whenabouts.search import SearchResult
+from whenabouts.product.calibration.measuring import MADE_AT_END_OF_RUN, calibrate
+from whenabouts.product.search import SearchResult
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))

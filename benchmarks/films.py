@@ -33,14 +33,14 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
 from whenabouts.overlap import temporal_iou
-from whenabouts.ranking import search as trained_search
-from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+from whenabouts.product.systems import search as trained_search
+from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.search import TrainedSearch
 from whenabouts.ranking.opened_system import OpenedModel, open_model
 from whenabouts.ranking.proposals import SegmentSettings
-from whenabouts.ranking.search import TrainedSearch
 from whenabouts.ranking.units import segment_clips
 
 SECONDS, HOUR, K = 3.0, 3600.0, 10

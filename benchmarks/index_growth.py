@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
 
 DIMENSION = 384
 STREAM = "subtitle"

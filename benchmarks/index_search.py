@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
+from whenabouts.product.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
 
 CLIPS = 50
 DIMENSION = 384
@@ -184,10 +184,10 @@ import numpy as np
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 began = time.perf_counter()
-from whenabouts.index.tables import import_lancedb
+from whenabouts.product.index.tables import import_lancedb
 import_lancedb()
 imported = time.perf_counter()
-from whenabouts.index.store import Store
+from whenabouts.product.index.store import Store
 store = Store.open(sys.argv[1])
 opened = time.perf_counter()
 query = np.load(sys.argv[2])

@@ -26,19 +26,19 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from whenabouts.index.even_grid import videos_on_grid
-from whenabouts.index.keys import open_keys
-from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
 from whenabouts.models.trained import Trained
-from whenabouts.ranking import search as trained_search
+from whenabouts.product.index.even_grid import videos_on_grid
+from whenabouts.product.index.keys import open_keys
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+from whenabouts.product.systems import search as trained_search
+from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.search import TrainedSearch
+from whenabouts.product.systems.search_keys import unpacked
 from whenabouts.ranking.candidates import best_units, score_corpus
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
-from whenabouts.ranking.indexed_corpus import IndexedSystem
 from whenabouts.ranking.opened_system import open_model
 from whenabouts.ranking.rank import NMS, rank
-from whenabouts.ranking.search import TrainedSearch
-from whenabouts.ranking.search_keys import unpacked
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from benchmarks.machine import describe_machine
 
-from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.models import config_of, new_model
@@ -39,6 +38,7 @@ from whenabouts.ranking.encoded_corpus import MemoryCorpus, evaluating
 from whenabouts.ranking.localize import scored_pairs
 from whenabouts.ranking.rank import rank
 from whenabouts.ranking.ranker import Ranker
+from whenabouts.research.evaluation.evaluate import evaluate
 
 QUERIES, VIDEOS, POOL, CELLS = 3_716, 1_334, 50, 16
 RELEASED = {"scoring_seconds": 119.0, "suppression_and_recall_seconds": 542.3, "both_seconds": 661.3}

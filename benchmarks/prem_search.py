@@ -33,18 +33,18 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from whenabouts.index.keys import Keys, known_systems
-from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.trained import Trained
-from whenabouts.ranking import indexed_corpus
-from whenabouts.ranking import search as trained_search
-from whenabouts.ranking.indexed_corpus import IndexedSystem
+from whenabouts.product.index.keys import Keys, known_systems
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+from whenabouts.product.systems import indexed_corpus
+from whenabouts.product.systems import search as trained_search
+from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.search import TrainedSearch
 from whenabouts.ranking.opened_system import open_model
-from whenabouts.ranking.search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}

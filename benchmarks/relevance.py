@@ -75,9 +75,9 @@ def _precise(call: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
 
 def measure(detector: str, threshold: float, units: Any, settings: Any, folder: Path) -> dict[str, Any]:
     """One detector and threshold: the list, its file, and blocks from both ways of keeping pairs."""
-    from whenabouts.relevance.finding import listed_pairs, vector_pairs
-    from whenabouts.relevance.pairs import RelevantPairs
-    from whenabouts.relevance.summary import summarise
+    from whenabouts.research.relevance.finding import listed_pairs, vector_pairs
+    from whenabouts.research.relevance.pairs import RelevantPairs
+    from whenabouts.research.relevance.summary import summarise
     from whenabouts.types import UsageError
 
     row: dict[str, Any] = {"detector": detector, "threshold": threshold}
@@ -119,9 +119,9 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All that is measured."""
     from whenabouts.encoders import EncoderSettings, open_text_encoder
-    from whenabouts.relevance.pairs import PairSettings
-    from whenabouts.relevance.phrases import open_phrases
-    from whenabouts.relevance.units import detector_of, parts_of, units_of
+    from whenabouts.research.relevance.pairs import PairSettings
+    from whenabouts.research.relevance.phrases import open_phrases
+    from whenabouts.research.relevance.units import detector_of, parts_of, units_of
 
     queries = captions_of(options.annotations, options.captions)
     encoder = open_text_encoder(settings=EncoderSettings(threads=options.threads))

@@ -22,8 +22,8 @@ from torch import Tensor
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.encoded_corpus import evaluating
-from whenabouts.training.data import ExperimentData
-from whenabouts.training.experiment import load_experiment
+from whenabouts.research.training.data import ExperimentData
+from whenabouts.research.training.experiment import load_experiment
 
 BATCHES, MARGIN = 20, 0.1
 COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevant above own")

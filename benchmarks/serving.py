@@ -33,18 +33,18 @@ import numpy as np
 from benchmarks.index_search import STREAM, describe_machine, write
 
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.corpus import Corpus
 from whenabouts.encoders import open_text_encoder
-from whenabouts.index.records import StreamInfo
-from whenabouts.index.store import Store
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.records import StreamInfo
+from whenabouts.product.index.store import Store
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "videos"
 _SERVE = """
 import sys
 from pathlib import Path
-from whenabouts.corpus import Corpus
-from whenabouts.server.run import serve
-from whenabouts.server.settings import Settings
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.server.run import serve
+from whenabouts.product.server.settings import Settings
 settings = Settings(port=0, cache=Path(sys.argv[2]))
 serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True))
 """
@@ -189,7 +189,7 @@ async def page(port: int) -> dict[str, Any]:
     began = time.perf_counter()
     async with Connection(port) as connection:
         sizes = {"/": len((await connection.get("/"))[1])}
-        for path in sorted((Path(__file__).parents[1] / "src/whenabouts/server/page").iterdir()):
+        for path in sorted((Path(__file__).parents[1] / "src/whenabouts/product/server/page").iterdir()):
             if path.suffix in (".css", ".js", ".svg"):
                 status, body = await connection.get(f"/static/{path.name}")
                 assert status == 200, path.name

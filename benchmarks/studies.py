@@ -210,11 +210,11 @@ def _under_truths(
     options: argparse.Namespace, run: Path, done: Sequence[str | None]
 ) -> Iterator[dict[str, Any]]:
     """Means of one checkpoint for each truth that is not done; for its own truth under several decodings."""
-    from whenabouts.evaluation.evaluate import evaluate
     from whenabouts.models.trained import Trained
     from whenabouts.ranking import rank_split
-    from whenabouts.training.data import ExperimentData
-    from whenabouts.training.experiment import load_experiment
+    from whenabouts.research.evaluation.evaluate import evaluate
+    from whenabouts.research.training.data import ExperimentData
+    from whenabouts.research.training.experiment import load_experiment
 
     trained, experiment = Trained.from_pretrained(run), load_experiment(run / "experiment.toml")
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
@@ -250,15 +250,15 @@ def _answers(options: argparse.Namespace, run: Path, name: str, more: Sequence[s
 
 
 def _means(truth: Any, answers: Path, protocol: str) -> dict[str, Any]:
-    from whenabouts.evaluation.evaluate import evaluate
+    from whenabouts.research.evaluation.evaluate import evaluate
 
     return dict(evaluate(truth, answers, protocol=protocol).means())
 
 
 def _judgements(options: argparse.Namespace, run: Path) -> Any:
     """The test split's judgements: of the data set that the experiment names, or its file."""
-    from whenabouts.datasets import open_dataset
-    from whenabouts.training.experiment import load_experiment
+    from whenabouts.research.datasets import open_dataset
+    from whenabouts.research.training.experiment import load_experiment
 
     data = load_experiment(run / "experiment.toml").data
     if data.dataset:

@@ -43,9 +43,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.training.devices import use_large_pages
-from whenabouts.training.optimizer import new_optimizer
-from whenabouts.training.settings import TrainingSettings
+from whenabouts.research.training.devices import use_large_pages
+from whenabouts.research.training.optimizer import new_optimizer
+from whenabouts.research.training.settings import TrainingSettings
 
 BATCH, SIDE = 128, 1536
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"
@@ -146,8 +146,8 @@ def lengths_as_in_tvr(random: torch.Generator) -> Tensor:
 
 def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     """Both on four batches of the simulated features of Charades-STA."""
-    from whenabouts.training.data import ExperimentData
-    from whenabouts.training.experiment import load_experiment
+    from whenabouts.research.training.data import ExperimentData
+    from whenabouts.research.training.experiment import load_experiment
 
     for system in PLAIN:
         name = f"{TITLES[system]}, video only, simulated Charades-STA"

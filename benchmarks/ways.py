@@ -101,7 +101,7 @@ def walk_all(package: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Every way, walked once before it is looked at (so that what is made on first use is there)."""
     root = importlib.import_module(package)
     source = Path(str(root.__file__)).parent
-    main = importlib.import_module(f"{package}.cli.main").main
+    main = importlib.import_module(f"{package}.__main__").main
 
     def command(*arguments: object) -> None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:

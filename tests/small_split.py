@@ -12,8 +12,8 @@ import torch
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
-from whenabouts.training.data import ExperimentData
-from whenabouts.training.experiment import load_experiment
+from whenabouts.research.training.data import ExperimentData
+from whenabouts.research.training.experiment import load_experiment
 
 EXPERIMENT = """\
 title = "tiny"

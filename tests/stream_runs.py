@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from whenabouts.index.records import StreamInfo
-from whenabouts.streams import stream
-from whenabouts.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.product.index.records import StreamInfo
+from whenabouts.product.streams import stream
+from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
 
 
 def words_run(fingerprint: str = "mini@1", encoder: Any = None) -> StreamRun:

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whenabouts.cli.main import main
-from whenabouts.corpus import Corpus
 from whenabouts.features import open_features
 from whenabouts.features.layouts.store import content_hash
 from whenabouts.models.trained import Trained
-from whenabouts.relevance.pairs import RelevantPairs
+from whenabouts.product.cli.main import main
+from whenabouts.product.corpus import Corpus
+from whenabouts.research.relevance.pairs import RelevantPairs
 
 MADE = Path(__file__).parent / "made_by_cuepoint"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 import whenabouts
-from whenabouts.cli.main import build_parser, main
+from whenabouts.product.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "whenabouts"
@@ -138,11 +138,11 @@ def test_names_on_the_architecture_page_exist() -> None:
 
 def test_the_architecture_page_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for path in SOURCE.iterdir():
+    for path in [*SOURCE.iterdir(), *(SOURCE / "product").iterdir(), *(SOURCE / "research").iterdir()]:
         if path.suffix == ".py" and not path.name.startswith("__"):
-            assert f"{path.stem}" in text, path.name
+            assert f"`{path.name}`" in text, path.name
         if path.is_dir() and path.name != "__pycache__":
-            assert f"`{path.name}/`" in text, path.name
+            assert f"`{path.name}/`" in text or f"/{path.name}/`" in text, path.name
 
 
 def test_everything_public_is_explained() -> None:
@@ -273,12 +273,14 @@ def test_the_front_page_stays_short() -> None:
 
 def test_every_room_is_in_the_api_reference_and_every_page_in_the_site() -> None:
     reference = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    wings = {SOURCE / "product": "product.", SOURCE / "research": "research.", SOURCE: ""}
     rooms = {
-        path.stem
-        for path in SOURCE.iterdir()
-        if not path.name.startswith("__") and path.suffix in {"", ".py"}
+        prefix + path.stem
+        for folder, prefix in wings.items()
+        for path in folder.iterdir()
+        if path not in wings and not path.name.startswith("__") and path.suffix in {"", ".py"}
     }
-    assert rooms <= set(re.findall(r"^::: whenabouts\.(\w+)$", reference, flags=re.M))
+    assert rooms == set(re.findall(r"^::: whenabouts\.([\w.]+)$", reference, flags=re.M))
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
         assert page.relative_to(ROOT / "docs").as_posix() in site, page.name

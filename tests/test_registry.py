@@ -8,9 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from whenabouts import datasets, features, formats
+from whenabouts import features, formats
 from whenabouts.features import layouts
 from whenabouts.registry import modules_declaring
+from whenabouts.research import datasets
 
 FORMAT = '''
 """Lines `QUERY|VIDEO|START|END`."""
@@ -65,7 +66,7 @@ def open_source(location, options):
 DATASET = '''
 """A data set in the new format."""
 
-from whenabouts.datasets.declaration import AnnotationFile, Declaration, Split
+from whenabouts.research.datasets.declaration import AnnotationFile, Declaration, Split
 
 DATASET = Declaration(
     name="barred",

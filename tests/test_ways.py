@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from whenabouts import Corpus, Moment
-from whenabouts.cli.main import main
-from whenabouts.indexing import plan_index
+from whenabouts.product.cli.main import main
+from whenabouts.product.indexing import plan_index
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
 
 def test_searching_words_from_the_command_line_imports_no_torch(words_corpus: Path) -> None:
     code = (
-        "import sys; from whenabouts.cli.main import main; "
+        "import sys; from whenabouts.product.cli.main import main; "
         f"main(['search', 'telescope', '--corpus', {str(words_corpus)!r}, '--json']); "
         "sys.exit('torch' in sys.modules)"
     )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
-    from whenabouts.evaluation.evaluate import evaluate
-    from whenabouts.search import SearchResult
+    from whenabouts.product.corpus import Corpus
+    from whenabouts.product.search import SearchResult
+    from whenabouts.research.evaluation.evaluate import evaluate
     from whenabouts.types import (
         Evidence,
         Judgement,
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Corpus": "whenabouts.corpus",
-    "SearchResult": "whenabouts.search",
-    "evaluate": "whenabouts.evaluation.evaluate",
+    "Corpus": "whenabouts.product.corpus",
+    "SearchResult": "whenabouts.product.search",
+    "evaluate": "whenabouts.research.evaluation.evaluate",
 }
 
 

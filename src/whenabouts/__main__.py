@@ -2,7 +2,7 @@
 
 import sys
 
-from whenabouts.cli.main import main
+from whenabouts.product.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

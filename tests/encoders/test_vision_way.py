@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from whenabouts import Corpus
-from whenabouts.cli.main import main
-from whenabouts.indexing import plan_index
+from whenabouts.product.cli.main import main
+from whenabouts.product.indexing import plan_index
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.index.store import Store
+from whenabouts.product.index.store import Store
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from whenabouts.index.records import StreamInfo
-from whenabouts.index.store import Store
+from whenabouts.product.index.records import StreamInfo
+from whenabouts.product.index.store import Store
 
 BAD_BYTES = os.fsdecode(b"caf\xe9 'n\" two\nlines.vtt")
 VTT = "WEBVTT\n\n00:00:01.000 --> 00:00:03.000\nWhat is said in {}.\n"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.index.store import Store
+from whenabouts.product.index.store import Store
 
 TALKS = 100
 

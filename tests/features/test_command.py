@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whenabouts.cli import features as verb
+from whenabouts.research.cli import features as verb
 from whenabouts.types import WhenaboutsError
 
 from .conftest import VARIANTS, make_items, write_hdf5
@@ -143,7 +143,8 @@ def test_nothing_heavy_is_imported_for_help() -> None:
     import sys
 
     code = (
-        "import sys, whenabouts.cli.features; print({'numpy', 'h5py', 'lmdb', 'pyarrow'} & set(sys.modules))"
+        "import sys, whenabouts.research.cli.features; "
+        "print({'numpy', 'h5py', 'lmdb', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from whenabouts import formats
-from whenabouts.cli import convert as verb
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.conversion import convert
 from whenabouts.formats.files import FormatError
 from whenabouts.formats.runs import MemoryRun
+from whenabouts.research.cli import convert as verb
 from whenabouts.types import UsageError
 
 Sample = Callable[[str, str], Path]
@@ -220,7 +220,7 @@ def test_what_was_judged_to_be_wrong_does_not_become_right(to: str, tmp_path: Pa
 def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from whenabouts.cli.main import main
+    from whenabouts.product.cli.main import main
 
     path = sample("jsonl", "open_run")
     path.write_text(path.read_text() + '{"query_id": "x", "moments": [{"video_id": "v", "score": NaN}]}\n')

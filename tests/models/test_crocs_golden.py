@@ -33,8 +33,8 @@ from whenabouts.models.crocs import (
     filtered_matching,
     negative_cross_entropy,
 )
-from whenabouts.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.training.positives import joined_by, similar_captions
+from whenabouts.research.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts.research.training.positives import joined_by, similar_captions
 
 from ..golden_folder import golden_folder
 

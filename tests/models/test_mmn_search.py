@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from whenabouts import Corpus
-from whenabouts.index.even_grid import GridVideo, videos_on_grid
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
+from whenabouts.product.index.even_grid import GridVideo, videos_on_grid
 
 from ..small_systems import WIDTH, Letters, inputs, write_talk
 

@@ -17,7 +17,7 @@ from whenabouts import Corpus
 from whenabouts.features import open_features
 from whenabouts.models.prem_retriever import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.ranking import search as trained_search
+from whenabouts.product.systems import search as trained_search
 from whenabouts.types import UsageError
 
 from ..small_systems import Letters, small_system, write_talk

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts import formats
-from whenabouts.evaluation.evaluate import evaluate
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.ranking import Ranker, encode_corpus
+from whenabouts.research.evaluation.evaluate import evaluate
 
 from ..golden_folder import cases, golden_folder
 

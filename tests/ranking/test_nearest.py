@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whenabouts.index.records import ClipHits
-from whenabouts.ranking import indexed_corpus
-from whenabouts.ranking.indexed_corpus import nearest_units
+from whenabouts.product.index.records import ClipHits
+from whenabouts.product.systems import indexed_corpus
+from whenabouts.product.systems.indexed_corpus import nearest_units
 
 
 @dataclass

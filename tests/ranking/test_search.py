@@ -14,20 +14,20 @@ import torch
 from whenabouts import Corpus
 from whenabouts.confidence.chance import Thresholds
 from whenabouts.formats.files import FormatError
-from whenabouts.index.even_grid import videos_on_grid
-from whenabouts.index.keys import Keys, known_systems, remove_keys
-from whenabouts.index.lock import CorpusBusy
-from whenabouts.index.records import EncoderMismatch
-from whenabouts.index.store import Store
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.models.trained import Trained
-from whenabouts.ranking import search as trained_search
+from whenabouts.product.index.even_grid import videos_on_grid
+from whenabouts.product.index.keys import Keys, known_systems, remove_keys
+from whenabouts.product.index.lock import CorpusBusy
+from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.store import Store
+from whenabouts.product.systems import search as trained_search
+from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.search_keys import check_features, unpacked
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.confidence import TrainedConfidence
-from whenabouts.ranking.indexed_corpus import IndexedSystem
-from whenabouts.ranking.search_keys import check_features, unpacked
 from whenabouts.types import UsageError
 
 from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
@@ -203,7 +203,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
 ) -> None:
     expected = spans_of(corpus.search(QUERY, 20, model=small_xml()))
     twin = Corpus(corpus.location, encoders=[Letters()])
-    monkeypatch.setattr("whenabouts.ranking.search_keys._VIDEOS_AT_A_TIME", 3)
+    monkeypatch.setattr("whenabouts.product.systems.search_keys._VIDEOS_AT_A_TIME", 3)
     left, write = [writes], Store.replace_in_side
 
     def dies(self: Store, *arguments: Any) -> None:
@@ -332,7 +332,7 @@ def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)
-    monkeypatch.setattr("whenabouts.search.CANDIDATE_VIDEOS", 1)
+    monkeypatch.setattr("whenabouts.product.search.CANDIDATE_VIDEOS", 1)
     trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
     found = corpus.search("the glacier breaks at night", 4, model=trained).moments
     (expected,) = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from whenabouts import Corpus
 from whenabouts.features import open_features
 from whenabouts.formats.runs import Task
-from whenabouts.index.keys import Keys, known_systems, system_of
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import (
@@ -32,10 +31,11 @@ from whenabouts.models.protocol import (
     max_over_keys,
 )
 from whenabouts.models.trained import Trained
+from whenabouts.product.index.keys import Keys, known_systems, system_of
+from whenabouts.product.systems import search as segment_search
+from whenabouts.product.systems.indexed_corpus import IndexedCorpus
 from whenabouts.ranking import Ranker
-from whenabouts.ranking import search as segment_search
 from whenabouts.ranking.candidates import score_corpus
-from whenabouts.ranking.indexed_corpus import IndexedCorpus
 from whenabouts.ranking.proposals import SegmentSettings
 from whenabouts.types import UsageError, Video
 
@@ -497,7 +497,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
 def test_more_segments_than_an_index_should_hold_are_refused(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whenabouts.ranking.search_keys.MOST_SEGMENTS", 50)
+    monkeypatch.setattr("whenabouts.product.systems.search_keys.MOST_SEGMENTS", 50)
     with pytest.raises(UsageError, match=r"segments of 4 s would be \d+ in the 0 hours of .* give \d+ s or"):
         corpus.search(QUERY, model=run, segments=4)
     assert not known_systems(corpus.store)

@@ -13,12 +13,12 @@ import torch
 
 from whenabouts import Corpus
 from whenabouts.confidence.chance import Thresholds
-from whenabouts.explain import explain
-from whenabouts.index.keys import known_systems
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.staged import fingerprint_of, write_stages
 from whenabouts.models.trained import Trained
-from whenabouts.ranking import search as trained_search
+from whenabouts.product.explain import explain
+from whenabouts.product.index.keys import known_systems
+from whenabouts.product.systems import search as trained_search
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.candidates import score_corpus
 from whenabouts.ranking.confidence import TrainedConfidence

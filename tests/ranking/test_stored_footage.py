@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.index.even_grid import GridVideo
-from whenabouts.index.keys import KeptVideo, mark_of
-from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.index.store import Store
-from whenabouts.ranking import search_keys, stored_footage
-from whenabouts.ranking.search_keys import check_count, encoded_segments
-from whenabouts.ranking.stored_footage import StoredFootage, StoredRows, in_parts
+from whenabouts.product.index.even_grid import GridVideo
+from whenabouts.product.index.keys import KeptVideo, mark_of
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+from whenabouts.product.systems import search_keys, stored_footage
+from whenabouts.product.systems.search_keys import check_count, encoded_segments
+from whenabouts.product.systems.stored_footage import StoredFootage, StoredRows, in_parts
 from whenabouts.types import UsageError
 
 from ..small_systems import WIDTH, inputs, small_system

@@ -44,6 +44,23 @@ class Annotations:
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def protocol(self) -> str:
+        """The name of the evaluation protocol that such judgements ask for.
+
+        Pools of judged queries: mvmr (one that is not judged may have a given video). Grades: rvmr. Saliency:
+        qvh. Kinds of queries (v, t, vt): tvr. Else vcmr.
+        """
+        judged = {self.queries[number].id for number in set(self.query.tolist())}
+        if not judged.isdisjoint(self.pools):
+            return "mvmr"
+        if len(set(self.relevance.tolist())) > 1:
+            return "rvmr"
+        first = self.queries[0].metadata if self.queries else {}
+        if "saliency_scores" in first:
+            return "qvh"
+        return "tvr" if first.get("type") in ("v", "t", "vt") else "vcmr"
+
     @cached_property
     def qrels(self) -> Qrels:
         """Query id -> judgements, those without a usable moment left out."""

@@ -1,0 +1,267 @@
+"""`whenabouts index`: videos, sound files and transcripts into a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from whenabouts.product.cli.options import (
+    add_corpus,
+    add_format,
+    add_retriever,
+    add_segments,
+    add_verb,
+    console,
+    corpus_name,
+    encoded_with,
+    for_terminal,
+    open_corpus,
+    print_json,
+    wants_json,
+)
+from whenabouts.product.streams import index_options
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.product.corpus import Corpus
+    from whenabouts.product.index.lock import Holder
+    from whenabouts.product.index.plan import Plan
+    from whenabouts.product.index.progress import Progress
+
+_EPILOG = """\
+Running it again takes only what is new or changed, follows files that were renamed, and goes on where an
+earlier run was stopped. The corpus can be searched while it runs.
+
+examples:
+  whenabouts index ~/Videos --corpus my.corpus --dry-run
+  whenabouts index ~/Videos --corpus my.corpus
+  whenabouts index ~/Videos --corpus my.corpus --vision openai/clip-vit-base-patch32
+  whenabouts index talks/ --corpus my.corpus --transcribe small --meta speaker="Ada L."
+  whenabouts index --corpus my.corpus --retry
+  whenabouts index --corpus my.corpus --model runs/xml
+  whenabouts index --corpus my.corpus --model runs/xml --segments 4"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "index",
+        run,
+        description="Find videos, sound files and transcripts under PATH and make them searchable.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders (folders are searched through)"
+    )
+    add_corpus(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say the plan and stop")
+    parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
+    for option in index_options():
+        parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
+    parser.add_argument(
+        "--shots", action="store_true", help="find shots also where pictures are not searched"
+    )
+    parser.add_argument(
+        "--transcribe",
+        metavar="MODEL",
+        help="recognise speech where there are no subtitles (faster-whisper model)",
+    )
+    parser.add_argument(
+        "--meta", action="append", default=[], metavar="KEY=VALUE", help="say something of these videos"
+    )
+    parser.add_argument(
+        "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
+    )
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="then encode the videos with this trained system, for search --model (without PATH: only that)",
+    )
+    add_retriever(parser)
+    add_segments(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, say the plan, index, say what came of it."""
+    if not options.paths and not options.retry:
+        if options.model:
+            return _encode(open_corpus(options), options)
+        raise UsageError(
+            "what shall be indexed? Give files or folders, or --retry for those that failed before"
+        )
+    if options.processes is not None and options.processes < 1:
+        raise UsageError(f"--processes {options.processes}: give 1 or more")
+    if options.retriever and not options.model:
+        raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
+    if options.segments is not None and not options.model:
+        raise UsageError("--segments are chosen for a trained system; name that with --model as well")
+    with _corpus(options) as corpus:
+        if options.dry_run:
+            return _dry_run(corpus, options)
+        # Planned while nobody else can write, so that the plan still fits when it is carried out.
+        with corpus.writing(wait=options.wait, on_wait=_say_holder):
+            code = _run(corpus, options)
+            if options.model and not code:
+                encoded_with(corpus, options.model, options.retriever, options.segments, wait=options.wait)
+            return code
+
+
+def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
+    """Only let a trained system encode the videos that are there."""
+    if options.dry_run:
+        raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
+    segments = options.segments
+    videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
+    if wants_json(options):
+        by = {} if segments is None else {"segments": segments}
+        print_json({"model": options.model, "videos": videos, **by})
+    else:
+        how = "" if segments is None else f", by segments of {segments:g} s"
+        _say([f"{videos:,} videos can be searched with {options.model}{how}"], sys.stdout)
+    return 0
+
+
+@contextlib.contextmanager
+def _corpus(options: argparse.Namespace) -> Iterator[Corpus]:
+    """The corpus to write to; a dry run without one plans against an empty one that is thrown away."""
+    from whenabouts.product.corpus import Corpus
+    from whenabouts.product.index.records import NotACorpus
+
+    try:
+        corpus = Corpus(corpus_name(options), create=not (options.dry_run or options.retry))
+    except NotACorpus:
+        if not options.dry_run or options.retry:
+            raise
+        with tempfile.TemporaryDirectory() as folder:
+            yield Corpus(folder)
+    else:
+        yield corpus
+
+
+def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
+    from whenabouts.product.index.plan import parse_metadata
+    from whenabouts.product.indexing import plan_index
+
+    return plan_index(
+        corpus,
+        options.paths,
+        shots=options.shots,
+        transcribe=options.transcribe,
+        metadata=parse_metadata(options.meta),
+        metadata_file=options.meta_file,
+        retry=options.retry,
+        **{option.keyword: getattr(options, option.keyword) for option in index_options()},
+    )
+
+
+def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
+    plan = _plan(corpus, options)
+    if wants_json(options):
+        print_json(plan.to_json())
+    else:
+        _say(plan.lines(), sys.stdout)
+    return _nothing(plan, options)
+
+
+def _run(corpus: Corpus, options: argparse.Namespace) -> int:
+    from whenabouts.product.indexing import run_index
+
+    plan = _plan(corpus, options)
+    is_quiet = wants_json(options)
+    if not is_quiet:
+        _say(plan.lines(), sys.stderr)
+    if code := _nothing(plan, options):
+        if is_quiet:
+            print_json(plan.to_json())
+        return code
+    with _Display() as display:
+        summary = run_index(corpus, plan, processes=options.processes, progress=display.show)
+    if is_quiet:
+        print_json(summary.to_json())
+    else:
+        shown = set(plan.lines())
+        _say([line for line in summary.lines() if line not in shown], sys.stdout)
+    if summary.interrupted:
+        return 130
+    # The summary lists files that failed; the command failed only if nothing can be searched.
+    return 2 if summary.failed and not summary.searchable else 0
+
+
+def _nothing(plan: Plan, options: argparse.Namespace) -> int:
+    """2, and a word on standard error, where the paths hold nothing that could be indexed."""
+    if plan.files or options.retry:
+        return 0
+    from whenabouts.video.files import printable
+
+    where = ", ".join(printable(Path(path)) for path in options.paths)
+    reason = "; ".join(why for _, why in plan.problems) or (
+        "there is no video, sound or subtitle file (folders are searched through; names with a leading dot "
+        "are left out)"
+    )
+    print(f"whenabouts: nothing to index in {where}: {reason}", file=sys.stderr)
+    return 2
+
+
+def _say_holder(holder: Holder | None) -> None:
+    print(f"waiting for another indexer ({holder or 'unknown'}) to finish …", file=sys.stderr)
+
+
+def _say(lines: list[str], stream: TextIO) -> None:
+    out = console(stream)
+    for line in lines:
+        out.print(for_terminal(line), markup=False, soft_wrap=True)
+
+
+class _Display:
+    """A progress bar with rate and time left on standard error; silent where nobody looks."""
+
+    def __init__(self) -> None:
+        self._enabled = sys.stderr.isatty()
+        self._bar: Any = None
+        self._job: Any = None
+
+    def __enter__(self) -> _Display:
+        if self._enabled:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+            self._bar = Progress(
+                SpinnerColumn("line"),
+                TextColumn("{task.fields[files]}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}  {task.fields[left]}"),
+                TextColumn("{task.fields[name]}", style="dim"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._job = self._bar.add_task("", total=1.0, files="starting", rate="", left="", name="")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, progress: Progress) -> None:
+        """One step on."""
+        if self._bar is None:
+            return
+        self._bar.update(
+            self._job,
+            completed=progress.fraction,
+            files=progress.step or f"{progress.files_done}/{progress.files_total} files",
+            rate=progress.rate_text,
+            left=progress.left_text,
+            name=progress.name[-40:].replace("[", "("),
+        )

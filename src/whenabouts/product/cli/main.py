@@ -1,0 +1,141 @@
+"""`whenabouts`: the verbs, one file each. A verb's file is imported only when the verb is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import whenabouts
+from whenabouts.product.cli.options import encode_anything, for_terminal
+from whenabouts.types import WhenaboutsError
+
+MATCH, NO_MATCH, WRONG = 0, 1, 2
+INTERRUPTED = 130
+
+
+class Verb(NamedTuple):
+    """The module that has `add_parser(verbs)`, and what the verb does, for the help page."""
+
+    module: str
+    summary: str
+
+
+VERBS: dict[str, dict[str, Verb]] = {
+    "search my videos": {
+        "index": Verb(
+            "whenabouts.product.cli.index", "put videos, sound files and transcripts into a corpus"
+        ),
+        "search": Verb("whenabouts.product.cli.search", "ranked moments for a sentence"),
+        "show": Verb("whenabouts.product.cli.show", "what is known of a video or a moment"),
+        "explain": Verb("whenabouts.research.cli.explain", "why a trained system answers a query as it does"),
+        "export": Verb(
+            "whenabouts.product.cli.export", "moments as a list: edl, otio, fcpxml, csv, json, vtt, ..."
+        ),
+        "cut": Verb("whenabouts.product.cli.cut", "moments as video files, exact to the frame"),
+        "serve": Verb("whenabouts.product.cli.serve", "a page in the browser, and REST, for a corpus"),
+        "stats": Verb("whenabouts.product.cli.stats", "what a corpus holds"),
+        "remove": Verb("whenabouts.product.cli.remove", "take videos out of a corpus"),
+        "calibrate": Verb("whenabouts.research.cli.calibrate", "measure how often the answers are wrong"),
+        "doctor": Verb(
+            "whenabouts.product.cli.doctor", "what is installed and usable; why a moment was (not) found"
+        ),
+    },
+    "research": {
+        "train": Verb("whenabouts.research.cli.train", "train a system on annotated moments and features"),
+        "run": Verb("whenabouts.research.cli.run", "let a trained system answer the queries of a split"),
+        "evaluate": Verb("whenabouts.research.cli.evaluate", "measure a run against judgements"),
+        "compare": Verb("whenabouts.research.cli.compare", "say whether runs really differ"),
+        "report": Verb("whenabouts.research.cli.report", "write a page that shows where a run fails"),
+        "convert": Verb("whenabouts.research.cli.convert", "judgements and runs in another format"),
+        "datasets": Verb(
+            "whenabouts.research.cli.datasets", "known data sets: list them, show one, check a folder"
+        ),
+        "features": Verb("whenabouts.research.cli.features", "show, compare, convert and make feature files"),
+        "relevance": Verb(
+            "whenabouts.research.cli.relevance", "relevant pairs of captions, ranked training sets"
+        ),
+        "build": Verb(
+            "whenabouts.research.cli.build", "MVMR pools from a data set, and people's check of them"
+        ),
+        "import-checkpoint": Verb(
+            "whenabouts.research.cli.import_checkpoint",
+            "a checkpoint of the authors' program as a trained system",
+        ),
+    },
+}
+
+_EPILOG = """\
+first steps:
+  whenabouts index ~/Videos --corpus my.corpus
+  whenabouts search "a person pours batter into a pan" --corpus my.corpus
+for research:
+  whenabouts train experiments/tvr/xml.toml --features FEATURES --data ANNOTATIONS --out RUN
+  whenabouts run --checkpoint RUN --features FEATURES --split test --out run.jsonl
+  whenabouts evaluate tvr --truth tvr_val_release.jsonl --run submission.json
+
+exit codes: 0 found, 1 no match, 2 wrong use or bad input
+WHENABOUTS_CORPUS names the corpus where --corpus is not given."""
+
+
+def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of all verbs. Only verbs in `called` get their options (None: all do)."""
+    parser = argparse.ArgumentParser(
+        prog="whenabouts",
+        description="Find moments in your own videos: a sentence in, ranked moments (video, start, end) out. "
+        "And measure systems that do.",
+        epilog=f"{_list_verbs()}\n{_EPILOG}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"whenabouts {whenabouts.__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, help="one of those below; VERB --help explains it"
+    )
+    for group in VERBS.values():
+        for name, verb in group.items():
+            if called is None or name in called:
+                importlib.import_module(verb.module).add_parser(verbs)
+            else:
+                verbs.add_parser(name)
+    return parser
+
+
+def _list_verbs() -> str:
+    width = max(len(name) for group in VERBS.values() for name in group) + 2
+    return "\n".join(
+        f"{title}:\n" + "".join(f"  {name:<{width}}{verb.summary}\n" for name, verb in group.items())
+        for title, group in VERBS.items()
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code says whether something was found."""
+    encode_anything()
+    given = sys.argv[1:] if arguments is None else arguments
+    # The options before a verb take no values: the first word without a dash is the verb.
+    verb = [word for word in given if not word.startswith("-")][:1]
+    options = build_parser(verb).parse_args(given)
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+    except WhenaboutsError as error:
+        if options.debug:
+            raise
+        print("whenabouts: " + "\n".join(map(for_terminal, str(error).splitlines())), file=sys.stderr)
+        return WRONG
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return MATCH
+    except KeyboardInterrupt:
+        print("whenabouts: stopped", file=sys.stderr)
+        return INTERRUPTED
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

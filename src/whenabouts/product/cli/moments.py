@@ -1,0 +1,109 @@
+"""Which moments a command takes away: those of a search, of a file of answers, or named one by one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whenabouts.product.cli.options import add_corpus, add_narrowing, open_corpus, searched
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from whenabouts.product.corpus import Corpus
+    from whenabouts.product.export.moments import FileMoment
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The moments, and notes for the user; no moments means no match."""
+
+    moments: list[FileMoment]
+    notes: tuple[str, ...] = ()
+
+
+def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
+    """QUERY with the options of a search, --from and --moment: one of the three."""
+    parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for, in your own words")
+    add_corpus(parser)
+    parser.add_argument("-k", type=int, default=k, metavar="N", help=f"at most so many moments (default {k})")
+    parser.add_argument(
+        "--from", dest="from_", metavar="FILE", help="the moments that `whenabouts search --json` printed"
+    )
+    parser.add_argument(
+        "--moment",
+        action="append",
+        default=[],
+        metavar="VIDEO@START-END",
+        help="this moment of a video of the corpus or of a file (repeat for more)",
+    )
+    add_narrowing(parser)
+
+
+def chosen_moments(options: argparse.Namespace) -> Chosen:
+    """The moments that were asked for. Raises UsageError unless exactly one way was used."""
+    ways = [options.query is not None, options.from_ is not None, bool(options.moment)]
+    if sum(ways) != 1:
+        raise UsageError('which moments? Give one of "QUERY", --from FILE, or --moment VIDEO@START-END')
+    if options.from_ is not None:
+        return _from_file(options)
+    if options.moment:
+        return Chosen(_named(options))
+    return _searched(options)
+
+
+def _searched(options: argparse.Namespace) -> Chosen:
+    from whenabouts.product.export.moments import check_unchanged, moments_of_result
+
+    result = searched(options)
+    notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
+    if result.answer == "no_match":
+        closest = "; `whenabouts search` shows the closest" if result.moments else ""
+        return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
+    for scored in result.moments:
+        check_unchanged(result.videos[scored.moment.video_id])
+    return Chosen(moments_of_result(result), tuple(notes))
+
+
+def _from_file(options: argparse.Namespace) -> Chosen:
+    from whenabouts.product.export.json import read_moments
+    from whenabouts.product.export.moments import check_unchanged
+
+    moments = read_moments(options.from_)
+    if options.corpus:
+        corpus = open_corpus(options)
+        for moment in moments:
+            try:
+                record = corpus.resolve(moment.path)
+            except UsageError:
+                continue  # of another corpus, or of none
+            check_unchanged(record)
+    return Chosen(moments)
+
+
+def _named(options: argparse.Namespace) -> list[FileMoment]:
+    corpus = open_corpus(options) if options.corpus else None
+    return [_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)]
+
+
+def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
+    from whenabouts.product.export.moments import check_unchanged, moment_of_file, moment_of_record
+    from whenabouts.times import parse_moment
+
+    video, start, end = parse_moment(moment)
+    if corpus is None:
+        if not Path(video).exists():
+            raise UsageError(
+                f"{video!r}: there is no such file; check the path, "
+                "or give --corpus DIR to name a video of it"
+            )
+        return moment_of_file(video, start, end, rank)
+    try:
+        record = corpus.resolve(video)
+    except WhenaboutsError:
+        if Path(video).is_file():
+            return moment_of_file(video, start, end, rank)
+        raise
+    check_unchanged(record)
+    return moment_of_record(record, start, end, rank)

@@ -1,0 +1,223 @@
+"""`whenabouts search`: a sentence in, ranked moments out; or many sentences, and a run."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.cli.options import (
+    add_corpus,
+    add_format,
+    add_narrowing,
+    add_retriever,
+    add_segments,
+    add_verb,
+    console,
+    corpus_and_search,
+    counting_bar,
+    for_terminal,
+    print_json,
+    print_notes,
+    searched,
+    wants_json,
+)
+from whenabouts.product.streams import stream as stream_named
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whenabouts.formats.annotations import Annotations
+    from whenabouts.product.search import SearchResult
+    from whenabouts.types import ScoredMoment
+
+_EPILOG = """\
+examples:
+  whenabouts search "a red flower opens" --corpus my.corpus -k 3
+  whenabouts search "quarterly numbers" --within meeting.mp4 --min-confidence 0.9
+  whenabouts search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
+  whenabouts search "budget" --after 2024-01-01 --json | jq '.moments[0]'
+  whenabouts search "a person opens the door" --corpus my.corpus --model runs/xml
+  whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
+  whenabouts search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
+  whenabouts search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4
+many queries at once, as a run that `evaluate` measures and `run --retriever` takes:
+  whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "search",
+        run,
+        description="Answer a sentence with ranked moments: video, start-end, confidence, and what matched.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("query", metavar="QUERY", nargs="?", help="what to look for, in your own words")
+    parser.add_argument(
+        "--queries",
+        metavar="FILE",
+        help="in place of QUERY: judgements in any format that `evaluate` reads, our queries.jsonl, or a "
+        "text file (.txt) with a query a line",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"
+    )
+    add_corpus(parser)
+    parser.add_argument("-k", type=int, default=10, metavar="N", help="at most so many moments (default 10)")
+    add_narrowing(parser)
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="find moments with this trained system: a folder of `whenabouts train`, or owner/name on a hub",
+    )
+    add_retriever(parser)
+    add_segments(parser)
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search and show; 0 with moments, 1 without."""
+    if options.queries is not None or options.out is not None:
+        return _run_of_queries(options)
+    if options.query is None:
+        raise UsageError("what to look for? Give a QUERY, or many with --queries FILE --out FILE")
+    result = searched(options)
+    if wants_json(options):
+        print_json(result.to_json())
+    else:
+        _show(result, narrowed=bool(options.within or options.after or options.before or options.where))
+    print_notes(result.notes)
+    return 1 if result.answer == "no_match" else 0
+
+
+def _run_of_queries(options: argparse.Namespace) -> int:
+    """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
+    from whenabouts import formats
+    from whenabouts.formats.files import refuse_overwriting
+    from whenabouts.formats.jsonl import files_of
+    from whenabouts.formats.queries import read_queries
+
+    if options.query is not None:
+        raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
+    if options.queries is None or options.out is None:
+        raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
+    queries = read_queries(options.queries)
+    refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
+    corpus, search_options = corpus_and_search(options)
+    answers: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
+    with counting_bar("queries") as show:
+
+        def count(result: SearchResult) -> None:
+            answers[result.answer] += 1
+            notes.update(set(result.notes))
+            show(answers.total(), len(queries.queries))
+
+        run = corpus.answers(queries, options=search_options, show=count)
+        formats.write_run(run, options.out, "jsonl", queries)
+    _tell(options, queries, {"videos_named": len(run.called), "answers": dict(answers)}, notes)
+    return 1 if answers["no_match"] == len(queries.queries) else 0
+
+
+def _tell(
+    options: argparse.Namespace, queries: Annotations, counts: dict[str, Any], notes: Counter[str]
+) -> None:
+    """What was written, and the command to go on with where there are judgements."""
+    number, command = len(queries.queries), None
+    if len(queries.query):
+        measure = ("evaluate", queries.protocol, "--truth", options.queries, "--run", options.out)
+        command = shlex.join(("whenabouts", *measure))
+    if wants_json(options):
+        print_json(
+            {"out": options.out, "queries": number, **counts, "notes": dict(notes), "evaluate": command}
+        )
+        return
+    words = {"match": "a match", "unsure": "unsure", "no_match": "no match"}
+    answers = ", ".join(f"{counts['answers'].get(answer, 0):,} {name}" for answer, name in words.items())
+    lines = [f"{options.out}: {number:,} queries: {answers}"]
+    if queries.videos:
+        named = f"{counts['videos_named']:,} of the {len(queries.videos):,} videos"
+        lines.append(f"{named} that {options.queries} names are in {options.corpus}")
+    lines += [f"note ({times:,} queries): {note}" for note, times in notes.items()]
+    for line in [*lines, *([command] if command else [])]:
+        console().print(for_terminal(line), markup=False, soft_wrap=True)
+
+
+# Of an answer that is none, the closest few are still worth a look.
+_CLOSEST = 3
+_HEADS = ("#", "video", "start - end", "sure")
+
+
+def _show(result: SearchResult, *, narrowed: bool) -> None:
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from whenabouts.confidence.chance import NO_MATCH_BELOW
+
+    table = console()
+    shown = result.moments
+    if result.answer == "match":
+        # What chance reaches as well only buries what stands out.
+        shown = tuple(m for m in shown if m.confidence is None or m.confidence >= NO_MATCH_BELOW)
+    elif result.answer == "no_match":
+        shown = shown[:_CLOSEST]
+        where = "what the filters leave of this corpus" if narrowed else "this corpus"
+        table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
+    elif result.answer == "unsure":
+        table.print(f"Not sure: {result.doubt}. The best are:", style="bold", soft_wrap=True)
+    rows = [_cells(result, rank, scored) for rank, scored in enumerate(shown, 1)]
+    widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    if rows:
+        table.print(Text(_line(_HEADS, widths), style="dim"), soft_wrap=True)
+    for row, scored in zip(rows, shown, strict=True):
+        line = Text(_line(row, widths))
+        name_at = widths[0] + 2
+        span_at = name_at + len(row[1]) + widths[1] - cell_len(row[1]) + 2
+        line.stylize("bold", name_at, name_at + len(row[1]))
+        line.stylize(f"link {result.link(scored)}", span_at, span_at + len(row[2]))
+        table.print(line, soft_wrap=True)
+        table.print(Padding(Text.assemble(*_evidence(scored)), (0, 0, 0, widths[0] + 2)))
+    if result.answer == "match" and len(shown) < len(result.moments):
+        hidden = len(result.moments) - len(shown)
+        table.print(
+            f"and {hidden} more that unrelated sentences find as easily (--json lists them)", style="dim"
+        )
+
+
+def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, ...]:
+    from whenabouts.times import format_time
+
+    moment = scored.moment
+    span = f"{format_time(moment.start)} - {format_time(moment.end)}"
+    return str(rank), for_terminal(result.name(scored)), span, _percent(scored.confidence)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    from rich.cells import cell_len
+
+    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def _percent(confidence: float | None) -> str:
+    if confidence is None:
+        return "?"
+    # Nothing is certain; chance is measured with a few hundred sentences. Not rounded up: what is no match
+    # must not look like one.
+    return ">99 %" if confidence > 0.99 else f"{int(100 * confidence)} %"
+
+
+def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:
+    """Which streams matched, and the line or the instant that did."""
+    parts: list[tuple[str, str]] = []
+    for name, piece in scored.evidence.items():
+        line = for_terminal(stream_named(name).evidence_text(piece))
+        line = line if len(line) <= 200 else line[:199].rstrip() + "…"
+        parts += [(f"{name} ", "cyan"), (line + "  ", "")]
+    return parts

@@ -1,0 +1,83 @@
+"""`whenabouts serve`: the page and the REST routes of a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from whenabouts.product.cli.options import add_corpus, add_verb, encoded_with, open_corpus
+from whenabouts.types import UsageError
+
+_EPILOG = """\
+examples:
+  whenabouts serve --corpus my.corpus
+  whenabouts serve --corpus my.corpus --model runs/xml
+  WHENABOUTS_TOKEN=$(openssl rand -hex 16) whenabouts serve --corpus my.corpus --host 0.0.0.0"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "serve",
+        run,
+        description="Search in a browser: results with pictures, a player, match curves. And REST for "
+        "programs (/openapi.json). Only this machine can ask, unless --host and a token say otherwise.",
+        epilog=_EPILOG,
+    )
+    add_corpus(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
+    parser.add_argument(
+        "--token",
+        default=None,
+        help="what clients must know (default: $WHENABOUTS_TOKEN, which other users' `ps` does not show)",
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
+    )
+    parser.add_argument(
+        "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
+        "for more)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    try:
+        from whenabouts.product.server.run import serve
+        from whenabouts.product.server.settings import Settings, default_cache, named_models
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("whenabouts"):
+            raise
+        raise UsageError(
+            f"the server needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
+        ) from error
+    token = os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else options.token
+    settings = Settings(
+        host=options.host,
+        port=options.port,
+        token=token,
+        cache=options.cache or default_cache(),
+        cache_bytes=options.cache_size << 20,
+        models=named_models(options.model),
+    )
+    corpus = open_corpus(options)
+    for model in options.model:
+        encoded_with(corpus, model)
+    serve(corpus, settings, lambda line: print(line, flush=True))
+    return 0

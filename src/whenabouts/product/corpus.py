@@ -1,0 +1,345 @@
+"""A corpus of one's own videos: open it, add and remove files, search.
+
+Other questions are functions that take a corpus: `indexing.plan_index`, `why.why`, `curves.curves_of`,
+`calibration.calibrate`, `explain.explain`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.encoder_registry import EncoderRegistry, StreamCheck
+from whenabouts.product.index.filters import Filter, make_filter
+from whenabouts.product.index.records import VideoNames, VideoRecord, check_video_id
+from whenabouts.product.index.store import Store
+from whenabouts.product.index.transcripts import Transcripts
+from whenabouts.times import parse_moment
+from whenabouts.types import Moment, UsageError, Video
+
+if TYPE_CHECKING:
+    from whenabouts.encoders.protocol import TextEncoder
+    from whenabouts.formats.annotations import Annotations
+    from whenabouts.product.corpus_run import CorpusRun
+    from whenabouts.product.corpus_systems import CorpusSystems, System
+    from whenabouts.product.index.lock import Holder
+    from whenabouts.product.index.progress import Progress, Summary
+    from whenabouts.product.own_features import Exported
+    from whenabouts.product.search import Searcher, SearchOptions, SearchResult
+    from whenabouts.product.shown import Line, Shown, Stats
+    from whenabouts.ranking.opened_system import OpenedModel
+
+
+class Corpus:
+    """Videos on disk that can be searched.
+
+    `location` is a folder or an object store's URI such as "s3://bucket/prefix". It is made if it is not
+    there, unless `create` is false: then a place without a corpus is an error. `encoders` are objects to
+    use for streams that were made with them; all others are opened by the name that the corpus keeps.
+
+    >>> corpus = Corpus("my.corpus")                       # doctest: +SKIP
+    >>> corpus.add("videos/")                              # doctest: +SKIP
+    >>> corpus.search("a red flower opens", k=10).moments  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        encoders: Iterable[TextEncoder] = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.location = os.fspath(location)
+        self.store = Store.open(self.location, create=create, storage_options=storage_options)
+        self.encoders = EncoderRegistry(self.store, encoders)
+        self.transcripts = Transcripts(self.location, storage_options)
+        self._searcher: tuple[Any, Searcher] | None = None
+        self._loaded: dict[str, OpenedModel] = {}
+        self._systems: CorpusSystems | None = None
+
+    def beside(self) -> Corpus:
+        """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
+
+        A handle follows what is written by moving its tables to the newest version. Were one shared by
+        threads, a search could find its clips in one version and read them from another.
+        """
+        twin = copy.copy(self)
+        twin.store = self.store.beside()
+        twin.encoders = self.encoders.beside(twin.store)
+        twin._searcher = twin._systems = None
+        return twin
+
+    def refresh(self) -> None:
+        """See what has been written since; searching does so by itself."""
+        self.store.refresh()
+
+    # Adding and removing -------------------------------------------------------------------------
+
+    def add(
+        self,
+        *paths: str | os.PathLike[str],
+        processes: int | None = None,
+        wait: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+        **options: Any,
+    ) -> Summary:
+        """Index files and folders; what came of it.
+
+        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry, and
+        what the streams take (`vision` and `text` are encoders by name, folder or as objects;
+        clip_seconds). Raises CorpusBusy while another indexer works here, unless `wait`.
+        """
+        from whenabouts.product.indexing import plan_index, run_index
+
+        with self.writing(wait=wait):
+            return run_index(self, plan_index(self, paths, **options), processes=processes, progress=progress)
+
+    @contextlib.contextmanager
+    def writing(
+        self, *, wait: bool = False, on_wait: Callable[[Holder | None], None] | None = None
+    ) -> Iterator[None]:
+        """Be the one who may write: a plan made in here still fits the corpus when it is run.
+
+        Raises CorpusBusy, saying who is at work, or waits; then `on_wait` is called with who is waited for.
+        """
+        with self.store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
+            yield
+
+    def remove(self, *videos: str, wait: bool = False) -> list[Video]:
+        """Take videos out by id, file name or path; the files are left alone. Returns what was taken out."""
+        with self.writing(wait=wait):
+            records = {record.video_id: record for record in map(self.resolve, videos)}
+            self.store.remove_videos(list(records))
+            self.transcripts.forget([record.content_hash for record in records.values()])
+        return [_video(record) for record in records.values()]
+
+    # Searching -----------------------------------------------------------------------------------
+
+    def search(
+        self, query: str, k: int | None = None, *, options: SearchOptions | None = None, **changes: Any
+    ) -> SearchResult:
+        """At most `k` moments for a sentence, best first, and whether there is an answer at all.
+
+        `changes` are fields of `SearchOptions` (within, streams, min_confidence, after, before, where, model,
+        retriever, segments), which replace those of `options`.
+        """
+        from whenabouts.product.search import SearchOptions
+
+        changes |= {} if k is None else {"k": k}
+        options = replace(options or SearchOptions(), **changes)
+        self.store.refresh()
+        system = None
+        searcher, chosen = self.searcher(), self._filter(options)
+        if options.model is not None:
+            system = self.systems.search(options.model, options.retriever, options.segments)
+        return searcher.search(
+            query,
+            k=options.k,
+            filter=chosen,
+            streams=options.streams,
+            min_confidence=options.min_confidence,
+            model=system,
+        )
+
+    def answers(
+        self,
+        queries: Annotations,
+        *,
+        options: SearchOptions | None = None,
+        show: Callable[[SearchResult], None] = lambda result: None,
+        **changes: Any,
+    ) -> CorpusRun:
+        """The answers to many queries as a run, which `whenabouts.evaluate` and `whenabouts.formats` take.
+
+        `options` and `changes` are those of `search`, which answers each query when the run is read; `show`
+        is called with each answer. Videos are called as `queries` (`formats.queries.read_queries`) call
+        theirs, where these are ids, paths or file names of ours. Raises UsageError where such a name fits
+        several.
+        """
+        from whenabouts.product.corpus_run import CorpusRun, names_of
+
+        def answer(text: str) -> SearchResult:
+            result = self.search(text, options=options, **changes)
+            show(result)
+            return result
+
+        self.store.refresh()
+        names = names_of(self.store.videos(), queries.videos, self.location)
+        return CorpusRun(queries.name, queries.queries, answer, names)
+
+    def encode(
+        self,
+        model: System,
+        retriever: System | None = None,
+        *,
+        segments: float | None = None,
+        wait: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Encode with a trained system what is new or changed since it last did; how many videos it holds.
+
+        What its retriever keeps of videos is made as well (of a staged run, or the one named). With
+        `segments` (seconds) it is what a search by such segments needs, and nothing of whole videos.
+        `progress` is called with how many videos are done, and of how many. Raises CorpusBusy while another
+        indexer works here, unless `wait`; EncoderMismatch where the streams were made by other encoders than
+        those that the system was trained with.
+        """
+        self.store.refresh()
+        system = self.systems.search(model, retriever, segments)
+        return system.prepare(wait=float("inf") if wait else 0.0, progress=progress)
+
+    def has_segments(self, model: System, segments: float, retriever: System | None = None) -> bool:
+        """Whether segments of so many seconds were encoded for a trained system (see `encode`).
+
+        It does not matter whether videos have come or changed since. Raises UsageError as `search` does.
+        """
+        self.store.refresh()
+        return self.systems.search(model, retriever, segments).is_kept
+
+    def searcher(self) -> Searcher:
+        """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
+        from whenabouts.product.search import Searcher, load_calibration
+
+        self.check_filled()
+        calibration = load_calibration(self.store)
+        state = (self.store.streams, calibration)
+        if self._searcher is None or self._searcher[0] != state:
+            searcher = Searcher(
+                self.store,
+                self.encoders.for_queries(),
+                calibration.scales,
+                calibration.chances,
+                calibration.thresholds,
+                calibration.rates,
+            )
+            self._searcher = state, searcher
+        return self._searcher[1]
+
+    @property
+    def systems(self) -> CorpusSystems:
+        """The trained systems that search this corpus, kept open."""
+        if self._systems is None:
+            from whenabouts.product.corpus_systems import CorpusSystems
+
+            self._systems = CorpusSystems(self.store, self.encoders, self._loaded)
+        return self._systems
+
+    def check_filled(self) -> None:
+        """Raise UsageError for a corpus without any stream."""
+        if not self.store.streams:
+            raise UsageError(
+                f"{self.location} is empty; put something in with `whenabouts index PATH… --corpus`"
+            )
+
+    # Describing -------------------------------------------------------------------------------------
+
+    def videos(self) -> list[Video]:
+        """All videos, by id; files that could not be read are not among them."""
+        self.store.refresh()
+        return [_video(record) for record in self.store.videos() if record.streams]
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the list of videos, as far as this handle has seen."""
+        return self.store.version
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams there are, none in an empty corpus."""
+        return tuple(sorted(self.store.streams))
+
+    def records(self) -> list[VideoRecord]:
+        """The ledger rows of all videos by id; files that could not be read are not among them."""
+        return [record for record in self.store.videos() if record.state == "done"]
+
+    def record(self, video_id: str) -> VideoRecord | None:
+        """The ledger row of a video by its id alone: no names, no paths. None where there is none."""
+        try:
+            check_video_id(video_id)
+        except UsageError:
+            return None
+        record = self.store.video(video_id)
+        return record if record is not None and record.state == "done" else None
+
+    def words(self, record: VideoRecord, moment: Moment | None = None) -> tuple[Line, ...]:
+        """The spoken passages of a video, or of a moment of it."""
+        from whenabouts.product.shown import show
+
+        return show(self.store, record, moment).words
+
+    def resolve(self, name: str) -> VideoRecord:
+        """The ledger row of a video by its id, path, file name, or file name without its ending.
+
+        Raises UsageError for a name that fits none, or several (it lists them).
+        """
+        records = {record.video_id: record for record in self.store.videos()}
+        fitting = VideoNames((key, record.path) for key, record in records.items()).fitting(name)
+        if not fitting:
+            raise UsageError(f"{self.location} has no video {name!r}; `whenabouts show` lists them")
+        if len(fitting) > 1:
+            ids = ", ".join(fitting[:5])
+            raise UsageError(f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id")
+        return records[fitting[0]]
+
+    def show(self, what: str) -> Shown:
+        """What is known of a video, or of a moment given as VIDEO@START-END."""
+        from whenabouts.product.shown import show
+
+        self.store.refresh()
+        try:
+            return show(self.store, self.resolve(what), None)
+        except UsageError:
+            if "@" not in what:
+                raise
+        moment = self.moment(what)
+        record = self.store.video(moment.video_id)
+        assert record is not None
+        return show(self.store, record, moment)
+
+    def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Exported:
+        """Write a stream on an even grid as a feature store, for a training on this corpus.
+
+        Raises UsageError for a stream that is not there, has no vectors or clips of another length.
+        """
+        from whenabouts.product.own_features import export_stream
+
+        self.store.refresh()
+        return export_stream(self.store, stream, clip_seconds, Path(path))
+
+    def stats(self) -> Stats:
+        """Numbers of the corpus."""
+        from whenabouts.product.search import load_calibration
+        from whenabouts.product.shown import Stats
+
+        self.store.refresh()
+        calibration = load_calibration(self.store)
+        return Stats.of(self.location, self.store, calibration.chances, calibration.rates)
+
+    def check_streams(self) -> list[StreamCheck]:
+        """Whether each stream can be searched here: what made it, what is wrong, and the remedy."""
+        return self.encoders.check()
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _filter(self, options: SearchOptions) -> Filter | None:
+        if not (options.within or options.after or options.before or options.where):
+            return None
+        videos = [self.resolve(video).video_id for video in options.within]
+        return make_filter(videos, options.after, options.before, options.where)
+
+    def moment(self, moment: str | Moment) -> Moment:
+        """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes."""
+        if isinstance(moment, Moment):
+            return replace(moment, video_id=self.resolve(moment.video_id).video_id)
+        video, start, end = parse_moment(moment)
+        return Moment(self.resolve(video).video_id, start, end)
+
+
+def _video(record: VideoRecord) -> Video:
+    return Video(record.video_id, record.duration, record.path, dict(record.metadata))

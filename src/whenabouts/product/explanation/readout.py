@@ -1,0 +1,143 @@
+"""Asking a trained system: which words it heeded, and where it thinks that a moment starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
+from whenabouts.models.decoding import Decoding, seconds_of, span_mask
+from whenabouts.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.product.explanation.explained import Borders, TokenWeights
+from whenabouts.ranking.candidates import Candidates
+from whenabouts.ranking.encoded_corpus import MemoryCorpus, System, device_of, evaluating
+from whenabouts.ranking.localize import best_moments, can_localize
+from whenabouts.types import Moment
+
+# How tokenizers mark a piece that goes on a word (BERT), and one that begins it (SentencePiece, byte pairs).
+_GOES_ON, _BEGINS = "##", ("\u2581", "\u0120")
+
+
+@runtime_checkable
+class WeighsStreams(Protocol):
+    """A system that can say how much each stream counts in each clip."""
+
+    def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
+        """(P, T) by stream: shares that add up to 1 in each clip, for query p and video p."""
+        ...
+
+
+def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
+    """The word pieces that an encoder makes of a query; None where it cannot be had, or does not tell."""
+    if isinstance(encoder, str):
+        if not encoder:
+            return None
+        try:
+            encoder = open_text_encoder(encoder)
+        except EncoderUnavailable:
+            return None
+    return encoder.word_pieces([text])[0] if isinstance(encoder, WordPieces) else None
+
+
+def token_weights(
+    trained: System, encoded: QueryEncoding, text: str, pieces: Sequence[str] | None = None
+) -> TokenWeights | None:
+    """The words of one query (Q = 1) with their weights; None for a system that tells none.
+
+    `pieces` are the encoder's word pieces, where they are known; those of one word become one word and
+    their weights are added up. Without them the words of the text are taken, where there are as many as
+    tokens; else tokens are called by number.
+    """
+    if not isinstance(trained.model, Explainer):
+        return None
+    with evaluating(trained.model):
+        weights = {
+            stream: row[0].double().cpu().numpy()
+            for stream, row in trained.model.word_weights(encoded).items()
+        }
+    count = len(next(iter(weights.values())))
+    names, named = _names(text, count, pieces)
+    begins = [at for at, name in enumerate(names) if at == 0 or not name.startswith(_GOES_ON)]
+    words = ["".join(_plain(piece) for piece in names[a:b]) for a, b in pairwise([*begins, count])]
+    summed = {stream: tuple(np.add.reduceat(row, begins).tolist()) for stream, row in weights.items()}
+    return TokenWeights(tuple(words), summed, named)
+
+
+def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Borders | None:
+    """Start and end of one query (Q = 1) along a video; None for a system that finds no moments."""
+    model = trained.model
+    if not can_localize(model):
+        return None
+    row = int(corpus.rows_of([video_id])[0])
+    video = corpus.take([row]).to(device_of(model))
+    shares: Named = {}
+    with evaluating(model):
+        scores = model.score_spans(encoded, video)
+        if isinstance(model, WeighsStreams):
+            shares = model.stream_shares(encoded, video)
+    clips = int(scores.mask[0].sum())
+    start, end = _probabilities(scores, clips, trained.decoding)
+    seconds, duration = float(corpus.clip_seconds[row]), float(corpus.durations[row])
+    low = np.arange(clips, dtype=np.float64) * seconds
+    high = np.minimum(low + seconds, np.maximum(duration, low)).astype(np.float64)
+    return Borders(
+        low,
+        high,
+        start.cpu().numpy(),
+        end.cpu().numpy(),
+        trained.decoding.ends == "exclusive",
+        _best(trained, encoded, corpus, video_id),
+        {stream: share[0, :clips].double().cpu().numpy() for stream, share in shares.items()}
+        if len(shares) > 1
+        else {},
+    )
+
+
+def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[str], bool]:
+    """What to call the tokens, and whether they are known. Systems read the first tokens of a long query."""
+    if pieces is not None and len(pieces) >= count:
+        return list(pieces[:count]), True
+    words = text.split()
+    if len(words) == count:
+        return words, True
+    return [f"token {number}" for number in range(1, count + 1)], False
+
+
+def _plain(piece: str) -> str:
+    return piece.removeprefix(_GOES_ON).lstrip("".join(_BEGINS)) or piece
+
+
+def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[Tensor, Tensor]:
+    """(T,) twice: the borders' scores brought to a sum of 1 along the video.
+
+    Scores that are logarithms of probabilities stay what they are. Of a 2-D map, a border has what all spans
+    with it have together.
+    """
+    start, end = scores.start[0, :clips].double(), scores.end[0, :clips].double()
+    if scores.spans is not None:
+        spans = start[:, None] + end + scores.spans[0, :clips, :clips].double()
+        spans = spans.masked_fill(~span_mask(clips, decoding, spans.device), -torch.inf)
+        start, end = spans.logsumexp(1), spans.logsumexp(0)
+    return start.softmax(0), end.softmax(0)
+
+
+def _best(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Moment | None:
+    """The best moment of the query in one video."""
+    candidates = Candidates.ragged([corpus.rows_of([video_id])], device_of(trained.model))
+    best, rows = best_moments(trained.model, encoded, corpus, candidates, trained.decoding, 1, weight=0.0)
+    if not best.score[0, 0] > -torch.inf:
+        return None
+    row = int(rows[0, 0])
+    start, end = seconds_of(
+        best.first[0, 0].cpu(),
+        best.last[0, 0].cpu(),
+        corpus.clip_seconds[row],
+        corpus.durations[row],
+        trained.decoding,
+    )
+    return Moment(video_id, float(start), float(end)) if start < end else None

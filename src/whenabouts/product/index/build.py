@@ -1,0 +1,292 @@
+"""The way of a video: path -> frames, sound, cues -> clips of each stream -> vectors -> index.
+
+Readers run in processes of their own and hand over what streams read, decoded once; this process encodes
+and writes. A video is written whole or not at all: its clips first, then its row in the ledger, so that a
+run that is killed anywhere between is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.index.lock import uninterrupted
+from whenabouts.product.index.plan import NO_SOUND, Plan, Work
+from whenabouts.product.index.progress import Meter, Progress, Summary, named
+from whenabouts.product.index.reading import FileRead, FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
+from whenabouts.product.index.records import (
+    ClipColumns,
+    StoreError,
+    VideoRecord,
+    failed_id_for,
+    spoken_name,
+    video_id_for,
+)
+from whenabouts.product.index.store import Store
+from whenabouts.product.index.transcripts import Speech
+from whenabouts.product.index.workers import Failed, Message, Part, ReaderPool, available_cores
+from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.files import printable
+
+if TYPE_CHECKING:
+    from whenabouts.product.streams.protocol import StreamRun
+
+_log = logging.getLogger(__name__)
+
+# A write costs some 20 ms whatever its size, so small videos wait for each other, but not for long.
+_WRITE_VIDEOS = 64
+_WRITE_ROWS = 20_000
+_WRITE_SECONDS = 5.0
+
+
+def build(
+    store: Store,
+    plan: Plan,
+    speech: Speech,
+    *,
+    processes: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Carry out a plan on a store that this process may write to.
+
+    Ctrl-C ends it: what is finished is written, and the summary says that it was interrupted. Raises
+    StoreError (DiskFull, …) where nothing more can be written; what was written before is kept.
+    """
+    started = time.monotonic()
+    summary = Summary(
+        renamed=len(plan.renamed),
+        described=plan.described,
+        unchanged=plan.unchanged,
+        left_out=list(plan.problems),
+    )
+    writer = _Writer(store, plan, speech, summary)
+    meter = Meter(plan, progress)
+    try:
+        with uninterrupted():
+            store.put_records(plan.records)
+            store.remove_videos(plan.obsolete)
+        with ReaderPool(read_file, processes) as pool:
+            for message in pool.run(_tasks(plan, processes)):
+                writer.take(message)
+                meter.take(message)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    try:
+        with uninterrupted():
+            writer.write()
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    summary.seconds = time.monotonic() - started
+    return summary
+
+
+def _tasks(plan: Plan, processes: int) -> list[ReadTask]:
+    """What the readers are given; they share the cores among them."""
+    threads = max(1, available_cores() // max(1, min(processes, len(plan.work))))
+    return [replace(work.task, threads=threads) for work in plan.work]
+
+
+@dataclass(slots=True)
+class _PartialVideo:
+    """What has come in of a video so far: what each stream keeps of it, and the file's last message."""
+
+    batches: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    read: FileRead | None = None
+
+
+class _Writer:
+    """Takes the readers' messages, lets streams encode them, and writes finished videos in batches."""
+
+    def __init__(self, store: Store, plan: Plan, speech: Speech, summary: Summary) -> None:
+        self._store, self._plan, self._speech, self._summary = store, plan, speech, summary
+        self._partial: dict[int, _PartialVideo] = {}
+        self._given_up: set[int] = set()
+        self._taken = set(plan.taken)
+        self._waiting: list[tuple[VideoRecord, dict[str, ClipColumns]]] = []
+        self._failures: list[VideoRecord] = []
+        self._obsolete: list[str] = []
+        self._rows = 0
+        self._written = time.monotonic()
+
+    def take(self, message: Message) -> None:
+        """Process one message."""
+        if message.number not in self._given_up:
+            try:
+                self._handle(message)
+            except StoreError:
+                raise
+            except Exception as error:
+                # Whatever one file's words or frames do to an encoder, the other files come to no harm.
+                work = self._plan.work[message.number]
+                _log.exception("%s", printable(work.task.path))
+                self._fail(message.number, " ".join(f"{type(error).__name__}: {error}".split()))
+        is_late = time.monotonic() - self._written > _WRITE_SECONDS
+        is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
+        if is_late or is_full:
+            self.write()
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, Failed):
+            self._fail(message.number, message.error)
+        elif isinstance(message, Part):
+            self._take_part(message)
+        else:
+            self._finish(self._plan.work[message.number], self._partial.pop(message.number))
+
+    def _take_part(self, part: Part) -> None:
+        """Let each stream encode what it reads: vectors wait for the rest of the file, pixels do not."""
+        partial = self._partial.setdefault(part.number, _PartialVideo())
+        batch = part.content
+        if isinstance(batch, FileRead):
+            partial.read = batch
+        elif isinstance(batch, FrameBatch | SoundBatch):
+            for run in self._runs(self._plan.work[part.number]):
+                if run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames == batch.settings:
+                    partial.batches[run.name].append(run.stream.encode(batch, run))
+
+    def _runs(self, work: Work) -> list[StreamRun]:
+        return [run for run in self._plan.streams if run.name in work.streams]
+
+    def _fail(self, number: int, error: str) -> None:
+        work = self._plan.work[number]
+        self._given_up.add(number)
+        self._partial.pop(number, None)
+        _log.warning("%s", named(work.task.path, error))
+        self._summary.failed.append((work.task.path, error))
+        file = work.file
+        # What an earlier run made stays searchable; only the state says that the file is now broken.
+        row = work.record or VideoRecord(failed_id_for(file.path), str(file.path), kind=file.kind)
+        self._failures.append(
+            replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
+        )
+
+    def _finish(self, work: Work, partial: _PartialVideo) -> None:
+        read = partial.read
+        assert read is not None
+        earlier = None if work.record is None or _was_never_read(work.record) else work.record
+        video_id = (
+            earlier.video_id if earlier else video_id_for(work.task.path, read.content_hash, self._taken)
+        )
+        self._taken.add(video_id)
+        record = _record(work, read, video_id, earlier)
+        cues: Sequence[Cue] = ()
+        if read.tracks is not None:
+            record, cues = self._cues(work, read, record)
+        columns: dict[str, ClipColumns] = {}
+        for run in self._runs(work):
+            sources = {
+                name: columns[name] if name in columns else self._stored_clips(name, record)
+                for name in run.stream.reads_clips_of
+            }
+            video = ReadVideo(record, read.end, cues, sources)
+            columns[run.name] = run.stream.clips(video, partial.batches[run.name], run)
+            record = replace(record, streams={**record.streams, run.name: run.fingerprint})
+        # In this order: Ctrl-C between the two may leave a row too many, but never one too few.
+        self._waiting.append((record, columns))
+        self._obsolete += [work.record.video_id] if work.record and not earlier else []
+        self._obsolete += work.supersedes
+        self._rows += sum(len(column) for column in columns.values())
+        self._count(work, record, columns, is_new=earlier is None)
+
+    def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
+        """The clips of a stream as an earlier run wrote them; none where it did not."""
+        ids = [record.video_id] if stream in record.streams else []
+        if not ids:
+            return ClipColumns([], [], [])  # type: ignore[arg-type]
+        block = self._store.clips_of(stream, ids)
+        vectors = block.vectors if block.vectors.shape[1] else None
+        return ClipColumns(block.start, block.end, block.text, vectors)
+
+    def _cues(self, work: Work, read: FileRead, record: VideoRecord) -> tuple[VideoRecord, Sequence[Cue]]:
+        """The record with where its cues come from, and the cues; none where nobody speaks."""
+        track = self._track(work, read)
+        cues: Sequence[Cue] = track.cues if track else ()
+        if read.probe is not None and record.duration:
+            cues = self._inside(work, cues, record.duration)
+        return replace(record, words=track.source if track else ""), cues
+
+    def _inside(self, work: Work, cues: Sequence[Cue], duration: float) -> list[Cue]:
+        """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
+        inside = [replace(cue, end=min(cue.end, duration)) for cue in cues if cue.start < duration]
+        if len(inside) < len(cues):
+            behind = len(cues) - len(inside)
+            note = f"{behind} of {len(cues)} cues start behind the end of the recording ({duration:.1f} s)"
+            self._summary.notes.append(named(work.task.path, note))
+        return inside
+
+    def _track(self, work: Work, read: FileRead) -> CueTrack | None:
+        """Whose cues count: subtitles, or else speech; a track without cues where nobody speaks."""
+        tracks = read.tracks or ()
+        notes = [note for track in tracks for note in track.notes]
+        chosen = next((track for track in tracks if track.cues), None)
+        if chosen is None and read.probe is not None:
+            if read.probe.has_audio:
+                chosen = self._speech.track_of(work.task.path, read.content_hash)
+                notes += chosen.notes if chosen else ()
+            elif self._speech.model:
+                chosen = CueTrack((), NO_SOUND)
+        if notes:
+            self._summary.notes.append(named(work.task.path, "; ".join(notes)))
+        return chosen
+
+    def _count(
+        self, work: Work, record: VideoRecord, columns: Mapping[str, ClipColumns], *, is_new: bool
+    ) -> None:
+        summary = self._summary
+        summary.added += is_new
+        summary.updated += not is_new
+        summary.hours += (record.duration or 0.0) / 3600
+        rows = sum(len(column) for column in columns.values())
+        summary.clips += rows
+        if record.damage:
+            summary.damaged.append((work.task.path, record.damage))
+        if not rows and is_new:
+            summary.silent.append(work.task.path)
+
+    def write(self) -> None:
+        """Write what is finished: clips first, then the ledger."""
+        with uninterrupted():
+            self._store.put_videos(self._waiting)
+            self._store.put_records(self._failures)
+            self._store.remove_videos(self._obsolete)
+            self._waiting, self._failures, self._obsolete, self._rows = [], [], [], 0
+        self._written = time.monotonic()
+
+
+def _was_never_read(record: VideoRecord) -> bool:
+    """Whether a ledger row only says that a file failed: its id is not yet that of a video.
+
+    A row that a crash left while its clips were being written has no content hash either, but is done.
+    """
+    return record.state == "failed" and not record.content_hash
+
+
+def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
+    """The ledger's row, without cues. Where only a part was read again, the rest stays as it was."""
+    before = dict(earlier.metadata) if earlier else {}
+    tags = dict(read.probe.metadata) if read.probe else {}
+    # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
+    metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
+    kept = None if work.is_whole else earlier
+    return VideoRecord(
+        video_id=video_id,
+        path=str(work.task.path),
+        size=work.file.size,
+        modified_ns=work.file.modified_ns,
+        content_hash=read.content_hash,
+        kind=work.file.kind,
+        duration=kept.duration if kept and not read.decoded else read.end or None,
+        streams=dict(kept.streams) if kept else {},
+        words=kept.words if kept else "",
+        words_signature=work.words_signature,
+        title=str(metadata.get("title") or spoken_name(work.task.path)),
+        metadata=metadata,
+        has_picture=bool(read.probe and read.probe.picture),
+        shots=kept.shots if kept and read.shots is None else read.shots,
+        damage=kept.damage if kept and not read.decoded else read.damage or "",
+        indexed_at=time.time(),
+    )

@@ -1,0 +1,282 @@
+"""Searching a table of clips: nearest vectors, matching words, all clips of some videos."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.product.index.records import ClipBlock, ClipHits
+from whenabouts.product.index.tables import (
+    CLIP_COLUMNS,
+    among,
+    block_of,
+    has_index,
+    hits_of,
+    no_hits,
+    printable,
+)
+from whenabouts.product.index.upkeep import Distance, VectorIndex
+
+JOINED_WEIGHT = 0.5
+"""What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
+are 52.1, 53.4, 54.6, 53.0 and 51.8 % found first: in long questions joined words must not lead."""
+
+# Joined words longer than this are no compound that anybody writes.
+_LONGEST_JOINED = 40
+# Letters and digits with the marks that stand on them, which `\w` leaves out.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0711\u0730-\u074a"
+    "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u103e"
+    "\u1056-\u109d\u135d-\u135f\u1712-\u1734\u17b4-\u17d3\u1a17-\u1aff\u1b00-\u1be7\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0"
+    "\u3099\u309a\ufe20-\ufe2f"
+)
+_WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
+# Scripts that write a word in one or two signs: a sign weighs as much as three letters.
+DENSE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+
+EXACT_ROWS = 20_000
+"""Filters that leave at most so many clips are searched exactly: about 1 ms per thousand."""
+
+PROBED_SHARE = 0.1
+"""Share of an index's partitions looked into: recall@200 of 0.99 at 1 M clips."""
+
+LEAST_PROBES = 20
+# A filter also breaks up the neighbourhoods that partitions are made of, so it is given half as much again.
+_FILTER_MARGIN = 1.5
+# A filter given as a long list of ids costs 5 us an id. One that leaves most videos is cheaper tried on
+# the answers: a search `_WIDER` times as deep, without it, holds enough of them nearly always.
+_LONG_LIST = 1_000
+_MOST_VIDEOS = 0.4
+_WIDER = 4
+_MOST_QUERY_WORDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard an index is searched: `share` of its partitions for so many `answers`, more for more of them.
+
+    `refine` times as many candidates are scored by their own vectors; None: by the index's 8 bits.
+    """
+
+    share: float
+    answers: int
+    refine: int | None
+
+
+CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
+KEYS_EFFORT = Effort(0.4, 800, None)
+"""Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
+in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
+0.2 found 99.5 %, 0.12 found 99.1 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Which clips may answer: those of `video_ids` that share time with [after, before); None: no limit.
+
+    `kind`: of keys, those with that number in the column of the same name.
+    """
+
+    video_ids: Sequence[str] | None = None
+    after: float | None = None
+    before: float | None = None
+    kind: int | None = None
+
+    @property
+    def impossible(self) -> bool:
+        """Whether nothing can pass."""
+        return self.video_ids is not None and len(self.video_ids) == 0
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it looks at the clips' times."""
+        return self.after is not None or self.before is not None
+
+    @property
+    def sql(self) -> str | None:
+        """The condition as SQL, None without one."""
+        parts = [] if self.video_ids is None else [among("video_id", self.video_ids)]
+        parts += [] if self.after is None else [f'"end" > {float(self.after)!r}']
+        parts += [] if self.before is None else [f'"start" < {float(self.before)!r}']
+        parts += [] if self.kind is None else [f"kind = {int(self.kind)}"]
+        return " AND ".join(parts) or None
+
+    def leaves_most_of(self, videos: int) -> bool:
+        """Whether it is a long list of ids that leaves a good part of so many videos."""
+        listed = 0 if self.video_ids is None else len(self.video_ids)
+        return not self.by_time and listed > _LONG_LIST and listed >= _MOST_VIDEOS * videos
+
+
+def nearest(
+    table: Any,
+    query: NDArray[np.float32],
+    k: int,
+    *,
+    narrowing: Narrowing,
+    index: VectorIndex | None,
+    videos: int,
+    distance: Distance = "cosine",
+    effort: Effort = CLIPS_EFFORT,
+) -> ClipHits:
+    """The k nearest clips; exact where `index` is None. `videos` is how many the corpus holds.
+
+    The score is the cosine, or ("dot", and "l2" of unit vectors) the dot product.
+    """
+    if narrowing.impossible:
+        return no_hits()
+    if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos):
+        others = replace(narrowing, video_ids=None)
+        probes = _probes(table, index, _WIDER * k, others, effort)
+        wider = _nearest(table, query, _WIDER * k, others.sql, probes, distance, effort.refine)
+        hits = _among(wider, narrowing)
+        if len(hits) >= k:
+            return _first(hits, k)
+    few = None if index is None else _probes(table, index, k, narrowing, effort)
+    return _nearest(table, query, k, narrowing.sql, few, distance, effort.refine)
+
+
+def _nearest(
+    table: Any,
+    query: NDArray[np.float32],
+    k: int,
+    condition: str | None,
+    probes: int | None,
+    distance: Distance,
+    refine: int | None,
+) -> ClipHits:
+    search = table.search(query, vector_column_name="vector").distance_type(distance).limit(k)
+    if condition is not None:
+        search = search.where(condition, prefilter=True)
+    if probes is None:
+        search = search.bypass_vector_index()
+    else:
+        search = search.nprobes(probes)
+        search = search if refine is None else search.refine_factor(refine)
+    rows = search.select([*CLIP_COLUMNS, "_distance"]).to_arrow()
+    return hits_of(rows, _score(rows["_distance"].to_numpy(), query, distance), k)
+
+
+def _score(
+    distances: NDArray[np.float32], query: NDArray[np.float32], distance: Distance
+) -> NDArray[np.float32]:
+    """Distances (N,) as scores, the greater the nearer."""
+    score = 1.0 - distances if distance != "l2" else (1.0 + query @ query - distances) / 2
+    return np.asarray(score, np.float32)
+
+
+def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort: Effort) -> int | None:
+    """How many partitions of the index to look into; None for an exact search."""
+    share = effort.share * max(1.0, math.sqrt(k / effort.answers))
+    if narrowing.by_time:  # counting by time would read the times of all clips
+        share = 1.0
+    elif narrowing.sql is not None:
+        matching = int(table.count_rows(narrowing.sql))
+        if matching <= EXACT_ROWS:
+            return None
+        share *= _FILTER_MARGIN * table.count_rows() / matching
+    return min(index.partitions, max(LEAST_PROBES, math.ceil(share * index.partitions)))
+
+
+def _among(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
+    allowed = set(narrowing.video_ids or ())
+    return _rows(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
+
+
+def _first(hits: ClipHits, k: int) -> ClipHits:
+    return _rows(hits, np.arange(len(hits)) < k)
+
+
+def _rows(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
+    names = [video_id for video_id, keep in zip(hits.video_ids, kept, strict=True) if keep]
+    return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
+
+
+def match(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
+    """The k clips whose words match best by BM25; nothing for a query without words.
+
+    Words and their joined neighbours are searched one after the other and added up: LanceDB leaves out what
+    cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
+    against 89 for one question made of both. A clip among the best k of one list only counts by that one.
+    """
+    words, joined = query_words(printable(query))
+    words, joined = (list(dict.fromkeys(some))[:_MOST_QUERY_WORDS] for some in (words, joined))
+    if not words or narrowing.impossible or not has_index(table, "context"):
+        return no_hits()
+    by_word = _matching(table, words, k, narrowing)
+    if not joined:
+        return hits_of(by_word, by_word["_score"].to_numpy().astype(np.float32), k)
+    return _summed(by_word, _matching(table, joined, k, narrowing), JOINED_WEIGHT, k)
+
+
+def _matching(table: Any, words: Sequence[str], k: int, narrowing: Narrowing) -> Any:
+    """The best k rows for a list of words, as an Arrow table with their `_score`."""
+    from lancedb.query import MatchQuery
+
+    search = table.search(MatchQuery(" ".join(words), "context"), query_type="fts").limit(k)
+    if narrowing.sql is not None:
+        search = search.where(narrowing.sql, prefilter=True)
+    return search.select([*CLIP_COLUMNS, "_score"]).to_arrow().select([*CLIP_COLUMNS, "_score"])
+
+
+def _summed(first: Any, second: Any, weight: float, k: int) -> ClipHits:
+    """The best k of two lists of rows; a row in both scores first + weight * second."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    weighted = pc.multiply(second["_score"], pa.scalar(weight, second["_score"].type))
+    both = pa.concat_tables([first, second.set_column(second.num_columns - 1, "_score", weighted)])
+    summed = both.group_by(CLIP_COLUMNS, use_threads=False).aggregate([("_score", "sum")])
+    return hits_of(summed, summed["_score_sum"].to_numpy().astype(np.float32), k)
+
+
+def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
+    """All clips of some videos (each named once), with vectors of width `dimension` (0: without)."""
+    condition = among("video_id", video_ids) if video_ids else "false"
+    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else [])]
+    rows = table.search().where(condition).limit(None).select(columns).to_arrow()
+    return block_of(rows, video_ids, dimension)
+
+
+def search_words(text: str) -> str:
+    """A text as the full-text index holds it: its words, and each two neighbours joined.
+
+    Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
+    words that stand together in the question count more where they stand together in what is said. No
+    word is left out for being common: that would need a list for every language.
+
+    >>> search_words("On-chain fees")
+    'on chain fees onchain chainfees'
+    """
+    words, joined = query_words(text)
+    return " ".join(words + joined)
+
+
+def query_words(text: str) -> tuple[list[str], list[str]]:
+    """The words of a question and its joined neighbours; these are to weigh `JOINED_WEIGHT` of those.
+
+    >>> query_words("On-chain fees")
+    (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
+    """
+    words = _WORD.findall(text.lower())
+    pairs = [first + second for first, second in itertools.pairwise(words)]
+    return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
+
+
+def says(text: str, words: Collection[str]) -> bool:
+    """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
+
+    >>> says("On-chain fees rise.", ["fees", "chain"]), says("On-chain fees rise.", ["fee"])
+    (True, False)
+    """
+    lowered = text.lower()
+    if not all(word in lowered for word in words):
+        return False
+    there = set(_WORD.findall(lowered))
+    return all(word in there or DENSE_SCRIPT.search(word) for word in words)

@@ -1,0 +1,174 @@
+"""How far an index run has come, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whenabouts.product.index.plan import Plan
+from whenabouts.product.index.reading import Reached
+from whenabouts.product.index.records import unambiguous
+from whenabouts.product.index.workers import Message, Part
+from whenabouts.video.files import printable
+
+# Before so much is read, nobody can say how long the rest will take.
+_LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
+_SHOWN_SILENT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come. `seconds_left` is None until there is something to judge by.
+
+    `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
+    """
+
+    files_done: int
+    files_total: int
+    fraction: float
+    bytes_per_second: float
+    seconds_left: float | None
+    name: str
+    step: str = ""
+
+    @classmethod
+    def after_files(cls, step: str, fraction: float, files: int) -> Progress:
+        """How far a step is that comes after all files of a run."""
+        return cls(files, files, fraction, 0.0, None, "", step)
+
+    @property
+    def rate_text(self) -> str:
+        """How fast it goes, for people."""
+        return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second > 0 else ""
+
+    @property
+    def left_text(self) -> str:
+        """How long it will take, for people."""
+        if self.seconds_left is None:
+            return ""
+        minutes, seconds = divmod(round(self.seconds_left), 60)
+        if minutes >= 60:
+            return f"{minutes // 60} h {minutes % 60:02d} min left"
+        return f"{minutes} min {seconds:02d} s left" if minutes else f"{seconds} s left"
+
+
+class Meter:
+    """Counts the bytes that have been read and tells how long the rest will take."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        show: Callable[[Progress], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._show = show
+        self._work = plan.work
+        self._total = max(1, plan.bytes)
+        self._done_bytes = self._done_files = 0
+        self._under_way: dict[int, float] = {}
+        self._clock = clock
+        self._started = clock()
+
+    def take(self, message: Message) -> None:
+        """Count one message."""
+        file = self._work[message.number].file
+        if not isinstance(message, Part):
+            self._under_way.pop(message.number, None)
+            self._done_files += 1
+            self._done_bytes += file.size
+        elif isinstance(message.content, Reached):
+            self._under_way[message.number] = message.content.fraction * file.size
+        if self._show is not None:
+            self._show(self._progress(printable(Path(file.path.name))))
+
+    def _progress(self, name: str) -> Progress:
+        read = self._done_bytes + sum(self._under_way.values())
+        passed = self._clock() - self._started
+        is_known = read >= _LEAST_SHARE * self._total and passed >= _LEAST_SECONDS
+        return Progress(
+            files_done=self._done_files,
+            files_total=len(self._work),
+            fraction=min(1.0, read / self._total),
+            bytes_per_second=read / passed if passed > 0 else 0.0,
+            seconds_left=max(0.0, passed * (self._total - read) / read) if is_known else None,
+            name=name,
+        )
+
+
+@dataclass(slots=True)
+class Summary:
+    """The result of a run; paths stand with the reason.
+
+    `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
+    nothing that can be searched yet. `searchable` counts the clips of the corpus after the run.
+    """
+
+    added: int = 0
+    updated: int = 0
+    renamed: int = 0
+    described: int = 0
+    unchanged: int = 0
+    clips: int = 0
+    seconds: float = 0.0
+    hours: float = 0.0
+    interrupted: bool = False
+    searchable: int = 0
+    failed: list[tuple[Path, str]] = field(default_factory=list)
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+    left_out: list[tuple[Path, str]] = field(default_factory=list)
+    silent: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary for programs."""
+        return {
+            "added": self.added,
+            "updated": self.updated,
+            "renamed": self.renamed,
+            "described": self.described,
+            "unchanged": self.unchanged,
+            "clips": self.clips,
+            "hours": round(self.hours, 4),
+            "seconds": round(self.seconds, 2),
+            "interrupted": self.interrupted,
+            "failed": [{"path": unambiguous(path), "error": why} for path, why in self.failed],
+            "damaged": [{"path": unambiguous(path), "damage": why} for path, why in self.damaged],
+            "left_out": [{"path": unambiguous(path), "why": why} for path, why in self.left_out],
+            "nothing_to_search": [unambiguous(path) for path in self.silent],
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """The summary for people."""
+        counts = (
+            f"{self.added} added, {self.updated} updated, {self.renamed} renamed, {self.unchanged} unchanged"
+        )
+        lines = [f"{counts}: {self.clips} clips of {self.hours:.2f} hours in {self.seconds:.1f} s"]
+        lines += _listed("failed (`whenabouts index --retry` takes only these):", self.failed)
+        lines += _listed("damaged, taken as far as they can be read:", self.damaged)
+        lines += _listed("left out:", self.left_out)
+        if self.silent:
+            number = len(self.silent)
+            lines.append(f"{number} without anything to search yet (no words, pictures not searched):")
+            lines += [f"  {printable(path)}" for path in self.silent[:_SHOWN_SILENT]]
+            if number > _SHOWN_SILENT:
+                lines.append(f"  … and {number - _SHOWN_SILENT} more")
+        if self.interrupted:
+            lines.append("stopped before the end; what is finished is kept, run the same command to go on")
+        return lines + [f"note: {note}" for note in self.notes]
+
+
+def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:
+    """A heading with the number of files, and a line for each; nothing where there are none."""
+    if not files:
+        return []
+    return [f"{len(files)} {what}", *(f"  {named(path, why)}" for path, why in files)]
+
+
+def named(path: Path, why: str) -> str:
+    """A message with the file's name in front, unless it has it."""
+    name = printable(path)
+    return why if name in why else f"{name}: {why}"

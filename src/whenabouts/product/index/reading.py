@@ -1,0 +1,253 @@
+"""What a reader process does with one file: probe it, read its cues, sample its frames and sound, find shots.
+
+One pass decodes frames for all streams that read some.
+
+It imports nothing heavier than the decoder, so that a process starts quickly and stays small; encoding is
+done by the parent, which has the models loaded once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
+from whenabouts.video.files import content_hash, printable
+from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.probe import MediaError, Probe, probe
+from whenabouts.video.shots import ShotFinder
+from whenabouts.video.sound import sound_pieces
+
+if TYPE_CHECKING:
+    from whenabouts.product.index.records import ClipColumns, VideoRecord
+    from whenabouts.product.streams.protocol import FrameSettings
+
+# Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
+_BATCH = 16
+# Sound a message carries: 2 MB of samples.
+_SOUND_SECONDS = 30.0
+# Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
+SHOT_RATE = 4.0
+_SHOT_SIZE = 64
+_SECONDS_BETWEEN_REPORTS = 1.0
+_ANY_DURATION = 1e9
+# A reader says nothing while it hashes a file or looks through it for subtitles: 2 MB/s is a very slow disk.
+_QUIET_SECONDS = 600.0
+_SLOWEST_BYTES_PER_SECOND = 2e6
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What to read of one file.
+
+    `frames` are the settings of all streams that read frames. `content_hash` is empty where it has yet to be
+    computed; `threads` decode (0: one for each core).
+    """
+
+    number: int
+    path: Path
+    kind: Literal["media", "transcript"]
+    size: int = 0
+    sidecars: tuple[Path, ...] = ()
+    frames: tuple[FrameSettings, ...] = ()
+    sound: bool = False
+    shots: bool = False
+    cues: bool = True
+    content_hash: str = ""
+    threads: int = 0
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long the reader may be silent before the file is given up."""
+        return _QUIET_SECONDS + self.size / _SLOWEST_BYTES_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameBatch:
+    """Frames as some settings sample them: `clips` are indices on their grid, `images` (H, W, 3) RGB."""
+
+    settings: FrameSettings
+    clips: tuple[int, ...]
+    images: tuple[NDArray[np.uint8], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundBatch:
+    """Consecutive samples: (N,) float32 in [-1, 1] at 16 kHz mono, from `start` seconds of the file on."""
+
+    start: float
+    samples: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the reading of a file has come, from 0 to 1."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """What was read of a file beside its frames and sound.
+
+    `tracks` is None where cues were not read; `shots` (seconds at which a new shot starts) is None where
+    they were not looked for. `end` is where the frames really end, or else what the file claims. `damage`
+    says what could not be read; `decoded` is whether frames were decoded to find that out.
+    """
+
+    content_hash: str
+    probe: Probe | None
+    tracks: tuple[CueTrack, ...] | None
+    shots: tuple[float, ...] | None
+    end: float
+    damage: str | None
+    decoded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVideo:
+    """A video as a stream makes clips of it: its record so far, its end in seconds, its cues.
+
+    `clips` are those of the streams that the stream reads (`Stream.reads_clips_of`).
+    """
+
+    record: VideoRecord
+    end: float
+    cues: Sequence[Cue] = ()
+    clips: Mapping[str, ClipColumns] = field(default_factory=dict)
+
+
+Content = FrameBatch | SoundBatch | Reached | FileRead
+
+
+def read_file(task: ReadTask) -> Iterator[Content]:
+    """Read one file as its task says; the last thing yielded is a FileRead.
+
+    Raises MediaError for what cannot be read at all. What is damaged inside is read as far as it goes.
+    """
+    yield Reached(0.0)
+    digest = task.content_hash or _hash(task.path)
+    if task.kind == "transcript":
+        track = read_cue_file(task.path)
+        yield FileRead(digest, None, (track,), None, max((cue.end for cue in track.cues), default=0.0), None)
+        return
+    probed = probe(task.path)
+    tracks = tuple(words_of(task.path, task.sidecars, probed)) if task.cues else None
+    end = probed.duration or 0.0
+    if task.sound and probed.has_audio:
+        for piece in sound_pieces(task.path, _SOUND_SECONDS):
+            yield SoundBatch(piece.start, piece.samples)
+    if probed.picture is None or not (task.frames or task.shots):
+        yield FileRead(digest, probed, tracks, None, end, _missing(probed))
+        return
+    decoding = _FramePass(task, probed.duration)
+    yield from decoding.batches()
+    end = decoding.end or end
+    yield FileRead(digest, probed, tracks, decoding.shots, end, decoding.damage, decoded=True)
+
+
+def _missing(probed: Probe) -> str | None:
+    """What a header alone tells of a file that was broken off."""
+    if not probed.missing_bytes:
+        return None
+    return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
+
+
+def _hash(path: Path) -> str:
+    try:
+        return content_hash(path)
+    except OSError as error:
+        raise MediaError(
+            f"{printable(path)}: cannot be read ({error.strerror}); check its permissions and its disk"
+        ) from None
+
+
+class _FramePass:
+    """One pass over the frames of a video, for all streams and the shots together."""
+
+    def __init__(self, task: ReadTask, duration: float | None) -> None:
+        self._task = task
+        self._duration = duration
+        self.shots: tuple[float, ...] = ()
+        self.damage: str | None = None
+        self.end = 0.0
+
+    def batches(self) -> Iterator[FrameBatch | Reached]:
+        """Frames in batches for each of the settings, with a report now and then."""
+        finder = ShotFinder()
+        rate, size = _sampling(self._task.frames)
+        samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
+        reported = time.monotonic()
+        with sample_frames(self._task.path, rate, size=size, threads=self._task.threads) as reader:
+            for frame in reader:
+                finder.add(frame)
+                for sampler in samplers:
+                    if sampler.add(frame):
+                        yield sampler.batch()
+                if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                    reported = time.monotonic()
+                    yield Reached(min(1.0, frame.seconds / self._duration) if self._duration else 0.0)
+            self.damage, self.end = reader.damage, reader.last_time
+        yield from (sampler.batch() for sampler in samplers if sampler.clips)
+        self.shots = tuple(finder.borders())
+
+
+def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
+    """Frames a second and their size: enough for shots, and for one stream a whole number in each clip."""
+    if not frames:
+        return SHOT_RATE, _SHOT_SIZE
+    rates = (
+        max(1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds for settings in frames
+    )
+    return max(rates), max(settings.size for settings in frames)
+
+
+class _ClipSampler:
+    """Takes the first frame of each clip."""
+
+    def __init__(self, settings: FrameSettings, size: int) -> None:
+        # A file may run on behind the end that it claims, so the grid has room for any.
+        self._grid = ClipGrid(settings.clip_seconds, _ANY_DURATION)
+        self._settings = settings
+        self._is_larger = size > settings.size
+        self.clips: list[int] = []
+        self._images: list[NDArray[np.uint8]] = []
+        self._last = -1
+
+    def add(self, frame: Frame) -> bool:
+        """Take a frame if its clip has none yet; true when a batch is full."""
+        clip = self._grid.index_at(frame.seconds)
+        if clip > self._last:
+            self._last = clip
+            self.clips.append(clip)
+            self._images.append(shrunk(frame.image, self._settings.size) if self._is_larger else frame.image)
+        return len(self.clips) >= _BATCH
+
+    def batch(self) -> FrameBatch:
+        """What has been taken since the last batch."""
+        batch = FrameBatch(self._settings, tuple(self.clips), tuple(self._images))
+        self.clips, self._images = [], []
+        return batch
+
+
+def shrunk(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """An image (H, W, 3) with a short side of at most `size`, its shape kept to within a pixel."""
+    short = min(image.shape[:2])
+    if short <= size:
+        return image
+    from av import VideoFrame
+    from av.video.reformatter import Interpolation
+
+    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
+    smaller = VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24").reformat(
+        width, height, interpolation=Interpolation.AREA
+    )
+    return np.asarray(smaller.to_ndarray(), np.uint8)

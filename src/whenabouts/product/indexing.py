@@ -1,0 +1,149 @@
+"""An index run on a corpus: files and options -> plan -> clips of all streams -> upkeep and calibration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.calibration import measuring
+from whenabouts.product.index.build import build
+from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
+from whenabouts.product.index.progress import Progress, Summary
+from whenabouts.product.index.transcripts import Speech
+from whenabouts.product.index.workers import available_cores
+from whenabouts.product.search import load_calibration
+from whenabouts.product.streams import all_streams, index_options
+from whenabouts.product.streams.protocol import Setup, StreamRun
+from whenabouts.types import UsageError
+from whenabouts.video.files import find_files
+
+if TYPE_CHECKING:
+    from whenabouts.product.corpus import Corpus
+
+_MOST_PROCESSES = 8
+
+
+def plan_index(
+    corpus: Corpus,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    shots: bool = False,
+    transcribe: str | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    metadata_file: str | os.PathLike[str] | None = None,
+    retry: bool = False,
+    **options: Any,
+) -> Plan:
+    """What an index run would do; nothing is written.
+
+    `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
+    encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
+    """
+    settings = Settings(
+        shots=shots,
+        transcribe=_speech_model(transcribe),
+        metadata=dict(metadata),
+        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
+    )
+    notes: list[str] = []
+    streams = _set_up(corpus, options, notes)
+    files = [Path(os.fspath(path)) for path in paths]
+    corpus.store.refresh()
+    ledger = corpus.store.videos()
+    if retry and not files:
+        files = [Path(record.path) for record in ledger if record.state == "failed"]
+    return make_plan(find_files(files), ledger, settings, streams, retry=retry, notes=notes)
+
+
+def _set_up(corpus: Corpus, options: Mapping[str, Any], notes: list[str]) -> list[StreamRun]:
+    """What each stream is made with, in the order in which streams are made."""
+    accepted = {option.keyword for option in index_options()}
+    if unknown := sorted(options.keys() - accepted):
+        raise UsageError(f"there is no option {unknown[0]!r}; streams take {', '.join(sorted(accepted))}")
+    given = {keyword: value for keyword, value in options.items() if value is not None}
+    runs: dict[str, StreamRun] = {}
+    for name, stream in all_streams().items():
+        if set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
+            info = corpus.store.streams.get(name)
+            run = stream.setup(Setup(corpus.location, info, given, corpus.encoders, notes))
+            runs |= {} if run is None else {name: run}
+    return list(runs.values())
+
+
+def run_index(
+    corpus: Corpus,
+    plan: Plan,
+    *,
+    processes: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
+
+    `processes` read (default: one a core, at most 8). Raises CorpusBusy, DiskFull, and before anything
+    is read SpeechUnavailableError.
+    """
+    if processes is not None and processes < 1:
+        raise UsageError(f"{processes} reader processes: give 1 or more")
+    speech = _speech(corpus, plan)
+    with corpus.writing():
+        for run in plan.streams:
+            if run.encoder is not None or run.name not in corpus.store.streams:
+                corpus.store.add_stream(run.info)
+        count = processes or min(available_cores(), _MOST_PROCESSES)
+        summary = build(corpus.store, plan, speech, processes=count, progress=progress)
+        _finish(corpus, summary, _steps(plan, progress))
+    summary.notes.extend(plan.notes)
+    summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
+    return summary
+
+
+def _speech(corpus: Corpus, plan: Plan) -> Speech:
+    """Speech recognition for a plan. Raises SpeechUnavailableError, before anything is read."""
+    from whenabouts.video import speech
+
+    model = plan.transcribe
+    if model and any(work.task.cues and work.task.kind == "media" for work in plan.work):
+        speech.check_available(model)
+    return Speech(corpus.transcripts, model, speech.transcribe)
+
+
+def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]) -> None:
+    """Upkeep and calibration: what is due, unless the run was told to stop."""
+    if summary.interrupted:
+        return
+    try:
+        show("merging and indexing what is new", 0.0)
+        corpus.store.optimize()
+        corpus.transcripts.tidy()
+        if measuring.is_due(corpus.store, load_calibration(corpus.store)):
+            show_share = partial(show, "measuring what unrelated questions score")
+            show_share(0.0)
+            measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
+    except KeyboardInterrupt:
+        # Both are made up for at the end of the next run.
+        summary.interrupted = True
+
+
+def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
+    """What reports the steps that come after a plan's files to `progress`, and how far each is."""
+
+    def show(step: str, fraction: float) -> None:
+        if progress is not None:
+            progress(Progress.after_files(step, fraction, len(plan.work)))
+
+    return show
+
+
+def _speech_model(name: str | None) -> str | None:
+    """The name of a speech model, a folder by its whole path; SpeechUnavailableError where none can run."""
+    if name is None:
+        return None
+    from whenabouts.video.speech import SpeechUnavailableError, why_unavailable
+
+    if (reason := why_unavailable(name)) is not None:
+        raise SpeechUnavailableError(reason)
+    return str(Path(name).resolve()) if Path(name).is_dir() else name

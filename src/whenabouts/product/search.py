@@ -1,0 +1,576 @@
+"""The way of a query: text -> encoder -> index (nearest clips) -> stream (moments in them) -> rank.
+
+Every answer comes through `Searcher.search`: the command line, Python, a server, and the evaluation of a
+run on a corpus.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote_from_bytes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.confidence.chance import FIXED, MATCH_AT, Chance, Thresholds, answer_for
+from whenabouts.models.fusion import Scale, fuse
+from whenabouts.models.zero_shot import Moments
+from whenabouts.product.index.filters import Filter
+from whenabouts.product.index.lookup import query_words, says
+from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
+from whenabouts.product.index.store import Store
+from whenabouts.product.streams import stream as stream_named
+from whenabouts.product.streams.protocol import QueryEncoder
+from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.models.trained import Trained
+
+# Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
+# match counts, over all of them the best few hundred find the same moments (docs/finding.md).
+NEAREST_CLIPS = 200
+MATCHED_CLIPS = 1000
+MATCHED_CLIPS_WITHIN = 1000
+CANDIDATE_VIDEOS = 40
+# A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
+MOST_QUERY_WORDS = 256
+MOST_K = 1000
+# Moments of different streams that share this much (IoU) are one moment with two reasons.
+_SAME_MOMENT = 0.5
+_MOST_TEXT = 600
+_UNCALIBRATED = "uncalibrated: this corpus is too small to say how sure an answer is"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Scales and chances of the streams that have been measured, and how often answers are wrong.
+
+    `clips` is how many clips each stream had then, also where they were too few to say anything. `rates` is
+    what a search hands on (`Report.summary`), None where no stream is calibrated.
+    """
+
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    chances: Mapping[str, Chance] = field(default_factory=dict)
+    clips: Mapping[str, int] = field(default_factory=dict)
+    thresholds: Thresholds = FIXED
+    rates: Mapping[str, Any] | None = None
+
+
+def load_calibration(store: Store) -> Calibration:
+    """What has been measured on a corpus so far."""
+    facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
+    # The same with each stream, so that a search reads no further row for it.
+    answers = next((fact["answers"] for fact in facts.values() if "answers" in fact), None)
+    return Calibration(
+        {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
+        {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
+        {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
+        FIXED if answers is None else Thresholds.from_json(answers),
+        answers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What narrows a search and what answers it: the same for the command line, REST and Python.
+
+    At most `k` moments, none with less than `min_confidence`. `within` are videos by id, file name or path;
+    `streams` leaves only these; `after` (included) and `before` (excluded) are dates of recording; `where`
+    are conditions such as "camera=drone*". `model` is a trained system that finds the moments: a folder, a
+    hub's name or an object. On first use, and when videos have come or changed, it encodes them.
+    `retriever` is another one that chooses the videos for it, in place of the one that a staged run names.
+    `segments` (seconds, such as 4) is for long videos: pieces of that length are chosen, and the model
+    looks into these.
+
+    Raises UsageError for options that cannot be honoured together.
+    """
+
+    k: int = 10
+    within: str | Sequence[str] = ()
+    streams: str | Sequence[str] = ()
+    min_confidence: float = 0.0
+    after: str | datetime | None = None
+    before: str | datetime | None = None
+    where: str | Sequence[str] = ()
+    model: str | os.PathLike[str] | Trained | None = None
+    retriever: str | os.PathLike[str] | Trained | None = None
+    segments: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("within", "streams", "where"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if self.model is not None and self.streams:
+            raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
+        if self.model is None and self.retriever is not None:
+            raise UsageError(
+                "a retriever chooses videos for a trained system; name that as well (--model, model=)"
+            )
+        if self.model is None and self.segments is not None:
+            raise UsageError("segments are chosen for a trained system; name that as well (--model, model=)")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedMoments:
+    """What a trained system answers: moments, best first, notes for the user, and its own thresholds."""
+
+    moments: Sequence[ScoredMoment]
+    notes: Sequence[str] = ()
+    thresholds: Thresholds | None = None
+
+
+class Finder(Protocol):
+    """A trained system that finds moments in the place of the streams (`ranking/search.py`)."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
+        """At most `k` moments for a query in the videos that are allowed (None: all)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to one query: ranked moments, best first, and in a word whether there is one.
+
+    `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
+    answers are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
+    """
+
+    query: str
+    answer: Answer
+    moments: tuple[ScoredMoment, ...]
+    videos: Mapping[str, VideoRecord] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+    calibration: Mapping[str, Any] | None = None
+
+    def name(self, scored: ScoredMoment) -> str:
+        """What to call a moment's video: its file's name, or its id where the file has none."""
+        video_id = scored.moment.video_id
+        return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
+
+    def link(self, scored: ScoredMoment) -> str:
+        """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
+        moment = scored.moment
+        path = self.videos[moment.video_id].path.encode("utf-8", "surrogateescape")
+        return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer for programs; times are float seconds, spans half-open."""
+        return {
+            "query": self.query,
+            "answer": self.answer,
+            "moments": [self._moment(rank, scored) for rank, scored in enumerate(self.moments, 1)],
+            "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
+            "calibration": None if self.calibration is None else dict(self.calibration),
+        }
+
+    def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        moment = scored.moment
+        return {
+            "rank": rank,
+            "video_id": moment.video_id,
+            "path": unambiguous(self.videos[moment.video_id].path),
+            "start": round(moment.start, 3),
+            "end": round(moment.end, 3),
+            "score": scored.score,
+            "confidence": scored.confidence,
+            "evidence": {
+                name: {
+                    "score": piece.score,
+                    "start": round(piece.start, 3),
+                    "end": round(piece.end, 3),
+                    "text": piece.text,
+                }
+                for name, piece in scored.evidence.items()
+            },
+            "text": scored.text,
+            "link": self.link(scored),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedQuery:
+    """A query made ready: its words, and its vector for each stream that has an encoder."""
+
+    text: str
+    vectors: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamAnswer:
+    """What one stream has to say: the clips that were retrieved, the candidates' clips, the moments in them.
+
+    `scores` (n,) is what each clip of `block` scored: the curve that the moments were found on.
+    """
+
+    stream: str
+    nearest: ClipHits | None
+    matched: ClipHits | None
+    block: ClipBlock
+    scores: NDArray[np.float64]
+    moments: Moments
+
+    def moment(self, row: int) -> Moment:
+        """The video and the span of a row of the moments."""
+        moments = self.moments
+        video_id = self.block.video_ids[int(moments.video[row])]
+        return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
+
+    def scored(self, row: int) -> ScoredMoment:
+        """A moment as the stream scores it, with its evidence."""
+        score = float(self.moments.score[row])
+        return ScoredMoment(
+            self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
+        )
+
+    def says(self, row: int, words: Collection[str]) -> bool:
+        """Whether each of some words is said in a moment, as it is."""
+        return says(" ".join(self.block.text[self._clips(row)]), words)
+
+    def says_near(self, row: int, query: str, seconds: float) -> bool:
+        """Whether each word of a query is said in a moment or within some seconds of it."""
+        words, place, block = set(query_words(query)[0]), int(self.moments.video[row]), self.block
+        own = block.rows(place)
+        low, high = float(self.moments.start[row]) - seconds, float(self.moments.end[row]) + seconds
+        near = own.start + np.flatnonzero((block.start[own] < high) & (block.end[own] > low))
+        return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
+
+    def evidence(self, row: int) -> Evidence:
+        """The moment's strongest clip."""
+        clips = self._clips(row)
+        best = clips.start + int(np.argmax(self.scores[clips]))
+        block = self.block
+        # A soft border may cut through the clip.
+        start = max(float(block.start[best]), float(self.moments.start[row]))
+        end = min(float(block.end[best]), float(self.moments.end[row]))
+        return Evidence(self.stream, float(self.scores[best]), start, end, block.text[best])
+
+    def text(self, row: int) -> str:
+        """The words inside the moment, cut off where they become many."""
+        return shortened(" ".join(text for text in self.block.text[self._clips(row)] if text))
+
+    def _clips(self, row: int) -> slice:
+        offset = int(self.block.offsets[int(self.moments.video[row])])
+        return slice(
+            offset + int(self.moments.first_clip[row]), offset + int(self.moments.last_clip[row]) + 1
+        )
+
+
+class Searcher:
+    """Answers queries on one store; asking changes nothing.
+
+    `encoders` maps streams to what queries are encoded with; a stream without one is searched by its
+    words only, or not at all. `scales` and `chances` are what has been measured of the streams
+    (`calibration/`); without them scores are still ordered, but without a confidence. `thresholds` part
+    the three answers; `rates` say how often these are wrong, and are handed on with each answer.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        encoders: Mapping[str, QueryEncoder],
+        scales: Mapping[str, Scale] = MappingProxyType({}),
+        chances: Mapping[str, Chance] = MappingProxyType({}),
+        thresholds: Thresholds = FIXED,
+        rates: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._store = store
+        self._scales = dict(scales)
+        self._encoders = dict(encoders)
+        self._chances = dict(chances)
+        self._thresholds = thresholds
+        self._rates = rates
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that can be searched."""
+        return tuple(self._store.streams)
+
+    def chance(self, stream: str) -> Chance | None:
+        """What unrelated sentences score in a stream, None where that was not measured."""
+        return self._chances.get(stream)
+
+    def search(
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        filter: Filter | None = None,
+        streams: Sequence[str] = (),
+        min_confidence: float = 0.0,
+        model: Finder | None = None,
+    ) -> SearchResult:
+        """At most `k` moments for a sentence, best first; found by `model` where one is given.
+
+        Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
+        """
+        words, notes = checked_query(text, k, min_confidence)
+        allowed, notes_on_filter = self._allowed(filter)
+        notes += notes_on_filter
+        if model is not None:
+            by_model = model.find(words, k, allowed)
+            ranked = list(by_model.moments)
+            answer, doubt = _judged_by(by_model, model)
+            notes += by_model.notes
+        else:
+            answers = self._find_in(words, allowed, streams)
+            ranked = self.rank(answers)
+            answer, doubt = _judged(words, ranked, answers, self._thresholds)
+        kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
+        if min_confidence and ranked and not kept and ranked[0].confidence is None:
+            notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
+        ids = sorted({scored.moment.video_id for scored in kept})
+        videos = {record.video_id: record for record in self._store.videos(ids)}
+        # A video may be taken out between the two reads; what is gone is no answer.
+        moments = tuple(scored for scored in kept if scored.moment.video_id in videos)
+        if not moments:
+            answer, doubt = "no_match", ""
+        rates = self._rates if model is None else None
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates)
+
+    def find_all(
+        self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
+    ) -> list[StreamAnswer]:
+        """What each stream has to say to a query."""
+        return self._find_in(text, self._allowed(filter)[0], streams)
+
+    def _allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
+        """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
+        if filter is None or filter.is_empty:
+            return None, []
+        videos = self._store.videos()
+        allowed, notes = filter.choose(videos), filter.notes(videos)
+        if not allowed and not notes:
+            notes = [f"none of the {len(videos)} videos of this corpus passes the filters"]
+        return allowed, notes
+
+    def _find_in(
+        self, text: str, allowed: Sequence[str] | None, streams: Sequence[str]
+    ) -> list[StreamAnswer]:
+        chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(
+            self._store.streams
+        )
+        encoded = self.encode(text, chosen)
+        return [self.search_stream(stream, encoded, allowed) for stream in chosen]
+
+    def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
+        """Encode a query, once for each stream that has an encoder."""
+        vectors = {
+            name: stream_named(name).query_vector(text, self._encoders[name])
+            for name in streams
+            if name in self._encoders
+        }
+        return EncodedQuery(text, vectors)
+
+    def search_stream(
+        self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
+    ) -> StreamAnswer:
+        """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
+        stream, store, vector = stream_named(name), self._store, query.vectors.get(name)
+        nearest = None if vector is None else store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed)
+        matched = None
+        if stream.has_words is not False:
+            most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
+            matched = store.match_text(name, query.text, most, video_ids=allowed)
+        block = store.clips_of(name, _candidates(nearest, matched))
+        has_words = bool(block.text and block.text[0]) if stream.has_words is None else stream.has_words
+        bm25 = _bm25(block, matched) if has_words or vector is None else None
+        cosine = None if vector is None else block.vectors @ vector
+        scores = fuse(cosine, bm25, self._scales.get(name))
+        moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
+        return StreamAnswer(name, nearest, matched, block, scores, moments)
+
+    def candidates(
+        self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None
+    ) -> list[str]:
+        """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
+        query, hits = self.encode(text, streams), list[ClipHits]()
+        for name in streams:
+            if (vector := query.vectors.get(name)) is not None:
+                hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
+            if stream_named(name).has_words is not False:
+                hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
+        return _candidates(*hits)
+
+    def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
+        shots = {record.video_id: record.shots or () for record in self._store.videos(video_ids)}
+        rows = [shots.get(video_id, ()) for video_id in video_ids]
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return np.array([border for row in rows for border in row], np.float64), offsets
+
+    def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
+        """Moments of all streams in one order; those that streams agree on are one moment.
+
+        See `ranked`, which says how.
+        """
+        moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
+        return ranked(moments, self._chances, len(answers))
+
+    def clips_in(self, stream: str, moment: Moment) -> int:
+        """How many clips of a stream share time with a moment."""
+        block = self._store.clips_of(stream, [moment.video_id], vectors=False)
+        return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
+
+
+def ranked(
+    moments: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
+) -> list[ScoredMoment]:
+    """The moments of `streams` streams, as each scores them (`StreamAnswer.scored`), in one order.
+
+    Each stream's scores are first turned into how surprising they are among what unrelated sentences score
+    there (`Chance.surprise`), which puts streams on one scale. A moment that several streams have gets the
+    sum of its surprises, and the span of the stream that is surer. With m streams searched, an unrelated
+    sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m. Where a stream that has a moment
+    has no chance, there is no confidence.
+    """
+    scored = [(next(iter(moment.evidence)), moment) for moment in moments]
+    is_calibrated = all(name in chances for name, _ in scored)
+    by_surprise = [(name, _surprising(moment, chances.get(name))) for name, moment in scored]
+    by_surprise.sort(key=lambda item: item[1].sort_key)
+    merged: list[ScoredMoment] = []
+    for name, moment in by_surprise:
+        twin = _twin(merged, moment, name) if streams > 1 else None
+        if twin is None:
+            merged.append(moment)
+        else:
+            merged[twin] = _joined(merged[twin], moment)
+    merged.sort(key=lambda moment: moment.sort_key)
+    if not is_calibrated:
+        return merged
+    return [replace(moment, confidence=(-math.expm1(-moment.score)) ** streams) for moment in merged]
+
+
+def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:
+    return replace(scored, score=chance.surprise(scored.score)) if chance else scored
+
+
+def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
+    """The first stream whose best moment has every word of the query, as the query has it."""
+    words = set(query_words(query)[0])
+    return next(
+        (answer for answer in answers if words and len(answer.moments) and answer.says(0, words)), None
+    )
+
+
+def _judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
+    """The answer of a trained system in one word, and why it is "unsure" where it is."""
+    confidence = ranked.moments[0].confidence if ranked.moments else None
+    thresholds = ranked.thresholds or FIXED
+    answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
+    if answer != "unsure":
+        return answer, ""
+    name = unambiguous(model.name)
+    if confidence is None:
+        return answer, f"how sure an answer of {name} is, has not been measured on this corpus"
+    return answer, f"{name} is about as sure of queries that have no answer"
+
+
+def _judged(
+    query: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], thresholds: Thresholds
+) -> tuple[Answer, str]:
+    """The answer in one word, and why it is "unsure" where it is.
+
+    Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
+    the words are there. It scores low because its words are common in this corpus, or few.
+    """
+    confidence = ranked[0].confidence if ranked else None
+    literal = literal_in(query, answers)
+    answer = answer_for(
+        confidence, has_moments=bool(ranked), is_literal=literal is not None, thresholds=thresholds
+    )
+    if answer != "unsure":
+        return answer, ""
+    if confidence is None:
+        return answer, _UNCALIBRATED
+    if literal is not None and confidence < MATCH_AT:
+        return answer, _doubt_of_literal(literal, set(query_words(query)[0]))
+    if confidence >= MATCH_AT:
+        return answer, "questions whose video is taken out find about as much"
+    return answer, "unrelated sentences find about as much"
+
+
+def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
+    """What to say of words that the best moment has and that yet prove little."""
+    looked_at = len(answer.moments)
+    places = sum(answer.says(row, words) for row in range(looked_at))
+    count = f"its words are all said in {places} of the {looked_at} places looked at"
+    if places > max(2, looked_at / 2):
+        return f"{count}, too often to tell places apart"
+    return f"{count}, but unrelated sentences find about as much"
+
+
+def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
+    """What full text scored for each clip of a block, 0 where it did not match."""
+    scores = np.zeros(len(block))
+    if matched is None:
+        return scores
+    first = {
+        video_id: int(offset) for video_id, offset in zip(block.video_ids, block.offsets[:-1], strict=True)
+    }
+    owner = np.array([first.get(video_id, -1) for video_id in matched.video_ids], np.int64)
+    inside = owner >= 0
+    scores[owner[inside] + matched.index[inside]] = matched.score[inside]
+    return scores
+
+
+def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[str]]:
+    """The query as it is searched, with notes on what was changed."""
+    if not 1 <= k <= MOST_K:
+        raise UsageError(f"k is {k}; ask for 1 to {MOST_K} moments")
+    if not 0 <= min_confidence <= 1:
+        raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
+    words = unambiguous(text).split()
+    if not words:
+        raise UsageError("the query is empty; say in a few words what to look for")
+    notes = []
+    if len(words) > MOST_QUERY_WORDS:
+        notes.append(f"only the first {MOST_QUERY_WORDS} of the query's {len(words)} words were used")
+    if not any(letter.isalnum() for word in words for letter in word):
+        notes.append("the query has no letters or digits, so it can only be compared by meaning")
+    return " ".join(words[:MOST_QUERY_WORDS]), notes
+
+
+def _candidates(*hits: ClipHits | None) -> list[str]:
+    """Videos to look into: those of the best hits of each list in turn, best first."""
+    lists = [list(dict.fromkeys(clips.video_ids)) for clips in hits if clips is not None]
+    chosen: dict[str, None] = {}
+    for rank in range(max(map(len, lists), default=0)):
+        for video_ids in lists:
+            if rank < len(video_ids) and len(chosen) < CANDIDATE_VIDEOS:
+                chosen.setdefault(video_ids[rank])
+    return list(chosen)
+
+
+def shortened(words: str) -> str:
+    """Words to show, cut off where they become many."""
+    return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
+
+
+def _twin(ranked: Sequence[ScoredMoment], scored: ScoredMoment, stream: str) -> int | None:
+    """Where another stream already has the same moment."""
+    for place, other in enumerate(ranked):
+        if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
+            return place
+    return None
+
+
+def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
+    """One moment of two streams; `first` is the surer and keeps its span."""
+    return replace(
+        first,
+        score=first.score + max(0.0, second.score),
+        evidence={**first.evidence, **second.evidence},
+        text=first.text or second.text,
+    )

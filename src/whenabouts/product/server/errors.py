@@ -1,0 +1,158 @@
+"""Errors as answers: a status, a code for programs, a message for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.product.index.records import DiskFull, StoreError
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.probe import MediaError
+
+
+class Problem(BaseModel):
+    """An error: `code` for programs, `message` for people, `field` where it is about one parameter."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is an error."""
+
+    error: Problem
+
+
+class ServerError(Exception):
+    """An error that is answered with `status`, `headers` and a `Problem`."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.field = status, code, message, field
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """The answer on the wire."""
+        problem = Problem(code=self.code, message=printable(self.message), field=self.field)
+        return JSONResponse(
+            ErrorBody(error=problem).model_dump(),
+            self.status,
+            headers={"Cache-Control": "no-store", **self.headers},
+        )
+
+
+def busy(kind: str, seconds: int) -> ServerError:
+    """Too many requests of one kind at once (429)."""
+    return ServerError(
+        429,
+        "busy",
+        f"too many requests for {kind} at once; try again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def no_video(video_id: str) -> ServerError:
+    """No video of the corpus has this id (404)."""
+    return ServerError(
+        404, "no_such_video", f"this corpus has no video {video_id[:100]!r}; /api/videos lists them"
+    )
+
+
+def printable(text: str) -> str:
+    """Text without what JSON cannot hold: bytes of file names that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+# Where files lie on the server is not the client's business; their names are.
+_FOLDERS = re.compile(r"(?<![\w:/])/(?:[^/:\n]+/)+")
+
+_DESCRIPTIONS = {
+    400: "A parameter that is missing, unknown, or out of its range",
+    401: "A token is needed",
+    403: "Asked for under a name, or from a page, that is not this server's",
+    404: "No such video, stream or route",
+    409: "The file has changed since it was indexed",
+    410: "The file is gone",
+    413: "The request is too large",
+    416: "The range lies outside the file",
+    429: "Too much at once; come again after Retry-After seconds",
+    500: "A fault of the server",
+    503: "The corpus cannot be read now",
+    507: "The disk is full",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route for its OpenAPI description; those that any route may answer are added."""
+    return {
+        status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]}
+        for status in sorted({*statuses, 400, 401, 403, 429, 500, 503})
+    }
+
+
+def handle_errors(app: FastAPI, location: str) -> None:
+    """Answer every error with a `Problem`; no message shows `location`, the place of the corpus."""
+
+    async def answer(_: Request, error: Exception) -> Response:
+        match error:
+            case ServerError():
+                problem = error
+            case WhenaboutsError():
+                problem = of_whenabouts(error, location)
+            case RequestValidationError():
+                problem = _of_validation(error)
+            case HTTPException(status_code=status):
+                code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
+                problem = ServerError(status, code, str(error.detail), headers=error.headers or {})
+            case _:
+                problem = ServerError(500, "internal", "a fault of the server; its log has the details")
+        return problem.response()
+
+    for kind in (ServerError, WhenaboutsError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+def of_whenabouts(error: WhenaboutsError, location: str) -> ServerError:
+    """The answer to an error of the rooms below."""
+    message = _FOLDERS.sub("", str(error).replace(location, "this corpus"))
+    if isinstance(error, UsageError):
+        return ServerError(400, "invalid", message)
+    if isinstance(error, DiskFull):
+        return ServerError(507, "disk_full", message)
+    if isinstance(error, StoreError | EncoderUnavailable):
+        return ServerError(503, "corpus_unavailable", message, headers={"Retry-After": "5"})
+    if isinstance(error, MediaError):
+        return ServerError(409, "unreadable_video", message)
+    return ServerError(500, "internal", message)
+
+
+def _of_validation(error: RequestValidationError) -> ServerError:
+    """The first error in a request."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"][1:] if not isinstance(part, int)]
+    field = place[-1] if place else None
+    kind = str(first["type"])
+    if kind == "json_invalid":
+        return ServerError(400, "invalid_json", f"the body is no JSON: {first['msg']}")
+    if kind == "extra_forbidden":
+        return ServerError(400, "unknown_parameter", f"there is no parameter {field!r}", field=field)
+    if kind == "missing":
+        return ServerError(400, "missing_parameter", f"{field or 'the body'} is missing", field=field)
+    return ServerError(400, "invalid_parameter", f"{field or 'the body'}: {first['msg']}", field=field)

@@ -1,0 +1,80 @@
+"""The route that exports moments as a list for an editor or a player."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from whenabouts.product import export
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.export.moments import FileMoment, moment_of_record, moments_of_result
+from whenabouts.product.export.options import DEFAULT_TITLE, Options
+from whenabouts.product.server.errors import ServerError, problems
+from whenabouts.product.server.files import checked_path
+from whenabouts.product.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
+from whenabouts.product.server.search_routes import moment_of
+from whenabouts.product.server.service import Service, record_of, service_of
+
+router = APIRouter(prefix="/api")
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
+}
+
+
+@router.get(
+    "/export",
+    responses=problems(404, 409, 410) | _DOWNLOAD,
+    response_class=Response,
+    summary="Moments as a list for editors and players",
+)
+async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
+    """The moments that answer a query, or those named; what `whenabouts export` writes, as a download."""
+    service = service_of(request)
+    if (parameters.query is None) == (parameters.moments is None):
+        raise ServerError(400, "invalid", "give either a query or moments", field="query")
+    if parameters.format not in export.format_names():
+        names = ", ".join(export.format_names())
+        raise ServerError(
+            400, "unknown_format", f"{parameters.format!r} is no format; there are {names}", field="format"
+        )
+    moments, data = await service.read(service.searches, request, partial(_list, service, parameters))
+    format = export.format_of(parameters.format)
+    name = f"whenabouts-{len(moments)}-moment{'s' if len(moments) != 1 else ''}{format.SUFFIXES[0]}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
+
+
+def _list(
+    service: Service, parameters: ExportParameters, corpus: Corpus
+) -> tuple[Sequence[FileMoment], bytes]:
+    named = parameters.moments
+    moments = _named_moments(corpus, named) if named else _matching_moments(service, corpus, parameters)
+    if not moments:
+        raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
+    data, _ = export.render(moments, parameters.format, Options(title=parameters.query or DEFAULT_TITLE))
+    return moments, data
+
+
+def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
+    search = SearchRequest(**parameters.model_dump(include=set(SearchRequest.model_fields)))
+    result = service.search(corpus, search)
+    # As the command: the closest moments of "no match" are no answer.
+    return [] if result.answer == "no_match" else moments_of_result(result)
+
+
+def _named_moments(corpus: Corpus, names: str) -> Sequence[FileMoment]:
+    named = [moment_of(name.strip(), "moments") for name in names.split(",")]
+    if len(named) > MOST_MOMENTS:
+        raise ServerError(
+            400, "too_many_moments", f"{len(named)} moments; at most {MOST_MOMENTS}", field="moments"
+        )
+    moments = []
+    for rank, moment in enumerate(named, 1):
+        record = record_of(corpus, moment.video_id)
+        if record.kind == "media":
+            checked_path(record)
+        moments.append(moment_of_record(record, moment.start, moment.end, rank))
+    return moments

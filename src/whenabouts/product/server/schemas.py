@@ -1,0 +1,363 @@
+"""What requests may hold and what answers hold: the OpenAPI description is made from these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from whenabouts.product.index.filters import Condition
+from whenabouts.product.search import MOST_K
+from whenabouts.times import parse_date
+from whenabouts.types import UsageError
+
+MOST_QUERY_CHARACTERS = 2000
+MOST_PAGE = 50
+MOST_LISTED = 50
+MOST_MOMENTS = 200
+_LATEST = 31 * 86_400.0
+
+
+def _read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Refuse a text that `parse` refuses, in its words."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    return AfterValidator(check)
+
+
+Query = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MOST_QUERY_CHARACTERS,
+        pattern=r"\S",
+        description="what to look for, in your own words",
+    ),
+]
+Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
+Where = Annotated[str, Field(min_length=3, max_length=500), _read_by(Condition.parse)]
+Name = Annotated[str, Field(min_length=1, max_length=300)]
+Seconds = Annotated[float, Field(ge=0, le=_LATEST, allow_inf_nan=False)]
+MomentName = Annotated[
+    str,
+    Field(
+        min_length=5,
+        max_length=400,
+        pattern=r"^[^@]+@[0-9:.]+s?-[0-9:.]+s?$",
+        description="VIDEO_ID@START-END, times in seconds or as h:mm:ss.mmm",
+    ),
+]
+PageToken = Annotated[
+    str, Field(min_length=1, max_length=200, description="`next_page_token` of the page before")
+]
+PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
+SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Parameters; any other is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NoParameters(Strict):
+    """A route that takes none."""
+
+
+class Narrowing(Strict):
+    """Which moments may answer."""
+
+    within: list[Name] = Field(
+        default_factory=list, max_length=MOST_LISTED, description="only in these videos: ids or file names"
+    )
+    stream: list[Name] = Field(default_factory=list, max_length=10, description="only by these streams")
+    min_confidence: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
+    after: Date | None = Field(default=None, description="recorded at or after this date")
+    before: Date | None = Field(default=None, description="recorded before this date")
+    where: list[Where] = Field(
+        default_factory=list, max_length=20, description="conditions on metadata: KEY=VALUE, KEY>=N …"
+    )
+    model: Name | None = Field(
+        default=None, description="find with this trained system, one of `models` in /api/stats"
+    )
+    segments: SegmentSeconds | None = Field(
+        default=None,
+        description="with a model, for long videos: by segments of so many seconds, as `whenabouts index "
+        "--segments` made them",
+    )
+
+
+class SearchRequest(Narrowing):
+    """A query and what may answer it."""
+
+    query: Query
+    k: int = Field(default=10, ge=1, le=MOST_K, description="at most so many moments")
+
+
+class PageParameters(Strict):
+    """Which page of a list."""
+
+    page_limit: PageLimit = MOST_PAGE
+    page_token: PageToken | None = None
+
+
+class SearchParameters(SearchRequest, PageParameters):
+    """A search, and which page of its answer."""
+
+    @property
+    def subject(self) -> str:
+        """What a page token belongs to: the search request, whatever the length of a page."""
+        return json.dumps(self.model_dump(exclude={"page_limit", "page_token"}), sort_keys=True)
+
+
+class ExportParameters(Narrowing):
+    """Either a query with its narrowing, or moments by name."""
+
+    query: Query | None = None
+    moments: str | None = Field(
+        default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, with commas between"
+    )
+    format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
+    k: int = Field(default=5, ge=1, le=MOST_K)
+
+
+class SpanParameters(Strict):
+    """A stretch of a video; without one, all of it."""
+
+    start: Seconds | None = None
+    end: Seconds | None = None
+
+
+class ClipParameters(Strict):
+    """The stretch that is to be cut out, in seconds, [start, end)."""
+
+    start: Seconds
+    end: Seconds
+
+
+class ThumbnailParameters(Strict):
+    """Which instant, in seconds, and how wide in pixels."""
+
+    at: Seconds = 0.0
+    width: int = Field(default=320, ge=16, le=1280)
+
+
+class CurvesParameters(Strict):
+    """A query, and the streams that curves are drawn of (none: all)."""
+
+    query: Query
+    stream: list[Name] = Field(default_factory=list, max_length=10)
+
+
+class WhyParameters(Strict):
+    """A query and a moment that should answer it."""
+
+    query: Query
+    moment: MomentName
+    k: int = Field(default=10, ge=1, le=MOST_K)
+
+
+class ExplainParameters(WhyParameters):
+    """The same, and the trained system that explains it."""
+
+    model: Name
+
+
+class EvidenceBody(BaseModel):
+    """The strongest place of one stream."""
+
+    score: float
+    start: float
+    end: float
+    text: str
+
+
+class ResultBody(BaseModel):
+    """A moment, half-open [start, end) in seconds.
+
+    `labels`: what a stream's evidence without text is, such as "the picture"; "" where nothing need be said.
+    """
+
+    rank: int
+    video_id: str
+    title: str
+    start: float
+    end: float
+    score: float
+    confidence: float | None
+    text: str
+    evidence: dict[str, EvidenceBody]
+    labels: dict[str, str]
+    thumbnail_url: str | None
+    clip_url: str | None
+    video_url: str | None
+    link: str
+
+
+class PageInfo(BaseModel):
+    """Where in the whole answer a page stands."""
+
+    limit_per_page: int
+    total_results: int
+    next_page_token: str | None
+
+
+class SearchPool(BaseModel):
+    """How much was searched: videos, and their seconds."""
+
+    total_count: int
+    total_duration: float
+
+
+class SearchBody(BaseModel):
+    """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here."""
+
+    query: str
+    answer: Literal["match", "unsure", "no_match"]
+    doubt: str
+    notes: list[str]
+    data: list[ResultBody]
+    page_info: PageInfo
+    search_pool: SearchPool
+    stream_titles: dict[str, str]
+    calibration: dict[str, Any] | None
+
+
+class VideoBody(BaseModel):
+    """A video in the list."""
+
+    video_id: str
+    title: str
+    name: str
+    kind: Literal["media", "transcript"]
+    duration: float | None
+    streams: list[str]
+    recorded: str
+    has_picture: bool
+    thumbnail_url: str | None
+    video_url: str | None
+
+
+class VideosBody(BaseModel):
+    """A page of the list of videos, by id; `stream_titles` is what people call each stream."""
+
+    data: list[VideoBody]
+    page_info: PageInfo
+    stream_titles: dict[str, str]
+
+
+class VideoDetails(VideoBody):
+    """All that is known of a video; what its file says is null where the file is not there any more."""
+
+    metadata: dict[str, Any]
+    words_from: str
+    damage: str
+    shots: list[float] | None
+    available: bool
+    content_type: str | None
+    frame_rate: float | None
+    width: int | None
+    height: int | None
+    codec: str | None
+    has_audio: bool | None
+
+
+class CueBody(BaseModel):
+    """Words and when they are said."""
+
+    start: float
+    end: float
+    text: str
+
+
+class CuesBody(BaseModel):
+    """The spoken passages of a video, or of a stretch of it."""
+
+    video_id: str
+    data: list[CueBody]
+
+
+class CurveBody(BaseModel):
+    """What each clip scored: columns of one length; confidence is empty where it is not calibrated."""
+
+    start: list[float]
+    end: list[float]
+    score: list[float]
+    confidence: list[float]
+
+
+class CurveMoment(BaseModel):
+    """A moment that a stream found on its curve."""
+
+    stream: str
+    start: float
+    end: float
+    score: float
+    confidence: float | None
+
+
+class CurvesBody(BaseModel):
+    """The match curve of each stream over one video, and the moments on them, best first."""
+
+    query: str
+    video_id: str
+    curves: dict[str, CurveBody]
+    moments: list[CurveMoment]
+
+
+class TokenWeightsBody(BaseModel):
+    """The words of a query, and by stream the weight of each; the weights of a stream add up to 1.
+
+    `named` is false where the system cannot say which word a token is; tokens are then called by number.
+    """
+
+    words: list[str]
+    named: bool
+    weights: dict[str, list[float]]
+
+
+class MomentBody(BaseModel):
+    """A moment of a video, and the words in it."""
+
+    video_id: str
+    start: float
+    end: float
+    text: str
+
+
+class ExplainBody(BaseModel):
+    """What a trained system computed for a query and a moment.
+
+    `rank` is that of the first result that is the moment, null where none of the first `k` is; `lost_to` are
+    results ahead of it. `heard` are the token weights, null for a system that has none; `curves` are the
+    probabilities of "start" and "end" along the video, none for a system that finds no moments; `shares` are
+    each stream's share in each clip (together 1), none for a system that does not weigh streams by clip;
+    `said` says it in sentences.
+    """
+
+    query: str
+    model: str
+    video_id: str
+    in_list: bool = Field(serialization_alias="found")
+    rank: int | None
+    token_weights: TokenWeightsBody | None = Field(serialization_alias="heard")
+    curves: dict[str, CurveBody]
+    shares: dict[str, CurveBody]
+    sentences: list[str] = Field(serialization_alias="said")
+    lost_to: list[MomentBody]
+    notes: list[str]
+
+
+class HealthBody(BaseModel):
+    """That the server answers."""
+
+    status: Literal["ok"]
+    version: str

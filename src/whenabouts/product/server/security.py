@@ -1,0 +1,204 @@
+"""Which requests are let in: by token, host name, the site of the page that sends them, and size."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from whenabouts.product.server.errors import ServerError, busy
+from whenabouts.product.server.settings import LOOPBACK_NAMES, Settings
+
+COOKIE = "whenabouts_session"
+_COOKIE_SECONDS = 30 * 86_400
+# So many wrong tokens a minute are answered 401; what comes on top 429, which a right one never gets.
+_WRONG_A_MINUTE = 30
+HEALTH = "/api/health"
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; media-src 'self' blob:; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+class Guard:
+    """Passes allowed requests on and answers all others; every answer gets `HEADERS`."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._settings, self._clock = app, settings, clock
+        self._session = session_of(settings.token)
+        self._wrong: list[float] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        body: Receive | None = None
+        try:
+            answer = self._answer(scope)
+            body = await self._body(scope, receive) if answer is None else None
+        except ServerError as error:
+            answer = error.response()
+        if answer is not None:
+            await answer(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive if body is None else body, send_guarded)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The answer to a request that is not passed on; None for one that is."""
+        self._check_host(_values(scope, b"host"))
+        _check_site(scope)
+        self._check_length(scope)
+        if not self._settings.token or scope["path"] == HEALTH:
+            return None
+        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        tokens = [value for name, value in given if name == "token"]
+        if tokens and scope["method"] in ("GET", "HEAD"):
+            self._check_token(tokens)
+            return self._exchanged(scope, [pair for pair in given if pair[0] != "token"])
+        self._check_credentials(scope)
+        return None
+
+    def _check_host(self, hosts: list[str]) -> None:
+        if len(hosts) != 1:
+            raise ServerError(400, "bad_host", "one Host header is needed")
+        if self._settings.is_loopback and _host_name(hosts[0]) not in LOOPBACK_NAMES:
+            raise ServerError(
+                403, "wrong_host", f"this server is localhost, not {hosts[0][:100]!r}", field="Host"
+            )
+
+    def _check_length(self, scope: Scope) -> None:
+        lengths = _values(scope, b"content-length")
+        if any(not length.isdecimal() for length in lengths) or len(lengths) > 1:
+            raise ServerError(400, "bad_length", "Content-Length is no number", field="Content-Length")
+        if lengths and int(lengths[0]) > self._settings.limits.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> ServerError:
+        most = self._settings.limits.body_bytes
+        return ServerError(413, "too_large", f"a body may have at most {most} bytes")
+
+    async def _body(self, scope: Scope, receive: Receive) -> Receive | None:
+        """The body of a request, read as long as it keeps within its bound; None where none is due."""
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        messages: list[Message] = []
+        read = 0
+        while True:
+            message = await receive()
+            messages.append(message)
+            read += len(message.get("body", b""))
+            if read > self._settings.limits.body_bytes:
+                raise self._too_large()
+            if message["type"] != "http.request" or not message.get("more_body"):
+                break
+
+        async def replay() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        return replay
+
+    def _check_credentials(self, scope: Scope) -> None:
+        """The Authorization header, else the cookie; ServerError 401 or 429."""
+        given = _values(scope, b"authorization")
+        if given:
+            scheme, _, token = given[0].partition(" ")
+            self._check_token([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
+            return
+        if any(same(cookie, self._session) for cookie in _cookies(_values(scope, b"cookie"))):
+            return
+        raise self._unauthorized("a token is needed: open the link that the server printed when it started")
+
+    def _check_token(self, tokens: list[str]) -> None:
+        if len(tokens) != 1 or not same(tokens[0], self._settings.token):
+            raise self._unauthorized("this token is not the server's")
+
+    def _unauthorized(self, message: str) -> ServerError:
+        now = self._clock()
+        self._wrong = [*(at for at in self._wrong if now - at < 60), now][-_WRONG_A_MINUTE - 1 :]
+        if len(self._wrong) > _WRONG_A_MINUTE:
+            return busy("wrong tokens", 60)
+        return ServerError(401, "unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
+
+    def _exchanged(self, scope: Scope, rest: Iterable[tuple[str, str]]) -> Response:
+        """The same address without the token, which moves into a cookie that scripts cannot read."""
+        query = urlencode(list(rest))
+        path = "/" + scope["raw_path"].split(b"?")[0].decode("latin-1").lstrip("/")
+        answer = RedirectResponse(path + (f"?{query}" if query else ""), 303)
+        answer.set_cookie(
+            COOKIE, self._session, max_age=_COOKIE_SECONDS, httponly=True, samesite="lax", path="/"
+        )
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+
+def session_of(token: str) -> str:
+    """The value of the cookie: made from the token, and not the token."""
+    return blake2b(b"whenabouts session", key=token.encode()[:64], digest_size=24).hexdigest()
+
+
+def same(given: str, secret: str) -> bool:
+    """Whether a text is the secret, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
+def _check_site(scope: Scope) -> None:
+    """Refuse requests of pages of other sites; a link to the page may be followed from anywhere."""
+    sites = _values(scope, b"sec-fetch-site")
+    modes = _values(scope, b"sec-fetch-mode")
+    if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
+        raise ServerError(403, "cross_site", "a page of another site may not ask this server")
+    # What does not send Sec-Fetch-Site may send Origin; where neither comes, no page of a browser asks.
+    for origin in _values(scope, b"origin"):
+        if urlsplit(origin).netloc.lower() not in [host.lower() for host in _values(scope, b"host")]:
+            raise ServerError(403, "cross_site", "a page of another site may not ask this server")
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without its port, in lower case."""
+    name, colon, port = host.rpartition(":")
+    if colon and port.isdecimal() and (not name.startswith("[") or name.endswith("]")):
+        host = name
+    return host.strip("[]").lower()
+
+
+def _cookies(headers: Iterable[str]) -> list[str]:
+    """The values of the cookies of our name."""
+    values = []
+    for header in headers:
+        try:
+            jar = SimpleCookie(header)
+        except CookieError:
+            continue
+        if COOKIE in jar:
+            values.append(jar[COOKIE].value)
+    return values

@@ -1,0 +1,240 @@
+"""What the routes share: the corpus behind bounded executors, the cache of made files, the counters."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.records import VideoRecord
+from whenabouts.product.search import SearchOptions, SearchResult
+from whenabouts.product.server.cache import Cache, Make
+from whenabouts.product.server.errors import ServerError, no_video
+from whenabouts.product.server.files import OpenFile
+from whenabouts.product.server.metrics import Metrics
+from whenabouts.product.server.paging import Pages
+from whenabouts.product.server.schemas import SearchParameters, SearchRequest
+from whenabouts.product.server.settings import Settings
+from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, RateLimit
+from whenabouts.product.streams import stream
+from whenabouts.types import UsageError
+from whenabouts.video.probe import MediaError, Probe, probe
+
+Result = TypeVar("Result")
+_KEPT_ANSWERS = 64
+_KEPT_PROBES = 1000
+
+
+class RecentValues(OrderedDict[tuple[str, ...], Result]):
+    """The most recently used values by key; for threads."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most, self._lock = most, threading.Lock()
+
+    def get_or_make(self, key: tuple[str, ...], make: Callable[[], Result], *, anew: bool = False) -> Result:
+        """The value of a key, made now where it is not kept or is wanted anew."""
+        with self._lock:
+            if key in self and not anew:
+                self.move_to_end(key)
+                return self[key]
+        value = make()
+        with self._lock:
+            self[key] = value
+            self.move_to_end(key)
+            while len(self) > self._most:
+                self.popitem(last=False)
+        return value
+
+
+class Readers:
+    """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time."""
+
+    def __init__(self, corpus: Corpus, count: int) -> None:
+        self._idle: queue.SimpleQueue[Corpus] = queue.SimpleQueue()
+        for _ in range(count):
+            self._idle.put(corpus.beside())
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Corpus]:
+        """A handle, as fresh as the corpus is on disk; waits while all are lent."""
+        corpus = self._idle.get()
+        try:
+            corpus.refresh()
+            yield corpus
+        finally:
+            self._idle.put(corpus)
+
+
+class Service:
+    """One corpus being served."""
+
+    def __init__(self, corpus: Corpus, settings: Settings) -> None:
+        limits = settings.limits
+        self.settings, self.limits = settings, limits
+        self.location = corpus.location
+        wait = limits.wait_seconds
+        self.searches = BoundedExecutor("searches", limits.searches, limits.searches_waiting, wait)
+        self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait)
+        self.thumbnails = BoundedExecutor("thumbnails", limits.thumbnails, limits.thumbnails_waiting, wait)
+        self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
+        self.clip_rate = RateLimit("clips", limits.clips_a_minute)
+        self.downloads = ConnectionLimit("files", limits.files)
+        self.cache = Cache(settings.cache, settings.cache_bytes)
+        self.metrics = Metrics()
+        place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
+        self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
+        self._readers = Readers(corpus, limits.searches + limits.reads)
+        self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
+        self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
+        self._records: RecentValues[list[VideoRecord]] = RecentValues(1)
+        self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
+
+    @property
+    def executors(self) -> tuple[BoundedExecutor, ...]:
+        """All executors."""
+        return self.searches, self.reads, self.thumbnails, self.clips
+
+    def close(self) -> None:
+        """End all work that has not begun."""
+        for executor in self.executors:
+            executor.close()
+
+    async def read(
+        self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]
+    ) -> Result:
+        """What `read` returns of the corpus, run in an executor; dropped if the client leaves the queue."""
+
+        def job() -> Result:
+            with self._readers.lent() as corpus:
+                return read(corpus)
+
+        return await executor.run(job, request.is_disconnected)
+
+    async def record(self, request: Request, video_id: str) -> VideoRecord:
+        """The record of a video; ServerError 404 where no video has this id."""
+        return await self.read(self.reads, request, partial(record_of, video_id=video_id))
+
+    def search(self, corpus: Corpus, search: SearchRequest) -> SearchResult:
+        """The whole answer to a search request; the pages of one answer are cut from one search."""
+        if not corpus.streams:
+            raise ServerError(
+                409, "corpus_empty", "this corpus is empty; put something in with `whenabouts index`"
+            )
+        self._check_names(corpus, search)
+        self._check_segments(corpus, search)
+        narrowing = search.model_dump(
+            include={"k", "within", "min_confidence", "after", "before", "where", "segments"}
+        )
+        model = None if search.model is None else self.model(search.model)
+
+        def answer() -> SearchResult:
+            options = SearchOptions(streams=search.stream, model=model, **narrowing)
+            return corpus.search(search.query, options=options)
+
+        key = (search.model_dump_json(exclude={"page_limit", "page_token"}), str(corpus.version))
+        is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
+        return self._answers.get_or_make(key, answer, anew=not is_later_page)
+
+    def model(self, name: str) -> str:
+        """Where a trained system lies; ServerError 404 for one that is not served."""
+        if name not in self.settings.models:
+            raise ServerError(404, "no_such_model", f"this server has no model {name[:50]!r}", field="model")
+        return self.settings.models[name]
+
+    def _check_names(self, corpus: Corpus, search: SearchRequest) -> None:
+        """404 for videos and streams that are not there, before anything is searched."""
+        check_streams(corpus, search.stream)
+        for name in search.within:
+            try:
+                corpus.resolve(name)
+            except (UsageError, ValueError) as error:
+                problem = str(error).replace(self.location, "this corpus")
+                raise ServerError(404, "no_such_video", problem, field="within") from None
+
+    def _check_segments(self, corpus: Corpus, search: SearchRequest) -> None:
+        """409 for segments that are not in the index: making them is for its owner to decide."""
+        if search.model is None or search.segments is None:
+            return
+        if not corpus.has_segments(self.model(search.model), search.segments):
+            problem = f"this corpus has no segments of {search.segments:g} s for {search.model}"
+            remedy = f"`whenabouts index --model … --segments {search.segments:g}` makes them"
+            raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
+
+    def records(self, corpus: Corpus) -> list[VideoRecord]:
+        """All videos by id, read again when the ledger has changed."""
+        records = self._records.get_or_make((str(corpus.version),), corpus.records)
+        self.metrics.videos.set(len(records))
+        return records
+
+    def pool(self, corpus: Corpus) -> tuple[int, float]:
+        """How many videos are searched, and their seconds."""
+
+        def count() -> tuple[int, float]:
+            records = self.records(corpus)
+            return len(records), sum(record.duration or 0.0 for record in records)
+
+        return self._pools.get_or_make((str(corpus.version),), count)
+
+    def probe(self, record: VideoRecord) -> Probe | None:
+        """What the file of a video holds; None where it is not there or cannot be read."""
+
+        def look() -> Probe | None:
+            try:
+                return probe(Path(record.path))
+            except (MediaError, OSError):
+                return None
+
+        return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
+
+    async def made(self, executor: BoundedExecutor, kind: str, name: str, make: Make) -> OpenFile:
+        """A file of the cache, open; made in an executor where it is not there yet."""
+        opened, was_there = await self.cache.get(name, make, executor.run)
+        self.metrics.cache.labels(kind, "hit" if was_there else "miss").inc()
+        return opened
+
+    def measured(self) -> bytes:
+        """The counters as text."""
+        self.metrics.cache_bytes.set(self.cache.bytes)
+        for executor in self.executors:
+            self.metrics.waiting.labels(executor.kind).set(executor.inside)
+            self.metrics.refused.labels(executor.kind).set(executor.refused)
+        return self.metrics.text()
+
+
+def record_of(corpus: Corpus, video_id: str) -> VideoRecord:
+    """The record of a video by its id alone; ServerError 404 where no video has it."""
+    record = corpus.record(video_id)
+    if record is None:
+        raise no_video(video_id)
+    return record
+
+
+def check_streams(corpus: Corpus, names: list[str]) -> None:
+    """Raise ServerError 404 for a stream that the corpus does not have."""
+    unknown = [name for name in names if name not in corpus.streams]
+    if unknown:
+        raise ServerError(
+            404, "no_such_stream", f"this corpus has no stream {unknown[0][:50]!r}", field="stream"
+        )
+
+
+def stream_titles(corpus: Corpus) -> dict[str, str]:
+    """What people call each stream of a corpus."""
+    return {name: stream(name).title for name in corpus.streams}
+
+
+def service_of(request: Request) -> Service:
+    """The service that an app was made for."""
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service

@@ -1,0 +1,180 @@
+"""What `show` and `stats` print of a corpus, a video and a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from whenabouts.confidence.chance import Chance
+from whenabouts.confidence.rates import Rate
+from whenabouts.product.index.filters import recorded_at
+from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
+from whenabouts.product.index.store import Store
+from whenabouts.product.streams import stream as stream_named
+from whenabouts.times import format_time
+from whenabouts.types import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Words and when they are said, in seconds."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A video's record, the words in it (or in a moment of it), and its shots."""
+
+    record: VideoRecord
+    moment: Moment | None
+    words: tuple[Line, ...]
+    shots: Sequence[float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        record = self.record
+        return {
+            "video_id": record.video_id,
+            "path": unambiguous(record.path),
+            "duration": record.duration,
+            "state": record.state,
+            "error": record.error,
+            "damage": record.damage,
+            "title": record.title,
+            "recorded": recorded_at(record).isoformat(),
+            "metadata": dict(record.metadata),
+            "words_from": record.words,
+            "streams": dict(record.streams),
+            "moment": [self.moment.start, self.moment.end] if self.moment else None,
+            "words": [{"start": line.start, "end": line.end, "text": line.text} for line in self.words],
+            "shots": None if self.shots is None else list(self.shots),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        record = self.record
+        length = "unknown length" if record.duration is None else format_time(record.duration)
+        lines = [f"{record.video_id}  {length}", f"  file      {unambiguous(record.path)}"]
+        lines.append(f"  recorded  {recorded_at(record):%Y-%m-%d %H:%M}")
+        lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
+        lines.append(f"  words     {record.words or 'none'}")
+        lines.append(f"  streams   {', '.join(sorted(record.streams)) or 'none'}")
+        if record.error:
+            lines.append(f"  failed    {record.error}")
+        if record.damage:
+            lines.append(f"  damage    {record.damage}")
+        if self.shots:
+            lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
+        lines += [f"  {format_time(line.start):>12}  {line.text}" for line in self.words]
+        return [unambiguous(line) for line in lines]
+
+
+def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
+    """A video with its words and shots; of a moment only what lies in it."""
+    words: list[Line] = []
+    for name in record.streams:
+        if not stream_named(name).transcript:
+            continue
+        block = store.clips_of(name, [record.video_id], vectors=False)
+        words += [
+            Line(start, end, text)
+            for start, end, text in zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
+            if moment is None or (start < moment.end and end > moment.start)
+        ]
+    shots = record.shots
+    if shots is not None and moment is not None:
+        shots = tuple(border for border in shots if moment.start <= border < moment.end)
+    return Shown(record, moment, tuple(words), shots)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers of a corpus."""
+
+    location: str
+    store: StoreStats
+    encoders: Mapping[str, str]
+    chances: Mapping[str, Chance]
+    rates: Mapping[str, Any] | None
+    failed: tuple[VideoRecord, ...]
+    indexed_at: float
+
+    @classmethod
+    def of(
+        cls, location: str, store: Store, chances: Mapping[str, Chance], rates: Mapping[str, Any] | None
+    ) -> Stats:
+        """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
+        records = store.videos()
+        return cls(
+            location=location,
+            store=store.stats(),
+            encoders={name: info.encoder for name, info in store.streams.items()},
+            chances=chances,
+            rates=rates,
+            failed=tuple(record for record in records if record.state == "failed"),
+            indexed_at=max((record.indexed_at for record in records), default=0.0),
+        )
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        return f"{self.store.videos - self.store.failed} videos, {self.store.hours:.2f} hours{self._disk}"
+
+    @property
+    def _disk(self) -> str:
+        return "" if self.store.bytes is None else f", {self.store.bytes / 1e6:.1f} MB on disk"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "corpus": self.location,
+            "videos": self.store.videos - self.store.failed,
+            "hours": self.store.hours,
+            "bytes": self.store.bytes,
+            "streams": {
+                name: {
+                    "encoder": self.encoders[name],
+                    "clips": stream.clips,
+                    "vector_index": stream.vector_index,
+                    "calibrated": name in self.chances,
+                }
+                for name, stream in self.store.streams.items()
+            },
+            "calibration": None if self.rates is None else dict(self.rates),
+            "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
+            "indexed_at": self.indexed_at,
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        when = datetime.fromtimestamp(self.indexed_at, UTC)
+        lines = [f"{self.location}: {self.summary}"]
+        if self.indexed_at:
+            lines.append(f"last indexed {when:%Y-%m-%d %H:%M} UTC")
+        for name, stream in sorted(self.store.streams.items()):
+            how = "by vector index" if stream.vector_index else "exactly"
+            sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
+            lines.append(f"  {name}: {stream.clips} clips by {self.encoders[name]}, searched {how}{sure}")
+        if self.rates is not None:
+            alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            lines.append(
+                f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
+            )
+        if self.failed:
+            lines.append(
+                f"{len(self.failed)} files could not be read (`whenabouts index --retry` tries again):"
+            )
+            lines += [
+                f"  {r.error if r.path in r.error else f'{unambiguous(r.path)}: {r.error}'}"
+                for r in self.failed
+            ]
+        return lines
+
+
+def _rate_text(rate: Mapping[str, Any]) -> str:
+    return str(Rate.from_json(rate))

@@ -1,0 +1,225 @@
+"""What a stream says of itself: what it reads of a file, its clips, its encoder, its moments, its evidence.
+
+Only the standard library is imported before a stream is used, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.encoders.protocol import TextEncoder
+    from whenabouts.models.zero_shot import Moments
+    from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.product.index.records import ClipBlock, ClipColumns, StreamInfo
+    from whenabouts.types import Evidence
+
+    ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
+    """Where shots of a block's videos begin: seconds (B,), and the offset of each video in these (V + 1,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSettings:
+    """Which frames a stream reads: one in each clip of `clip_seconds`, short side of `size` pixels."""
+
+    clip_seconds: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a stream reads of a file.
+
+    `frames`: sampled in the one pass that decodes them for all streams. `sound`: 16 kHz mono, in pieces.
+    `cues`: subtitles, or else recognised speech. What other streams wrote is `Stream.reads_clips_of`.
+    """
+
+    frames: FrameSettings | None = None
+    sound: bool = False
+    cues: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an hour of recordings costs: seconds of encoding and bytes on disk. For estimates."""
+
+    seconds: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something that `index` can be given for a stream: `--FLAG` on the command line, a keyword in Python."""
+
+    flag: str
+    metavar: str
+    help: str
+    type: Callable[[str], Any] = str
+
+    @property
+    def keyword(self) -> str:
+        """Its name in Python."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+class QueryEncoder(Protocol):
+    """What queries are encoded with."""
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors."""
+        ...
+
+
+class Encoders(Protocol):
+    """The encoders of a corpus (`encoder_registry.EncoderRegistry`)."""
+
+    def encoder_of(self, info: StreamInfo) -> TextEncoder:
+        """The encoder that a stream was made with. Raises EncoderUnavailable, EncoderMismatch."""
+        ...
+
+    def adopt(self, encoder: Any, info: StreamInfo | None) -> Any:
+        """Keep an encoder; EncoderMismatch where the corpus's stream was made with another one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a stream is made with in one index run, as far as the corpus and the user say.
+
+    `info` is how the corpus made the stream so far, None where it has none. `options` are by keyword; one
+    that was not given is missing. `notes` takes what the user should know.
+    """
+
+    place: str
+    info: StreamInfo | None
+    options: Mapping[str, Any]
+    encoders: Encoders
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRun:
+    """A stream as one index run makes it. `encoder` is None where clips get no vectors."""
+
+    stream: Stream
+    info: StreamInfo
+    encoder: Any
+    reads: Reads
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.info.name
+
+    @property
+    def fingerprint(self) -> str:
+        """What its clips are made with; clips of another fingerprint are made anew."""
+        return self.info.fingerprint
+
+
+class Stream:
+    """One modality of a corpus. A file of this folder derives from it and sets `name`.
+
+    `title` is what people call its clips: a plan says "words added". `order`: streams are made and listed
+    by it. `encoder_kind` says which encoders open its vectors. `has_words`: its clips have text that
+    full-text search looks at; None: as its clips show. `transcript`: that text is what is said in the
+    video. `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
+    `absent` why a moment may have none of its clips, `letters_only` what to do where its clips have words
+    and no vectors.
+
+    As it stands, it serves a stream that is not installed here: nothing can be indexed, all can be searched.
+    """
+
+    name: str = ""
+    title: ClassVar[str] = "clips"
+    order: ClassVar[int] = 100
+    encoder_kind: ClassVar[Literal["text", "images"]] = "text"
+    has_words: ClassVar[bool | None] = None
+    transcript: ClassVar[bool] = False
+    reads_clips_of: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+    remedy: ClassVar[str] = "index with the options of that stream"
+    absent: ClassVar[str] = "the stream has no clips there"
+    letters_only: ClassVar[str] = "index again with an encoder"
+    evidence_label: ClassVar[str] = ""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or self.name
+
+    # Into the corpus -----------------------------------------------------------------------------
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """What an index run makes this stream with, its encoder opened; None where it is not made.
+
+        Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read.
+        """
+        return None
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun) -> Any:
+        """What is kept of some frames or a piece of sound until the file is read: vectors, not pixels."""
+        raise NotImplementedError(f"stream {self.name} reads frames or sound and does not say what it keeps")
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """The clips of one video; `batches` are what `encode` kept of it, in order of time."""
+        raise NotImplementedError(f"stream {self.name} does not say how its clips are made")
+
+    # Out of the corpus ---------------------------------------------------------------------------
+
+    def open_encoder(self, name: str) -> Any:
+        """The encoder of that name or folder. Raises EncoderUnavailable."""
+        from whenabouts.encoders import open_image_encoder, open_text_encoder
+
+        return (open_image_encoder if self.encoder_kind == "images" else open_text_encoder)(name)
+
+    def query_vector(self, text: str, encoder: QueryEncoder) -> NDArray[np.float32]:
+        """(D,): the query as it is compared with the vectors of the clips."""
+        vector: NDArray[np.float32] = encoder.encode_text([text])[0]
+        return vector
+
+    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+        """Moments on the curve of each video of a block, best first; `scores` (n,) has one per clip."""
+        if block.text and block.text[0]:
+            return moments_at_peaks(block, scores)
+        return moments_on_segments(block, scores, shots)
+
+    def evidence_text(self, piece: Evidence) -> str:
+        """What a person is shown as evidence: the text of the clip, else where it is."""
+        from whenabouts.times import format_time
+
+        return piece.text or " ".join(
+            [*([self.evidence_label] if self.evidence_label else []), "at", format_time(piece.start)]
+        )
+
+
+def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
+    """Moments around the peaks of smooth curves, best first; a moment scores what its peak scores."""
+    import numpy as np
+
+    from whenabouts.models.peaks import find_peaks
+    from whenabouts.models.zero_shot import Moments
+
+    peaks = find_peaks(scores, block.start, block.end, block.offsets)
+    edges = np.stack([peaks.first, peaks.last + 1], axis=1).ravel()
+    ends = np.maximum.reduceat(np.append(block.end, -np.inf), edges)[::2] if len(peaks) else np.zeros(0)
+    video = np.searchsorted(block.offsets, peaks.peak, side="right") - 1
+    first = block.offsets[video]
+    return Moments(
+        video, block.start[peaks.first], ends, scores[peaks.peak], peaks.first - first, peaks.last - first
+    )
+
+
+def moments_on_segments(block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+    """Maximal segments of noisy curves, best first; borders move to shots that are close."""
+    from whenabouts.models.fusion import COSINE_WEIGHT
+    from whenabouts.models.zero_shot import Config, Curves, ZeroShotLocalizer, snap
+
+    config = Config()
+    curves = Curves(scores, block.start, block.end, block.offsets, level=0.0, spread=COSINE_WEIGHT)
+    moments = ZeroShotLocalizer(config).localize(curves)
+    return snap(moments, *shots(), config.snap_seconds) if len(moments) else moments

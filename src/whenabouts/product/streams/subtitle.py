@@ -1,0 +1,97 @@
+"""Words: subtitles, or else recognised speech. Cues -> passages with their minute around them -> vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.streams.protocol import (
+    Cost,
+    Option,
+    Reads,
+    Setup,
+    Stream,
+    StreamRun,
+    moments_at_peaks,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.encoders.protocol import TextEncoder
+    from whenabouts.models.zero_shot import Moments
+    from whenabouts.product.index.reading import ReadVideo
+    from whenabouts.product.index.records import ClipBlock, ClipColumns
+    from whenabouts.product.streams.protocol import ShotBorders
+
+LETTERS = "letters"
+"""Stands for an encoder where words are searched by letter only: no vectors, width 0."""
+
+# Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.
+_COST = Cost(seconds=3600 / 4000, bytes=0.6e6)
+
+
+class Subtitle(Stream):
+    """What is said, in passages of some fifteen seconds."""
+
+    name = "subtitle"
+    title = "words"
+    order = 0
+    has_words = True
+    transcript = True
+    options = (Option("--text", "MODEL", "sentence encoder (default: the offline MiniLM)"),)
+    remedy = "index files that have subtitles, or with --transcribe MODEL for speech"
+    absent = "no words are said there"
+    letters_only = "install a sentence encoder (see above) and index again"
+
+    def setup(self, setup: Setup) -> StreamRun:
+        """Always made: with vectors where there is a sentence encoder, else searched by letter."""
+        from whenabouts.product.index.records import StreamInfo
+
+        encoder = self._encoder(setup)
+        made_by = (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)
+        return StreamRun(self, StreamInfo(self.name, *made_by, {}), encoder, Reads(cues=True), _COST)
+
+    def _encoder(self, setup: Setup) -> TextEncoder | None:
+        """The encoder that was named, the corpus's own, or the offline default; None where there is none."""
+        from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+
+        choice, info = setup.options.get("text"), setup.info
+        if choice is None and info is not None and info.dimension:
+            return setup.encoders.encoder_of(info)
+        try:
+            encoder = open_text_encoder(choice) if choice is None or isinstance(choice, str) else choice
+        except EncoderUnavailable as error:
+            if choice is not None:
+                raise
+            setup.notes.append(f"words are searched by letter only, not by meaning: {error}")
+            return None
+        adopted: TextEncoder = setup.encoders.adopt(encoder, info)
+        return adopted
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """The passages of the video's cues; none where nothing is said."""
+        import numpy as np
+
+        from whenabouts.encoders import encode_passages
+        from whenabouts.product.index.records import ClipColumns
+        from whenabouts.product.streams._passages import passage_vectors, passages_of
+
+        passages = passages_of(video.cues, video.record.duration)
+        encode = None if run.encoder is None or not passages else partial(encode_passages, run.encoder)
+        return ClipColumns(
+            start=np.array([passage.start for passage in passages], np.float64),
+            end=np.array([passage.end for passage in passages], np.float64),
+            text=[passage.text for passage in passages],
+            context=[passage.context for passage in passages],
+            vectors=None if encode is None else passage_vectors(passages, encode),
+        )
+
+    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+        """At peaks: what a passage scores already counts the minute around it, and moments keep apart."""
+        return moments_at_peaks(block, scores)
+
+
+STREAM = Subtitle()

@@ -1,0 +1,218 @@
+"""`whenabouts relevance`: which captions are relevant to one another, and ranked sets made of captions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.cli.options import (
+    add_format,
+    add_sentence_encoder,
+    add_verb,
+    print_json,
+    print_lines,
+    wants_json,
+)
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.formats.annotations import Annotations
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its two."""
+    parser = add_verb(
+        verbs,
+        "relevance",
+        description="What captions tell of moments that nobody judged: which queries are relevant to one "
+        "another's moments, and which moments are most like a query.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked", required=True)
+    _add_pairs(kinds)
+    _add_ranked(kinds)
+
+
+def _add_pairs(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "pairs",
+        help="potentially relevant pairs of the queries of a split",
+        description="Compares all captions with all: two are potentially relevant to each other's moments "
+        "where parts of them are as similar as --threshold asks. How similar the whole captions are is the "
+        "confidence of the pair.",
+    )
+    _add_source(parser)
+    parser.add_argument(
+        "--detector",
+        default="vp",
+        metavar="NAME",
+        help="what is compared: sent (whole sentences), vp (verb phrases, the default) or np-vp (noun and "
+        "verb phrases)",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.5,
+        metavar="COSINE",
+        help="how similar captions must be at least, -1 to 1 (default: 0.5)",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="the file of pairs to write: `pairs` of an experiment's [data]",
+    )
+    parser.add_argument(
+        "--as",
+        dest="kept",
+        choices=("list", "vectors"),
+        default="list",
+        help="keep a list of all pairs (default), or vectors from which training computes the pairs of a "
+        "batch, for thresholds so low that a list would not fit",
+    )
+    parser.add_argument(
+        "--phrases",
+        metavar="NAME",
+        help="what finds the phrases of captions: chunks (default, needs no download), benepar, or "
+        "benepar:MODEL",
+    )
+    parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to show (default: 8)")
+    parser.add_argument(
+        "--picture",
+        metavar="FILE.png",
+        help="draw how sure the pairs are and how many a caption has: a file that ends in .png, .svg or .pdf",
+    )
+    add_sentence_encoder(parser)
+    add_format(parser)
+    parser.set_defaults(run=run_pairs)
+
+
+def _add_ranked(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "ranked",
+        help="for each query the moments with the most similar captions",
+        description="Makes a ranked training set, or judgements with pseudo grades, of captions. Nobody "
+        "judged what is written: the first line says so, and by which encoder it was made.",
+    )
+    _add_source(parser)
+    parser.add_argument(
+        "--top", type=int, default=40, metavar="N", help="moments to write for a query (default: 40)"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FILE.jsonl", help="the file to write: a query and a moment a line"
+    )
+    parser.add_argument(
+        "--graded", action="store_true", help="write grades from 0 to 4 in place of similarities: a test set"
+    )
+    parser.add_argument(
+        "--leave-out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="judgements of validation or test, whose queries must not be trained on; may be given again",
+    )
+    parser.add_argument(
+        "--asked-in",
+        action="append",
+        metavar="FILE",
+        help="rank those queries alone that are asked in these judgements too; may be given again",
+    )
+    add_sentence_encoder(parser)
+    add_format(parser)
+    parser.set_defaults(run=run_ranked)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists; with --data"
+    )
+    source.add_argument("--queries", metavar="FILE", help="or: judgements with texts, in any known format")
+    parser.add_argument("--data", metavar="DIR", help="the folder that holds the data set's files")
+    parser.add_argument(
+        "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
+    )
+    parser.add_argument("--input-format", metavar="NAME", help="format of --queries (default: by content)")
+
+
+def _annotations(options: argparse.Namespace) -> Annotations:
+    from whenabouts.formats import read_annotations
+    from whenabouts.formats.queries import with_words
+    from whenabouts.research.datasets import open_dataset
+
+    if options.queries:
+        return with_words(read_annotations(options.queries, options.input_format), options.queries)
+    if not options.data:
+        raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
+    annotations = open_dataset(options.dataset, options.data).annotations(options.split)
+    return with_words(annotations, annotations.name)
+
+
+def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
+    from whenabouts.formats.files import refuse_overwriting
+
+    refuse_overwriting(Path(options.out), *(source for source in sources if source))
+
+
+def run_pairs(options: argparse.Namespace) -> int:
+    """Find the pairs, write them, tell about them."""
+    from whenabouts.drawing import check_picture
+    from whenabouts.research.relevance.finding import find_pairs
+    from whenabouts.research.relevance.summary import draw_summary, summarise
+
+    if options.picture:
+        check_picture(Path(options.picture))
+    _refuse_source(options, options.queries)
+    annotations = _annotations(options)
+    pairs, units = find_pairs(
+        annotations.queries,
+        options.detector,
+        options.threshold,
+        encoder=options.encoder,
+        phrases=options.phrases,
+        as_list=options.kept == "list",
+    )
+    pairs.save(options.out)
+    summary = summarise(pairs, units, examples=options.examples)
+    settings = pairs.settings
+    if options.picture:
+        title = f"{annotations.name}, {settings.detector}, at least {settings.threshold:g}"
+        draw_summary(summary, title, Path(options.picture))
+    if wants_json(options):
+        print_json(
+            {
+                "file": str(options.out),
+                "kept": pairs.kept.KIND,
+                "detector": settings.detector,
+                "threshold": settings.threshold,
+                "encoder": settings.encoder_fingerprint,
+                "phrases": settings.phrases,
+                **summary.to_json(),
+            }
+        )
+        return 0
+    print_lines([f"{options.out}: {settings.detector}, threshold {settings.threshold:g}", *summary.lines()])
+    return 0
+
+
+def run_ranked(options: argparse.Namespace) -> int:
+    """Rank, write, count."""
+    from whenabouts.encoders import open_text_encoder
+    from whenabouts.formats import read_annotations
+    from whenabouts.research.relevance.ranked import rank_moments, write_ranked
+
+    _refuse_source(options, options.queries, *options.leave_out, *(options.asked_in or ()))
+    annotations = _annotations(options)
+    elsewhere, inside = (
+        None if files is None else [query.text for file in files for query in read_annotations(file).queries]
+        for files in (options.leave_out, options.asked_in)
+    )
+    encoder = open_text_encoder(options.encoder)
+    ranked = rank_moments(annotations, encoder, options.top, asked_elsewhere=elsewhere or (), asked_in=inside)
+    write_ranked(ranked, Path(options.out), graded=options.graded)
+    summary = ranked.summary(graded=options.graded)
+    if wants_json(options):
+        print_json({"file": str(options.out), **summary})
+        return 0
+    print_lines([f"{options.out}:", *(f"  {key}: {value}" for key, value in summary.items())])
+    return 0

@@ -1,0 +1,364 @@
+"""Runs compared over the same queries: which differences are more than chance."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.formats.annotations import Annotations
+from whenabouts.research.evaluation.compared import (
+    Comparison,
+    Difference,
+    Estimate,
+    Settings,
+    System,
+    Verdict,
+)
+from whenabouts.research.evaluation.evaluate import Evaluation, annotations_of, evaluate
+from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
+from whenabouts.research.evaluation.significance import (
+    FEW_CLUSTERS,
+    Floats,
+    Indices,
+    bootstrap_intervals,
+    corrected,
+    sign_flip_test,
+)
+from whenabouts.types import UsageError
+
+__all__ = ["Comparison", "Settings", "clusters_of", "compare", "compare_files", "names_of"]
+
+Pairs = tuple[tuple[int, int], ...]
+
+_MOST_RESAMPLES = 10_000_000
+
+
+def clusters_of(annotations: Annotations) -> dict[str, int]:
+    """Query id -> the number of the video it is filed under; queries of one video are one cluster.
+
+    A query that is true in several videos is filed under that of its most relevant judgement, the first
+    listed of equals. Joining all queries that share any video would be more careful, but it leaves too little
+    to tell: of the 3,720 queries of MVMR's Charades pools it puts 3,388 into one cluster. A query without a
+    judgement is a cluster by itself.
+    """
+    order = np.lexsort((np.arange(len(annotations.query)), -annotations.relevance, annotations.query))
+    queries, first = np.unique(annotations.query[order], return_index=True)
+    labels = len(annotations.videos) + np.arange(len(annotations.queries))
+    labels[queries] = annotations.video[order][first]
+    return dict(zip((query.id for query in annotations.queries), labels.tolist(), strict=True))
+
+
+def queries_in_several_videos(annotations: Annotations) -> int:
+    """How many queries are true in more than one video."""
+    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
+    return int((np.bincount(pairs[0]) > 1).sum()) if pairs.size else 0
+
+
+def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
+    """Short names of runs: stems of files, with as much of their folders as makes them differ.
+
+    >>> names_of(["a/run.jsonl", "b/run.jsonl.gz", "c/best.json"])
+    ('a/run', 'b/run', 'best')
+    """
+    parts = [_parts(PurePath(run)) for run in runs]
+    depths = [1] * len(parts)
+    while True:
+        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
+        longer = [
+            depth + 1 if names.count(name) > 1 and depth < len(own) else depth
+            for name, own, depth in zip(names, parts, depths, strict=True)
+        ]
+        if longer == depths:
+            break
+        depths = longer
+    taken: set[str] = set()
+    for number, name in enumerate(names):
+        numbered = (f"{name} #{count}" for count in itertools.count(2))
+        names[number] = next(n for n in itertools.chain([name], numbered) if n not in taken)
+        taken.add(names[number])
+    return tuple(names)
+
+
+def _parts(path: PurePath) -> tuple[str, ...]:
+    name = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
+    return (*path.parts[:-1], PurePath(name).stem) if path.name else ("run",)
+
+
+def compare_files(
+    truth: str | Path,
+    runs: Sequence[str | Path],
+    protocol: str | None = None,
+    metrics: Sequence[str] = (),
+    *,
+    truth_format: str | None = None,
+    run_format: str | None = None,
+    settings: Settings | None = None,
+) -> Comparison:
+    """Runs of one file of judgements compared; what the command line calls.
+
+    Without a protocol the judgements choose. Raises FormatError for files, UsageError for what does not fit.
+    """
+    _check_settings(settings or Settings(), len(runs))
+    chosen = find_protocol(protocol) if protocol else None
+    annotations = annotations_of(truth, chosen, truth_format)
+    chosen = chosen or protocol_for(annotations)
+    evaluations = [
+        evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format) for run in runs
+    ]
+    several = queries_in_several_videos(annotations)
+    notes = [
+        f"Queries that are true in several videos: {several:,}. Each is filed under the video of its most "
+        "relevant judgement, the first listed of equals."
+    ]
+    return compare(
+        evaluations,
+        clusters_of(annotations),
+        names=names_of(runs),
+        settings=settings,
+        notes=notes if several else (),
+    )
+
+
+def compare(
+    evaluations: Sequence[Evaluation],
+    clusters: Mapping[str, int] | None,
+    *,
+    names: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """Means, differences and verdicts of evaluations over the same queries.
+
+    `clusters` gives each query's cluster (see `clusters_of`); None takes every query by itself, which is
+    right only where no two queries share a video. `names` default to those of the runs' files. Metrics
+    that not every evaluation has, and those that apply to no query, are left out, and `notes` say so. A
+    family of comparisons, corrected together, is all pairs of runs that are compared, by one metric.
+
+    Raises UsageError for fewer than two evaluations, and where protocols or queries differ.
+    """
+    settings = settings or Settings()
+    _check_settings(settings, len(evaluations))
+    own_names = tuple(names or names_of(evaluation.run for evaluation in evaluations))
+    _check_same(evaluations, own_names)
+    metrics, left_out = _shared_metrics(evaluations)
+    values, labels = _lined_up(evaluations, metrics, clusters)
+    pairs = _pairs(len(evaluations), settings)
+    measured = _measured(values, labels, metrics, pairs, settings)
+    differences = tuple(_differences(evaluations, own_names, pairs, measured, settings))
+    return Comparison(
+        protocol=evaluations[0].protocol,
+        metrics=metrics,
+        counts={name: measured[name].counts for name in metrics},
+        queries=len(labels),
+        videos=len(np.unique(labels)),
+        clustered_by="query" if clusters is None else "video",
+        systems=_systems(evaluations, own_names, measured),
+        differences=differences,
+        settings=settings,
+        missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
+        notes=(*notes, *left_out, *_warnings(differences, measured, settings)),
+    )
+
+
+def _check_settings(settings: Settings, runs: int) -> None:
+    if runs < 2:
+        raise UsageError(f"{runs} run: a comparison needs two or more")
+    if not 0 < settings.alpha < 1:
+        raise UsageError(f"alpha {settings.alpha!r}: a probability between 0 and 1 is wanted, such as 0.05")
+    if settings.seed < 0:
+        raise UsageError(f"seed {settings.seed!r}: 0 or more")
+    family = 1 if settings.correction == "none" else len(_pairs(runs, settings))
+    least = math.ceil(family / settings.alpha)
+    if not least <= settings.resamples <= _MOST_RESAMPLES:
+        raise UsageError(
+            f"{settings.resamples} resamples: between {least} (fewer could not show a difference at alpha "
+            f"{settings.alpha:g} with {family} comparisons) and {_MOST_RESAMPLES}"
+        )
+
+
+def _pairs(runs: int, settings: Settings) -> Pairs:
+    """(system, baseline), by their numbers."""
+    if settings.baseline == "first":
+        return tuple((number, 0) for number in range(1, runs))
+    return tuple((later, earlier) for earlier, later in itertools.combinations(range(runs), 2))
+
+
+def _check_same(evaluations: Sequence[Evaluation], names: tuple[str, ...]) -> None:
+    if len(names) != len(evaluations) or len(set(names)) < len(names):
+        raise UsageError(f"names {', '.join(names)}: one for each of {len(evaluations)} runs, no two alike")
+    first = evaluations[0]
+    ids = set(first.query_ids)
+    for name, other in zip(names[1:], evaluations[1:], strict=True):
+        if other.protocol != first.protocol:
+            raise UsageError(
+                f"{names[0]} was evaluated under {first.protocol}, {name} under {other.protocol}; "
+                "only numbers of one protocol can be compared"
+            )
+        own = set(other.query_ids)
+        if own != ids:
+            lone = sorted(ids ^ own)[0]
+            raise UsageError(
+                f"{names[0]} and {name} have numbers for different queries ({len(ids - own)} only in the "
+                f"first, {len(own - ids)} only in the second, such as {lone!r}); {first.protocol} leaves out "
+                "what a run does not answer: choose a protocol that counts it as 0"
+            )
+    if not ids:
+        raise UsageError("no query counts, so there is nothing to compare")
+
+
+def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], list[str]]:
+    """The metrics that all evaluations have and that apply to a query, and what to say of the others."""
+    everywhere = [name for name in evaluations[0].metrics if all(name in e.metrics for e in evaluations)]
+    empty = [name for name in everywhere if np.isnan(evaluations[0].column(name)).all()]
+    shared = tuple(name for name in everywhere if name not in empty)
+    some = dict.fromkeys(name for e in evaluations for name in e.metrics if name not in everywhere)
+    if not shared:
+        raise UsageError("the runs have no metric in common that applies to a query")
+    reasons = {"not every run has them": list(some), "they apply to no query": empty}
+    return shared, [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
+
+
+def _lined_up(
+    evaluations: Sequence[Evaluation], metrics: tuple[str, ...], clusters: Mapping[str, int] | None
+) -> tuple[Floats, Indices]:
+    """Values (S, Q, M) with the queries of all in one order, and the queries' clusters (Q,)."""
+    ids = sorted(evaluations[0].query_ids)
+    rows = []
+    for evaluation in evaluations:
+        place = {query_id: number for number, query_id in enumerate(evaluation.query_ids)}
+        columns = [evaluation.metrics.index(name) for name in metrics]
+        rows.append(evaluation.values[[place[query_id] for query_id in ids]][:, columns])
+    values = np.stack(rows)
+    unlike = (np.isnan(values) != np.isnan(values[0])).any(axis=(0, 1))
+    if unlike.any():
+        name = metrics[int(unlike.argmax())]
+        raise UsageError(f"{name!r} applies to some queries in one run and not in another")
+    if clusters is None:
+        return values, np.arange(len(ids))
+    lost = next((query_id for query_id in ids if query_id not in clusters), None)
+    if lost is not None:
+        raise UsageError(f"query {lost!r} has no cluster")
+    return values, np.array([clusters[query_id] for query_id in ids], np.int64)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The numbers of a metric: ends of the intervals of S means and P differences, and P tests."""
+
+    counts: tuple[int, int]
+    means: Floats
+    differences: Floats
+    p: Floats
+    p_corrected: Floats
+    exact: NDArray[np.bool_]
+    moved: Indices
+
+
+def _measured(
+    values: Floats, labels: Indices, metrics: tuple[str, ...], pairs: Pairs, settings: Settings
+) -> dict[str, _Measured]:
+    """By metric; metrics that apply to the same queries are measured together."""
+    applies = ~np.isnan(values[0])
+    kinds, kind_of = np.unique(applies, axis=1, return_inverse=True)
+    measured: dict[str, _Measured] = {}
+    for kind in range(kinds.shape[1]):
+        queries, columns = np.flatnonzero(kinds[:, kind]), np.flatnonzero(kind_of == kind)
+        some = values[:, queries][:, :, columns]
+        numbers = _measured_together(some, labels[queries], pairs, settings)
+        measured.update(zip((metrics[column] for column in columns.tolist()), numbers, strict=True))
+    return {name: measured[name] for name in metrics}
+
+
+def _measured_together(
+    values: Floats, labels: Indices, pairs: Pairs, settings: Settings
+) -> Iterator[_Measured]:
+    runs, queries, metrics = values.shape
+    drawn = {"resamples": settings.resamples, "seed": settings.seed}
+    systems, baselines = (list(side) for side in zip(*pairs, strict=True))
+    by_query = np.moveaxis(np.concatenate([values, values[systems] - values[baselines]]), 0, 1)
+    flips = sign_flip_test(by_query[:, runs:].reshape(queries, -1), labels, **drawn)
+    ends = bootstrap_intervals(
+        by_query.reshape(queries, -1), labels, confidence=1 - settings.alpha, **drawn
+    ).reshape(-1, metrics, 2)
+    p = flips.p.reshape(-1, metrics)
+    p_corrected = corrected(p, settings.correction)
+    for number in range(metrics):
+        yield _Measured(
+            (queries, len(np.unique(labels))),
+            ends[:runs, number],
+            ends[runs:, number],
+            p[:, number],
+            p_corrected[:, number],
+            flips.exact.reshape(-1, metrics)[:, number],
+            flips.moved.reshape(-1, metrics)[:, number],
+        )
+
+
+def _systems(
+    evaluations: Sequence[Evaluation], names: tuple[str, ...], measured: Mapping[str, _Measured]
+) -> tuple[System, ...]:
+    return tuple(
+        System(
+            name=name,
+            run=evaluation.run,
+            missing=len(evaluation.missing),
+            means={
+                metric: Estimate(evaluation.means()[metric], *numbers.means[number].tolist())
+                for metric, numbers in measured.items()
+            },
+        )
+        for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True))
+    )
+
+
+def _differences(
+    evaluations: Sequence[Evaluation],
+    names: tuple[str, ...],
+    pairs: Pairs,
+    measured: Mapping[str, _Measured],
+    settings: Settings,
+) -> Iterator[Difference]:
+    means = [evaluation.means() for evaluation in evaluations]
+    for metric, numbers in measured.items():
+        for pair, (system, baseline) in enumerate(pairs):
+            value = means[system][metric] - means[baseline][metric]
+            p_corrected = float(numbers.p_corrected[pair])
+            verdict: Verdict = "no difference shown"
+            if p_corrected <= settings.alpha:
+                verdict = "better" if value > 0 else "worse"
+            yield Difference(
+                metric=metric,
+                system=names[system],
+                baseline=names[baseline],
+                difference=Estimate(value, *numbers.differences[pair].tolist()),
+                p=float(numbers.p[pair]),
+                p_corrected=p_corrected,
+                exact=bool(numbers.exact[pair]),
+                differing_videos=int(numbers.moved[pair]),
+                verdict=verdict,
+            )
+
+
+def _warnings(
+    differences: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
+) -> Iterator[str]:
+    few = {name: own.counts[1] for name, own in measured.items() if own.counts[1] < FEW_CLUSTERS}
+    if few:
+        which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
+        yield (
+            f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
+            "may be too short, and only large differences can be shown. Rest no claim on them."
+        )
+    moved = [d.differing_videos for d in differences]
+    helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
+    if helpless:
+        yield (
+            f"In {helpless} of the {len(moved)} comparisons the runs differ in so few videos that p could "
+            f"not reach {settings.alpha:g}, whatever the difference."
+        )

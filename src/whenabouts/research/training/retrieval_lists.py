@@ -1,0 +1,180 @@
+"""Lists that negatives are drawn from: a run file, or what a trained retriever ranks of the training split.
+
+A trained retriever reads its own feature files, as its experiment names them, from the same folder; the
+sentences and videos are those that are about to be learned from. Where the videos have many clips their
+encodings lie in a temporary folder meanwhile; of the lists `retrieved` keeps the candidates alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from whenabouts import formats
+from whenabouts.formats.runs import RunSource
+from whenabouts.models.staged import SYSTEM, stages_of
+from whenabouts.models.trained import CONFIG, Trained
+from whenabouts.ranking.candidates import can_retrieve
+from whenabouts.ranking.encoded_corpus import MemoryCorpus
+from whenabouts.ranking.ranker import Ranker
+from whenabouts.ranking.split import SplitRun, encode_split
+from whenabouts.research.training.data import ExperimentData
+from whenabouts.research.training.examples import Examples
+from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
+from whenabouts.research.training.run_folder import EXPERIMENT
+from whenabouts.research.training.settings import STAGE, DataSettings
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.research.training.experiment import Experiment
+
+_CLIPS_IN_MEMORY = 1 << 18
+"""Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
+
+
+def choose_negatives(
+    experiment: Experiment,
+    opened: ExperimentData,
+    run: str | Path,
+    device: torch.device | str,
+    log: Callable[[str], None],
+) -> None:
+    """Have the examples of a training take negatives from the lists that its experiment names.
+
+    `run` is the folder of the training; `log` is called with a sentence before the lists are read or made,
+    which may take a while. Examples whose own video is not listed far enough up are left out. Raises
+    UsageError where no lists are named, and as `opened_lists` and `RetrievalNegatives` do.
+    """
+    settings, examples = experiment.data.retrieved, opened.split("train")
+    check_lists(experiment, opened.folder)
+    place = folder_of(settings.lists, run, experiment.training.seed)
+    log(f"{'negatives':12}{settings.description} that {place} lists")
+    with opened_lists(place, experiment.data, opened, settings.reach, device) as source:
+        negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, name=place)
+    examples.note(negatives.counts)
+    if settings.own_within is not None:
+        why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
+        examples.leave_out(~negatives.within, why)
+        if not len(examples):
+            raise UsageError(
+                f"{place}: has the own video of no query of {examples.name} among its first "
+                f"{settings.own_within}, so that there is no example to train on; raise "
+                "data.retrieved.own_within"
+            )
+    if settings.videos:
+        examples.choose_negatives(negatives)
+
+
+def check_lists(experiment: Experiment, features: str | Path) -> None:
+    """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
+    data, settings = experiment.data, experiment.data.retrieved
+    if settings.needs_lists and not settings.lists:
+        raise UsageError(
+            f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
+            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
+            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
+        )
+    if settings.needs_lists and not settings.lists.startswith(STAGE):
+        _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+
+
+def folder_of(named: str, run: str | Path, seed: int) -> str:
+    """A place that [data] names, as a path: "{seed}" and "stage:NAME" replaced.
+
+    The folder of a stage lies beside `run`, the folder of this training. Raises UsageError where it does not.
+    """
+    named = named.replace("{seed}", str(seed))
+    if not named.startswith(STAGE):
+        return named
+    place = Path(run).parent / named.removeprefix(STAGE)
+    if not (place / CONFIG).is_file():
+        raise UsageError(
+            f"{named!r} is the folder {place}, and holds no trained system; train the stages together (an "
+            "experiment with `stages`), or name the folder of a trained one: --set data.retrieved.lists=RUN "
+            "(data.first_stage=RUN)"
+        )
+    return str(place)
+
+
+@contextmanager
+def opened_lists(
+    place: str,
+    data: DataSettings,
+    opened: ExperimentData,
+    depth: int | None,
+    device: torch.device | str = "cpu",
+) -> Iterator[RunSource]:
+    """Ranked videos for the queries of the training split: those of a file, or made by a trained retriever.
+
+    `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
+    runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
+    does not choose videos, and one without the experiment that names its feature files; and what
+    `ExperimentData.open` finds wrong with these.
+    """
+    path = _path_of(place, data, opened.folder)
+    if not (path / CONFIG).is_file() and not (path / SYSTEM).is_file():
+        yield formats.open_run(path)
+        return
+    retriever, localizer = stages_of(path)
+    with _ranked(Path(retriever or localizer), data, opened.folder, depth, device) as source:
+        yield source
+
+
+def _path_of(place: str, data: DataSettings, features: Path) -> Path:
+    """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
+    sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
+    existing = next((path for path in sought if path.exists()), None)
+    if existing is None:
+        raise UsageError(
+            f"[data.retrieved] lists is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            "accepted: a run file, or the folder of a trained retriever"
+        )
+    return existing
+
+
+@contextmanager
+def _ranked(
+    place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str
+) -> Iterator[RunSource]:
+    """The videos of the training split, as a trained system ranks them for its queries."""
+    from whenabouts.research.training.experiment import load_experiment
+
+    trained = Trained.from_pretrained(place)
+    if not can_retrieve(trained.model):
+        raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")
+    if not (place / EXPERIMENT).is_file():
+        raise UsageError(
+            f"{place}: has no {EXPERIMENT}, which names its feature files; rank the training split with "
+            "`whenabouts run --split train --task vr` and name that file"
+        )
+    theirs = load_experiment(place / EXPERIMENT)
+    split = DataSettings(
+        train=data.train, dataset=data.dataset, folder=data.folder, labels=theirs.data.labels, positives="own"
+    )
+    trained.model.to(device)
+    with (
+        ExperimentData.open(
+            split, theirs.features, features, inputs=trained.inputs, splits=("train",)
+        ) as opened,
+        _encoded(trained, opened.split("train")) as corpus,
+    ):
+        examples = opened.split("train")
+        most = len(corpus) if depth is None else min(depth, len(corpus))
+        decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
+        yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
+
+
+@contextmanager
+def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
+    """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
+    if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
+        yield encode_split(trained, examples)
+        return
+    with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
+        yield encode_split(trained, examples, folder=Path(aside) / "corpus")

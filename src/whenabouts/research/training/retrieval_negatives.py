@@ -1,0 +1,254 @@
+"""Negatives from retrieval lists: what a retriever ranked for a query and does not answer it (PREM, CONQUER).
+
+A list is cut to its first videos, those that are judged to answer are taken out, and each epoch draws some of
+what is left, uniformly and without replacement. What is drawn depends on (seed, epoch, query) alone: not on
+the batches, nor on where a training was broken off.
+
+- PREM (section 4.1.3): 4 (TVR) or 2 (DiDeMo) of the first 100 of its own retriever.
+- CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
+  whose own video is not among the first 100 are no examples.
+
+Rules for odd lists, each counted in what `train` prints: a video that comes twice counts once, where it is
+best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
+and HERO's files are sorted as they are read, which their readers log); a query with fewer videos
+than are to be drawn gets those that there are. A list with a video that is not of the training split, and a
+query without a list, are errors.
+
+Shapes: Q queries, V videos and N examples of a split; K candidates of all queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.formats.annotations import Floats
+from whenabouts.formats.runs import RunBlock, RunSource, Task
+from whenabouts.research.training.batches import Indices
+from whenabouts.research.training.hard_negatives import DrawnNegatives
+from whenabouts.research.training.positives import is_in
+from whenabouts.research.training.settings import RetrievedSettings
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.research.training.examples import Examples
+
+_NOT_LISTED = 1 << 40
+"""The rank of a video that a list does not have."""
+_TWICE = "videos come twice in a list and count once, where they are best"
+_UNSORTED = "lists were not in the order of their scores; the scores count"
+
+
+class RetrievalNegatives:
+    """Draws of negatives for a split, from the lists of a retriever; draws as `examples.Negatives`.
+
+    `ranks` (N,) is the rank of each example's own video in its query's list, from 0, and some 10**12 where it
+    is not listed. `counts` says how often each rule for odd lists applied. Four bytes are kept a candidate.
+    """
+
+    def __init__(
+        self,
+        source: RunSource,
+        examples: Examples,
+        settings: RetrievedSettings,
+        seed: int,
+        name: str | None = None,
+    ) -> None:
+        """Read the lists of a run for a split, block by block; messages call it `name` (None: its own).
+
+        Raises UsageError, naming run, query and video, for a run without videos, a video that the split does
+        not have, and a query of the split that has no list; and what the run's format raises.
+        """
+        self.settings, self.seed = settings, seed
+        reader = _Reader(name or source.name, examples, settings)
+        for block in source.blocks(reader.takes(source)):
+            reader.read(block)
+        self._videos, self._starts, self._counts = reader.candidates()
+        self.ranks = reader.ranks_of(examples.query, examples.video)
+        short = int((self._counts[np.unique(examples.query)] < settings.videos).sum())
+        fewer = f"queries have fewer than {settings.videos} videos to draw from"
+        self.counts: Mapping[str, int] = {**reader.counts, fewer: short}
+
+    @property
+    def within(self) -> NDArray[np.bool_]:
+        """(N,) whether an example's own video is listed as far up as `own_within` asks."""
+        most = self.settings.own_within
+        return np.asarray(self.ranks < (_NOT_LISTED + 1 if most is None else most))
+
+    def candidates(self, query: int) -> Indices:
+        """(K,) the videos that may be drawn for a query, best first."""
+        start = int(self._starts[query])
+        return self._videos[start : start + int(self._counts[query])].astype(np.int64)
+
+    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch; no other queries."""
+        nothing = np.full((len(videos), 0), -1, np.int64)
+        return DrawnNegatives.of(videos, self.of_epoch(query, epoch), nothing)
+
+    def of_epoch(self, query: Indices, epoch: int) -> Indices:
+        """(Q, `videos`) rows of videos that are drawn for queries in an epoch, -1 where there are fewer."""
+        drawn = np.full((len(query), self.settings.videos), -1, np.int64)
+        counts = self._counts[query]
+        width = int(counts.max(initial=0))
+        count = min(self.settings.videos, width)
+        if not count:
+            return drawn
+        # The candidates with the smallest of as many hashes are a uniform draw without replacement.
+        keys = _keys(_base(self.seed, epoch), query, width)
+        keys[np.arange(width) >= counts[:, None]] = np.iinfo(np.uint64).max
+        smallest = np.argpartition(keys, count - 1, axis=1)[:, :count]
+        order = np.argsort(np.take_along_axis(keys, smallest, 1), axis=1, kind="stable")
+        smallest = np.take_along_axis(smallest, order, 1)
+        exists = smallest < counts[:, None]
+        places = np.where(exists, self._starts[query][:, None] + smallest, 0)
+        drawn[:, :count] = np.where(exists, self._videos[places], -1)
+        return drawn
+
+
+class _Reader:
+    """Makes candidates of the lists of a split's queries, a block of them at a time."""
+
+    def __init__(self, name: str, examples: Examples, settings: RetrievedSettings) -> None:
+        self.name, self.settings = name, settings
+        self.counts: Counter[str] = Counter()
+        self._split, self._videos = examples.name, len(examples.videos)
+        self._queries = np.unique(examples.query)
+        self._ids = [query.id for query in examples.queries]
+        self._query_of = {self._ids[row]: row for row in self._queries.tolist()}
+        self._video_of = {video.id: row for row, video in enumerate(examples.videos)}
+        positives = examples.positive_pairs
+        self._positives = np.unique(positives[0] * self._videos + positives[1])
+        self._own = np.unique(examples.query * self._videos + examples.video)
+        self._ranks = np.full(len(self._own), _NOT_LISTED, np.int64)
+        self._kept = bytearray()
+        self._starts = np.full(len(self._ids), -1, np.int64)
+        self._sizes = np.zeros(len(self._ids), np.int64)
+        self._is_moments = False
+        self._rows_of: tuple[tuple[str, ...], Indices] = ((), np.zeros(0, np.int64))
+
+    def takes(self, source: RunSource) -> Task:
+        """The list to read: of videos, else of moments, where a video's best stands for it."""
+        if "VR" in source.tasks:
+            return "VR"
+        if "VCMR" not in source.tasks:
+            raise UsageError(
+                f"{self.name}: ranks moments in given videos alone; negatives are drawn from a list of "
+                "videos (VR) or of moments of all of them (VCMR)"
+            )
+        self._is_moments = True
+        return "VCMR"
+
+    def read(self, block: RunBlock) -> None:
+        """Take over the lists of a block that belong to queries of the split."""
+        query_of = np.array([self._query_of.get(name, -1) for name in block.query_ids], np.int64)
+        number = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+        of_split = query_of[number] >= 0
+        number, score = number[of_split], block.score[of_split]
+        video = self._rows(block, number, block.video[of_split])
+        number, video = self._each_once(*self._in_order(number, video, score))
+        rank = np.arange(len(number)) - np.searchsorted(number, number)
+        keys = query_of[number] * self._videos + video
+        first = self._note_own(number, keys, rank, len(block))
+        candidate = (rank < self._reach(first)[number]) & ~is_in(self._positives, keys)
+        self._keep(query_of, number[candidate], video[candidate])
+
+    def candidates(self) -> tuple[NDArray[np.int32], Indices, Indices]:
+        """Videos (K,) of all queries, and of each query (Q,) where its own begin and how many they are.
+
+        Raises UsageError for a query of the split whose list was not read.
+        """
+        missing = self._queries[self._starts[self._queries] < 0]
+        if len(missing):
+            raise UsageError(
+                f"{self.name}: has no list for query {self._ids[missing[0]]!r} of {self._split} (and "
+                f"{len(missing) - 1:,} others of its {len(self._queries):,}); rank videos for every query of "
+                "that split, such as with `whenabouts run --split train --task vr`"
+            )
+        videos = np.frombuffer(self._kept, np.int32) if self._kept else np.zeros(0, np.int32)
+        return videos, self._starts, self._sizes
+
+    def ranks_of(self, query: Indices, video: Indices) -> Indices:
+        """(N,) the rank of each example's own video."""
+        return self._ranks[np.searchsorted(self._own, query * self._videos + video)]
+
+    def _rows(self, block: RunBlock, number: Indices, video: NDArray[np.int32]) -> Indices:
+        """(R,) rows of the videos of a block's rows. Raises UsageError for one that the split lacks."""
+        if self._rows_of[0] is not block.video_ids:
+            # All blocks of a run share their list of ids: it is looked up once.
+            rows_of = [self._video_of.get(name, -1) for name in block.video_ids]
+            self._rows_of = block.video_ids, np.array(rows_of, np.int64)
+        rows = self._rows_of[1][video]
+        if (rows < 0).any():
+            at = int(np.argmax(rows < 0))
+            query_id, video_id = block.query_ids[number[at]], block.video_ids[video[at]]
+            raise UsageError(
+                f"{self.name}: query {query_id!r} has video {video_id!r}, which is none of the "
+                f"{self._videos:,} videos of {self._split}; rank the videos of that split alone, such as "
+                "with `whenabouts run --split train --task vr`, or take the others out of the lists"
+            )
+        return rows
+
+    def _in_order(self, number: Indices, video: Indices, score: Floats) -> tuple[Indices, Indices]:
+        """Queries and videos of rows, best first within each query."""
+        rising = (score[1:] > score[:-1]) & (number[1:] == number[:-1])
+        if not rising.any():
+            return number, video
+        self.counts[_UNSORTED] += len(np.unique(number[1:][rising]))
+        order = np.lexsort((-score, number))
+        return number[order], video[order]
+
+    def _each_once(self, number: Indices, video: Indices) -> tuple[Indices, Indices]:
+        """The same without videos that came before in their list."""
+        first = np.unique(number * self._videos + video, return_index=True)[1]
+        if len(first) == len(number):
+            return number, video
+        if not self._is_moments:
+            self.counts[_TWICE] += len(number) - len(first)
+        kept = np.sort(first)
+        return number[kept], video[kept]
+
+    def _note_own(self, number: Indices, keys: Indices, rank: Indices, count: int) -> Indices:
+        """(B,) the rank of the best own video of each query of a block; the ranks of all are noted."""
+        own = is_in(self._own, keys)
+        self._ranks[np.searchsorted(self._own, keys[own])] = rank[own]
+        first = np.full(count, _NOT_LISTED, np.int64)
+        np.minimum.at(first, number[own], rank[own])
+        return first
+
+    def _reach(self, first: Indices) -> Indices:
+        """(B,) how many videos of each list may be drawn from, the own one among them."""
+        beyond = self.settings.beyond_own
+        return np.full_like(first, self.settings.depth) if beyond is None else first + 1 + beyond
+
+    def _keep(self, query_of: Indices, number: Indices, video: Indices) -> None:
+        """Put the candidates of a block behind those that are there."""
+        there = len(self._kept) // 4
+        ends = np.searchsorted(number, np.arange(len(query_of) + 1))
+        of_split = query_of >= 0
+        self._starts[query_of[of_split]] = there + ends[:-1][of_split]
+        self._sizes[query_of[of_split]] = np.diff(ends)[of_split]
+        self._kept += video.astype(np.int32).tobytes()
+
+
+def _base(seed: int, epoch: int) -> np.uint64:
+    digest = hashlib.blake2b(f"retrieved {seed} {epoch}".encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest))
+
+
+def _keys(base: np.uint64, query: Indices, width: int) -> NDArray[np.uint64]:
+    """(Q, W) numbers that are as good as random, each of base, query and place alone."""
+    rows = _mixed(query.astype(np.uint64) ^ base)
+    places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return _mixed(rows[:, None] + places)
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers, every bit stirred into all others: the last steps of SplitMix64 (Steele et al., 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))

@@ -1,0 +1,365 @@
+"""Confidence on real corpora: uniform for the unrelated, its rates kept, measured again after growth."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.chance import FIXED, MATCH_AT, Thresholds
+from whenabouts.product.calibration import measuring
+from whenabouts.product.calibration.measuring import calibrate, is_due
+from whenabouts.product.calibration.questions import made_from
+from whenabouts.product.index.progress import Progress
+from whenabouts.product.search import Searcher, load_calibration
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# None of these is in the background bank, and nothing in the corpus (pages about a program) answers them.
+UNRELATED = (
+    "a donkey carries firewood up the hill",
+    "how to prune an apple tree in winter",
+    "the queen opens parliament",
+    "children feed ducks at the pond",
+    "recipes with lentils and cumin",
+    "a stork nests on the chimney",
+    "the monsoon floods the rice fields",
+    "caring for an elderly parent",
+    "the invention of the telegraph",
+    "the siege of Constantinople",
+    "two nuns ride a tandem bicycle",
+    "remedies against hay fever",
+    "a surfer falls off the board",
+    "the migration of salmon upstream",
+    "ironing a shirt without creases",
+    "a choir sings in the cathedral",
+    "tips for hiking in the desert",
+    "a hairdresser cuts a fringe",
+    "the death of Julius Caesar",
+    "polar bears hunt seals",
+    "a boy learns to tie his shoelaces",
+    "wine harvest in Burgundy",
+    "an ambulance hurries through traffic",
+    "breathing exercises against stress",
+    "a butcher sharpens his cleaver",
+    "the rings of Saturn",
+    "grandmother knits woollen socks",
+    "the rules of badminton doubles",
+    "a fox steals a chicken at night",
+    "raising twins on a farm",
+    "an acrobat walks the tightrope",
+    "the poetry of Emily Dickinson",
+    "crossing the Atlantic in a rowing boat",
+    "a mechanic changes the brake pads",
+    "vaccination against measles",
+    "a lumberjack fells a spruce",
+    "cheese making in the Alps",
+    "the eruption of Mount Vesuvius",
+    "teenagers skateboard in an empty pool",
+    "how tides depend on the moon",
+    "a beekeeper opens the hive",
+    "the trial of Galileo",
+    "a soup kitchen for the homeless",
+    "juggling with five oranges",
+    "restoring a baroque violin",
+    "camels rest at an oasis",
+    "the strike of the coal miners",
+    "mushroom soup for four",
+    "a toddler takes her first steps",
+    "an owl blinks in the barn",
+)
+RELATED = (
+    "the exit code when nothing is found",
+    "confidence is the share of unrelated sentences",
+    "subtitle files that lie beside a video",
+    "installing PyTorch without a graphics card",
+    "full-text index of the words",
+)
+
+
+def _passages() -> list[str]:
+    """Sentences of this repository's own pages."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "ARCHITECTURE.md"]
+    prose = [
+        " ".join(paragraph.split())
+        for page in pages
+        for paragraph in re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S).split("\n\n")
+        if not paragraph.lstrip().startswith(("|", "#", "!", "[", "@@", "<"))
+    ]
+    return [one for text in prose for one in re.split(r"(?<=[.:;])\s", text) if len(one.split()) >= 5]
+
+
+def _write(folder: Path, name: str, lines: list[str]) -> Path:
+    """A transcript in which each line takes twenty seconds, so that each is a passage of its own."""
+    cues = [
+        f"{_clock(20 * number)} --> {_clock(20 * number + 18)}\n{line}\n" for number, line in enumerate(lines)
+    ]
+    path = folder / name
+    path.write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
+    return path
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.000"
+
+
+@pytest.fixture(scope="module")
+def told() -> list[Progress]:
+    """What was heard while `corpus` was made."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, told: list[Progress]) -> Corpus:
+    """A corpus of a few hundred passages, in recordings of thirty."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    lines = _passages()
+    assert len(lines) >= 150
+    for start in range(0, len(lines), 30):
+        _write(folder, f"page {start:03d}.vtt", lines[start : start + 30])
+    corpus = Corpus(folder / "pages.corpus")
+    corpus.add(folder, processes=1, progress=told.append)
+    return corpus
+
+
+def _best(corpus: Corpus, query: str) -> float:
+    confidence = corpus.search(query, k=1).moments[0].confidence
+    assert confidence is not None
+    return confidence
+
+
+def test_unrelated_sentences_get_confidences_that_are_about_uniform(corpus: Corpus) -> None:
+    assert not set(UNRELATED) & set(SENTENCES)
+    shares = np.sort([_best(corpus, sentence) for sentence in UNRELATED])
+    # Kolmogorov-Smirnov: a uniform sample of 50 stays below 0.23 in 99 of 100 cases.
+    steps = np.arange(1, len(shares) + 1) / len(shares)
+    distance = max(np.max(steps - shares), np.max(shares - steps + 1 / len(shares)))
+    assert distance < 0.23, shares.round(2)
+    assert np.mean(shares >= 0.95) <= 0.14  # called a match: 1 in 20, and what chance adds to it
+
+
+def test_what_nothing_answers_is_no_match_and_what_something_answers_is_a_match(corpus: Corpus) -> None:
+    answers = [corpus.search(sentence, k=1).answer for sentence in UNRELATED]
+    assert np.mean([answer == "no_match" for answer in answers]) > 0.6
+    assert [corpus.search(sentence, k=1).answer for sentence in RELATED] == ["match"] * len(RELATED)
+
+
+def test_a_confidence_bounds_what_is_returned_but_not_what_it_is_called(corpus: Corpus) -> None:
+    result = corpus.search(RELATED[0], k=50, min_confidence=0.9)
+    assert result.answer == "match"
+    assert all(found.confidence is not None and found.confidence >= 0.9 for found in result.moments)
+    nothing = corpus.search(UNRELATED[0], k=50, min_confidence=1.0)
+    assert (nothing.answer, nothing.moments) == ("no_match", ())
+
+
+def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+
+    def note(store: Any, encoders: Any, **rest: Any) -> None:
+        # The measurement itself is what all other tests here are about; this one counts them.
+        measured.append(store.stats().streams["subtitle"].clips)
+        for name, stats in store.stats().streams.items():
+            store.put_fact(f"calibration:{name}", {"clips": stats.clips})
+
+    monkeypatch.setattr(measuring, "measure", note)
+    grown = Corpus(tmp_path / "grown.corpus")
+    lines = _passages()
+    grown.add(_write(tmp_path, "first.vtt", lines[:40]), processes=1)
+    grown.add(_write(tmp_path, "little.vtt", lines[40:42]), processes=1)
+    grown.add(tmp_path / "first.vtt", processes=1)
+    assert len(measured) == 1
+    grown.add(_write(tmp_path, "more.vtt", lines[42:52]), processes=1)
+    assert len(measured) == 2
+    grown.remove("first")
+    grown.add(_write(tmp_path, "last.vtt", lines[52:53]), processes=1)
+    assert len(measured) == 3
+
+
+def test_each_step_after_the_files_is_told_while_it_goes_on(corpus: Corpus, told: list[Progress]) -> None:
+    assert corpus.videos()
+    steps = [progress for progress in told if progress.step]
+    assert told[-len(steps) :] == steps
+    assert list(dict.fromkeys(progress.step for progress in steps)) == [
+        "merging and indexing what is new",
+        "measuring what unrelated questions score",
+    ]
+    measuring = [progress.fraction for progress in steps[1:]]
+    assert measuring == sorted(measuring) and measuring[0] == 0.0 and measuring[-1] > 0.99
+    assert len(measuring) > len(SENTENCES)  # once before the sentences are encoded, once for each
+    assert {progress.files_done for progress in steps} == {steps[0].files_total}
+
+
+def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
+    known = load_calibration(Corpus(corpus.location, create=False).store)
+    assert set(known.scales) == set(known.chances) == {"subtitle"}
+    assert known.clips["subtitle"] == corpus.stats().store.streams["subtitle"].clips
+    assert not is_due(corpus.store, known)
+
+
+def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
+    corpus = Corpus(tmp_path / "small.corpus")
+    corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
+    result = corpus.search("whales", k=5)
+    assert result.answer == "unsure"
+    assert result.doubt == "uncalibrated: this corpus is too small to say how sure an answer is"
+    assert "whales" in result.moments[0].text
+    assert all(found.confidence is None for found in result.moments)
+    assert result.to_json()["moments"][0]["confidence"] is None
+    # How sure it is cannot be told, so nothing reaches a bound.
+    bounded = corpus.search("whales", k=5, min_confidence=0.5)
+    assert (bounded.answer, bounded.moments) == ("no_match", ())
+
+
+# The rates -------------------------------------------------------------------------------------------
+
+
+def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> None:
+    known = load_calibration(Corpus(corpus.location, create=False).store)
+    said = corpus.search(RELATED[0], k=1).to_json()["calibration"]
+    assert said == known.rates
+    assert said["false_alarm_rate"]["of"] == len(SENTENCES)
+    assert said["miss_rate"]["of"] == measuring.MADE_AT_END_OF_RUN
+    assert said["queries"] == len(SENTENCES) + measuring.MADE_AT_END_OF_RUN
+    assert MATCH_AT <= said["match_at"] == known.thresholds.match_at
+    stats = corpus.stats()
+    assert stats.to_json()["calibration"] == said
+    assert any("false alarms" in line and "misses" in line for line in stats.lines())
+
+
+def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before(corpus: Corpus) -> None:
+    stated = load_calibration(corpus.store).rates
+    assert stated is not None
+    alarms = sum(corpus.search(sentence, k=1).answer == "match" for sentence in UNRELATED)
+    # The interval is the rate's; 50 new questions scatter by themselves: three standard deviations.
+    high = stated["false_alarm_rate"]["high"]
+    assert alarms <= 50 * high + 3 * np.sqrt(50 * high * (1 - high))
+    assert stated["false_alarm_rate"]["rate"] <= 0.1
+    assert stated["miss_rate"]["rate"] <= 0.2
+
+
+def test_what_is_counted_is_what_a_search_would_answer(corpus: Corpus) -> None:
+    known = made_from(corpus.store, 25, seed=5)
+    store, encoders = corpus.store, corpus.encoders.for_queries()
+    kept = dict(store.fact("calibration:subtitle") or {})
+    try:
+        given = measuring.measure(store, encoders, SENTENCES[:60], questions=known)
+        outcomes = [one for one in given.outcomes if one.kind == "known"]
+        thresholds = given.calibration.thresholds
+        for question, outcome in zip(known, outcomes, strict=True):
+            result = corpus.search(question.text, k=1)
+            first = result.moments[0]
+            assert outcome.answer(thresholds) == result.answer
+            assert outcome.confidence == pytest.approx(first.confidence)
+            assert outcome.right == (first.moment.overlap(question.answer) > 0)
+    finally:
+        store.put_fact("calibration:subtitle", kept)
+
+
+def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus: Corpus) -> None:
+    known = made_from(corpus.store, 12, seed=7)
+    searcher: Searcher = corpus.searcher()
+    everything = [video.id for video in corpus.videos()]
+    for question in known:
+        _, without = measuring.results_with_and_without(searcher, question)
+        others = [video_id for video_id in everything if video_id != question.answer.video_id]
+        answer = searcher.search_stream("subtitle", searcher.encode(question.text, ["subtitle"]), others)
+        assert [one.moment for one in without.moments] == [
+            answer.moment(row) for row in range(min(len(answer.moments), len(without.moments)))
+        ]
+        assert [one.score for one in without.moments] == pytest.approx(
+            answer.moments.score[: len(without.moments)].tolist()
+        )
+
+
+def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus) -> None:
+    known = load_calibration(corpus.store)
+    kept = dict(corpus.store.fact("calibration:subtitle") or {})
+    older = {key: value for key, value in kept.items() if key != "answers"}
+    corpus.store.put_fact("calibration:subtitle", older)
+    try:
+        old = load_calibration(corpus.store)
+        assert (old.chances, old.thresholds, old.rates) == (known.chances, FIXED, None)
+        result = corpus.search(RELATED[0], k=1)
+        assert (result.answer, result.calibration) == ("match", None)
+    finally:
+        corpus.store.put_fact("calibration:subtitle", kept)
+
+
+# Real videos: a few lines are said in two films, all else is silent.
+SAID_THERE = (
+    ("the space telescope", "nasa"),
+    ("a very large clean room", "nasa"),
+    ("Goddard Space Flight Center", "nasa"),
+    ("stolen crown jewels", "friday"),
+    ("is he in a bad mood", "friday"),
+    ("lord of the universe", "friday"),
+)
+
+
+def _check_real(folder: Path, place: Path) -> None:
+    corpus = Corpus(place)
+    corpus.add(folder, processes=1)
+    for query, video in SAID_THERE:
+        result = corpus.search(query, k=1)
+        assert result.name(result.moments[0]).startswith(video), query
+        assert result.answer != "no_match", query
+    answers = [corpus.search(query, k=1).answer for query in UNRELATED]
+    assert np.mean([answer == "match" for answer in answers]) <= 0.1
+    assert np.mean([answer == "no_match" for answer in answers]) >= 0.6
+    stated = load_calibration(corpus.store).rates
+    assert stated is not None and stated["false_alarm_rate"]["rate"] <= 0.08
+
+
+def test_on_the_sample_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
+    samples: Path, tmp_path: Path
+) -> None:
+    _check_real(samples, tmp_path / "samples.corpus")
+
+
+@pytest.mark.slow
+def test_on_real_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    _check_real(shared_data / "real_video", tmp_path / "real.corpus")
+
+
+@pytest.mark.slow
+def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_questions(
+    samples: Path, tmp_path: Path, planted: Any, sample_queries: list[dict[str, Any]]
+) -> None:
+    corpus = Corpus(tmp_path / "seen.corpus", encoders=[planted])
+    silent = [samples / name for name in sorted({str(query["video"]) for query in sample_queries})]
+    corpus.add(*silent, vision=planted, clip_seconds=0.5, processes=1)
+    queries = tmp_path / "known.jsonl"
+    queries.write_text("".join(json.dumps(query) + "\n" for query in sample_queries), encoding="utf-8")
+    report = calibrate(corpus, queries)
+    rates = report.summary()
+    assert rates["miss_rate"]["count"] == 0
+    assert rates["miss_rate"]["of"] == len(sample_queries)
+    assert rates["false_alarm_rate"]["rate"] <= 0.1
+    assert rates["right_when_match"]["rate"] >= 0.9
+    assert corpus.search(sample_queries[0]["query"], k=1).answer == "match"
+
+
+def test_what_is_more_than_chance_but_less_than_this_corpus_asks_for_is_unsure_and_says_why(
+    corpus: Corpus,
+) -> None:
+    known = load_calibration(corpus.store)
+    encoders = corpus.encoders.for_queries()
+    strict = Searcher(corpus.store, encoders, known.scales, known.chances, Thresholds(match_at=1.0))
+    result = strict.search(RELATED[1], k=1)
+    confidence = result.moments[0].confidence
+    assert confidence is not None and MATCH_AT <= confidence < 1
+    assert (result.answer, result.calibration) == ("unsure", None)
+    assert result.doubt == "questions whose video is taken out find about as much"

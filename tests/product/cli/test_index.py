@@ -1,0 +1,152 @@
+"""`whenabouts index` and `remove`: plans, what they print, and exit codes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Whenabouts = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
+    monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
+
+
+@pytest.mark.parametrize("form", ["--table", "--json"])
+def test_a_dry_run_says_the_plan_and_writes_nothing(
+    bare: Whenabouts, samples: Path, tmp_path: Path, form: str
+) -> None:
+    place = tmp_path / "none.corpus"
+    done = bare("index", str(samples), "--corpus", str(place), "--dry-run", form)
+    assert done.code == 0
+    assert not place.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert "pictures are not searched" in done.out
+    if form == "--json":
+        plan = done.json
+        assert plan["files"] == 8
+        assert plan["hours"] == pytest.approx(0.0389, abs=0.002)
+        assert plan["estimated_seconds"] > 0
+        assert plan["estimated_bytes"] > 0
+        assert plan["unchanged"] == 0
+
+
+def test_a_run_its_repetition_a_failure_and_a_removal(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    folder, place = tmp_path / "in", str(tmp_path / "a.corpus")
+    folder.mkdir()
+    for name in ("friday.mp4", "friday.vtt"):
+        shutil.copy(samples / name, folder)
+    (folder / "broken.mp4").write_text("no video at all")
+    first = bare("index", str(folder), "--corpus", place, "--processes", "1", "--meta", "speaker=Ada L.")
+    assert first.code == 0  # one bad file never stops the rest
+    assert first.json["added"] == 1
+    (failed,) = first.json["failed"]
+    assert failed["path"] == str(folder / "broken.mp4")
+    assert failed["error"]
+    assert bare("show", "friday", "--corpus", place).json["metadata"]["speaker"] == "Ada L."
+
+    again = bare("index", str(folder), "--corpus", place, "--processes", "1", "--table")
+    assert again.code == 0
+    assert "0 added" in again.out and "unchanged" in again.out
+
+    (folder / "broken.mp4").write_bytes((samples / "frog.webm").read_bytes())
+    retried = bare("index", "--retry", "--corpus", place, "--processes", "1")
+    assert (retried.code, retried.json["added"], retried.json["failed"]) == (0, 1, [])
+
+    gone = bare("remove", "friday", "broken", "--corpus", place)
+    assert gone.code == 0
+    assert [name.split("-")[0] for name in gone.json["removed"]] == ["friday", "broken"]
+    assert (folder / "friday.mp4").is_file()
+    assert bare("show", "--corpus", place).code == 1
+    assert bare("remove", "friday", "--corpus", place).code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "what shall be indexed"),
+        (["{samples}", "--processes", "0"], "1 or more"),
+        (["{samples}", "--meta", "speaker"], "KEY=VALUE"),
+        (["{samples}", "--meta-file", "nowhere.jsonl"], "JSON lines"),
+        (["{samples}", "--clip-seconds", "0"], "0.04"),
+        (["{samples}", "--clip-seconds", "nan"], "0.04"),
+        (["{samples}", "--text", "no/such model"], "no/such model"),
+        (["{samples}", "--transcribe", "nowhere/model"], "nowhere/model"),
+        (["nowhere.mp4"], "no such file"),
+        (["{empty}"], "nothing to index"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(
+    bare: Whenabouts,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    told: str,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty").mkdir()
+    filled = [option.format(samples=samples, empty=tmp_path / "empty") for option in options]
+    done = bare("index", *filled, "--corpus", str(tmp_path / "a.corpus"))
+    assert done.code == 2
+    assert told in done.err
+
+
+def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:
+    place = tmp_path / "none.corpus"
+    for command in (["index", "--retry"], ["remove", "x"], ["stats"], ["show"]):
+        done = bare(*command, "--corpus", str(place))
+        assert done.code == 2
+        assert str(place) in done.err
+    assert not place.exists()
+
+
+def test_another_encoder_for_the_same_words_is_refused(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    from whenabouts import Corpus
+
+    class Other:
+        name, fingerprint, dimension = "other", "other:1", 8
+
+        def encode_text(self, texts: Sequence[str]) -> Any:
+            import numpy as np
+
+            return np.eye(8, dtype=np.float32)[[len(text) % 8 for text in texts]]
+
+    place = tmp_path / "a.corpus"
+    Corpus(place).add(samples / "friday.mp4", text=Other(), processes=1)
+    done = bare("index", str(samples / "friday.mp4"), "--corpus", str(place), "--text", "minilm")
+    assert done.code == 2
+    assert "other" in done.err and "minilm" in done.err
+    done = bare("search", "crown jewels", "--corpus", str(place))
+    assert done.code == 2
+    assert "other" in done.err
+
+
+def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    from whenabouts.product.cli.index import _Display
+    from whenabouts.product.index.progress import Progress
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with _Display() as display:
+        display.show(Progress(2, 3, 0.9, 1e6, 4.0, "friday.mp4"))
+        display.show(Progress.after_files("measuring what unrelated questions score", 0.25, 3))
+    last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
+    assert "25 %" in last
+    assert "files" not in last and "friday.mp4" not in last and "left" not in last

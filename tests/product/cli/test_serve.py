@@ -1,0 +1,68 @@
+"""`whenabouts serve` as people call it; what it serves is tested in `tests/server`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Whenabouts = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--host", "0.0.0.0"], "--token"),
+        (["--host", "0.0.0.0", "--token", ""], "--token"),
+        (["--host", "0.0.0.0", "--token", "short"], "openssl"),
+        (["--port", "70000"], "65535"),
+        (["--port", "-1"], "65535"),
+        (["--port", "http"], "invalid int"),
+        (["--cache-size", "0"], "1 MB"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_remedy(
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+) -> None:
+    monkeypatch.delenv("WHENABOUTS_TOKEN", raising=False)
+    done = whenabouts("serve", *options)
+    assert done.code == 2
+    assert told in done.err
+    assert done.out == ""
+
+
+def test_a_cache_that_cannot_be_kept_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = whenabouts("serve", "--port", "0", "--cache", str(tmp_path / "file"))
+    assert done.code == 2
+    assert "--cache" in done.err
+
+
+def test_a_corpus_must_be_there(bare: Whenabouts, tmp_path: Path) -> None:
+    done = bare("serve", "--corpus", str(tmp_path / "none"), "--port", "0")
+    assert done.code == 2
+    assert "whenabouts index" in done.err
+
+
+def test_a_missing_library_names_what_to_install(
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("whenabouts.product.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "uvicorn":
+            raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    done = whenabouts("serve", "--port", "0")
+    assert done.code == 2
+    assert "uvicorn" in done.err
+    assert "pip install 'whenabouts[server]'" in done.err

@@ -1,0 +1,140 @@
+"""The same tables on an object store: moto's S3 server on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.product.index.lock import CorpusBusy
+from whenabouts.product.index.records import ClipColumns, NotACorpus, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+
+WIDTH = 16
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    """Storage options of a server that runs for this module."""
+    server = pytest.importorskip("moto.server")
+    serving = pytest.importorskip("werkzeug.serving")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    application = server.DomainDispatcherApplication(server.create_backend_app)
+    running = serving.make_server("127.0.0.1", port, application, threaded=True)
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield {
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+        "aws_region": "us-east-1",
+        "aws_endpoint": f"http://127.0.0.1:{port}",
+        "allow_http": "true",
+    }
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+@pytest.fixture
+def bucket(options: dict[str, str]) -> str:
+    import urllib.request
+
+    name = f"corpora-{uuid.uuid4().hex[:8]}"
+    request = urllib.request.Request(f"{options['aws_endpoint']}/{name}", method="PUT")
+    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request")
+    with urllib.request.urlopen(request):
+        return f"s3://{name}/my.corpus"
+
+
+def clips(count: int, seed: int) -> ClipColumns:
+    rows = np.random.default_rng(seed).standard_normal((count, WIDTH)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    start = np.arange(count, dtype=np.float64) * 2.0
+    return ClipColumns(start, start + 2.0, [f"line {index}" for index in range(count)], rows)
+
+
+def test_a_corpus_on_s3_is_made_written_searched_reopened_and_changed(
+    bucket: str, options: dict[str, str]
+) -> None:
+    with pytest.raises(NotACorpus, match="holds no corpus"):
+        Store.open(bucket, storage_options=options)
+    store = Store.open(bucket, create=True, storage_options=options)
+    store.add_stream(StreamInfo("subtitle", "mini", "mini@1", WIDTH))
+    done = {"subtitle": "mini@1"}
+    store.put_videos((VideoRecord(f"v'{n}", "p", streams=done), {"subtitle": clips(6, n)}) for n in range(5))
+    store.put_video(VideoRecord("v'2", "p", title="again", streams=done), {"subtitle": clips(4, 9)})
+    store.optimize(force=True)
+    again = Store.open(bucket, storage_options=options)
+    vector = clips(4, 9).vectors
+    assert vector is not None
+    hits = again.nearest("subtitle", vector[3], 3)
+    assert (hits.video_ids[0], hits.index[0]) == ("v'2", 3)
+    assert len(again.match_text("subtitle", "lines", 50)) == 28
+    assert again.clips_of("subtitle", ["v'2", "v'0"]).offsets.tolist() == [0, 4, 10]
+    assert again.remove_video("v'0")
+    store.refresh()
+    assert [row.video_id for row in store.videos()] == ["v'1", "v'2", "v'3", "v'4"]
+    assert store.stats().bytes is None
+
+
+def test_two_writers_on_s3_exclude_each_other(bucket: str, options: dict[str, str]) -> None:
+    one = Store.open(bucket, create=True, storage_options=options)
+    two = Store.open(bucket, storage_options=options)
+    with one.writing():
+        with pytest.raises(CorpusBusy, match="process"):
+            two.put_records([VideoRecord("a", "p")])
+        one.put_records([VideoRecord("b", "p")])
+    two.put_records([VideoRecord("a", "p")])
+    assert [row.video_id for row in two.videos()] == ["a", "b"]
+
+
+def test_of_two_that_ask_at_once_one_gets_the_lease(bucket: str, options: dict[str, str]) -> None:
+    Store.open(bucket, create=True, storage_options=options)
+    stores = [Store.open(bucket, storage_options=options) for _ in range(4)]
+    start = threading.Barrier(len(stores))
+    won: list[bool] = []
+
+    def ask(store: Store) -> None:
+        start.wait()
+        won.append(store._lock.try_acquire())
+
+    threads = [threading.Thread(target=ask, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won.count(True) == 1
+    for store in stores:
+        store._lock.release()
+
+
+def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
+    bucket: str, options: dict[str, str], samples: Path
+) -> None:
+    place = f"{bucket}/whole.corpus"
+    summary = Corpus(place, storage_options=options).add(samples / "friday.mp4", processes=1)
+    assert summary.added == 1
+    result = Corpus(place, create=False, storage_options=options).search("crown jewels", k=1)
+    # One short video is too little evidence to call anything a match.
+    assert (result.answer, result.moments[0].confidence) == ("unsure", None)
+    environment = {
+        (key if key.startswith("aws_") else f"aws_{key}").upper(): value for key, value in options.items()
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "whenabouts", "search", "crown jewels", "-k1", "--corpus", place, "--json"],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(json.dumps(result.to_json()))

@@ -1,0 +1,43 @@
+"""Streams are known by name in their own files only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from whenabouts.product.streams import all_streams
+
+SOURCE = Path(__file__).resolve().parents[3] / "src" / "whenabouts"
+
+# Files that use these words for something else than a stream of a corpus, and what that is.
+EXCEPTIONS = {
+    "datasets/declaration.py": "whose features a published file holds",
+    "datasets/tvr.py": "whose features a published file holds",
+    "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
+}
+# Rooms in which the names are those of a model's own inputs, or of a kind of track in a file.
+EXCEPTED_ROOMS = ("models/", "training/", "features/", "video/", "formats/")
+
+
+def _named(path: Path, names: frozenset[str]) -> Iterator[int]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return (node.lineno for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in names)
+
+
+def test_no_file_outside_the_folder_names_a_stream() -> None:
+    names = frozenset(all_streams())
+    wrong = [
+        f"{relative}:{line}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not (relative := path.relative_to(SOURCE).as_posix()).startswith(("streams/", *EXCEPTED_ROOMS))
+        if relative not in EXCEPTIONS
+        for line in _named(path, names)
+    ]
+    assert not wrong
+
+
+def test_the_page_names_no_stream() -> None:
+    for path in (SOURCE / "server" / "page").glob("*.js"):
+        text = path.read_text(encoding="utf-8").replace('byId("subtitle")', "")
+        assert not [name for name in all_streams() if f'"{name}"' in text], path

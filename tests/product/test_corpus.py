@@ -1,0 +1,133 @@
+"""What programs call: `Corpus`, its adding side."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.product.index.lock import CorpusBusy
+from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.transcripts import Transcripts
+from whenabouts.product.indexing import plan_index, run_index
+from whenabouts.types import UsageError
+from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.speech import SpeechUnavailableError
+
+SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small", "en")
+
+
+@pytest.fixture(autouse=True)
+def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
+    monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
+
+
+@pytest.fixture()
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Speech recognition with a model that hears one sentence in everything, and is told of here."""
+    paths: list[str] = []
+
+    def transcribe(path: Path, model: str) -> CueTrack:
+        paths.append(path.name)
+        return SPEECH
+
+    monkeypatch.setattr("whenabouts.video.speech.check_available", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech.why_unavailable", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech.transcribe", transcribe)
+    return paths
+
+
+def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_path: Path) -> None:
+    corpus = Corpus(corpus_dir)
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.vtt"
+        path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} violin is varnished.\n")
+        corpus.add(path, processes=1)
+        table = corpus.store._clips("subtitle")
+        assert {index.columns[0] for index in table.list_indices()} == {"video_id", "context"}
+        for index in table.list_indices():
+            assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
+
+
+def test_recognised_speech_is_found_kept_and_goes_with_its_video(
+    corpus_dir: Path, tmp_path: Path, samples: Path, heard: list[str]
+) -> None:
+    path = tmp_path / "frog.webm"
+    shutil.copy(samples / "frog.webm", path)
+    corpus = Corpus(corpus_dir)
+    assert corpus.add(path, transcribe="small", processes=1).added == 1
+    best = corpus.search("an animal in the grass", k=1).moments[0]
+    assert "frog" in best.text
+    os.utime(path)
+    assert corpus.add(path, transcribe="small").unchanged == 1
+    (removed,) = corpus.remove("frog")
+    assert removed.path == str(path)
+    assert corpus.videos() == []
+    corpus.add(path, processes=1)
+    assert corpus.resolve("frog").words == ""
+    assert heard == ["frog.webm"]
+    assert Transcripts(str(corpus_dir)).find(corpus.resolve("frog").content_hash) is None
+
+
+def test_a_speech_model_that_is_not_there_stops_the_run_before_it_begins(
+    corpus_dir: Path, tmp_path: Path, samples: Path
+) -> None:
+    corpus = Corpus(corpus_dir)
+    with pytest.raises(SpeechUnavailableError):
+        corpus.add(samples, transcribe=str(tmp_path))
+    assert corpus.videos() == []
+
+
+def test_a_vision_model_that_cannot_be_had_is_told_of_and_words_go_on(
+    corpus_dir: Path, samples: Path, tmp_path: Path
+) -> None:
+    corpus = Corpus(corpus_dir)
+    summary = corpus.add(samples / "friday.mp4", vision=str(tmp_path / "no model here"), processes=1)
+    assert summary.added == 1
+    assert any("pictures" in note and "not searched" in note for note in summary.notes)
+    assert set(corpus.resolve("friday").streams) == {"subtitle"}
+
+
+def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: Path) -> None:
+    corpus = Corpus(corpus_dir)
+    with corpus.writing(), pytest.raises(CorpusBusy, match=str(os.getpid())):
+        Corpus(corpus_dir).add(samples / "friday.mp4")
+    with corpus.writing():
+        plan = plan_index(corpus, [samples / "friday.mp4"])
+        assert run_index(corpus, plan, processes=1).added == 1
+
+
+def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, planted: Any) -> None:
+    corpus = Corpus(corpus_dir)
+    corpus.add(samples / "friday.mp4", vision=planted, clip_seconds=2.0, processes=1)
+    with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
+        corpus.add(samples / "frog.webm", vision=planted, clip_seconds=1.0)
+    with pytest.raises(UsageError, match=r"0\.0"):
+        corpus.add(samples / "frog.webm", vision=planted, clip_seconds=0.0)
+    with pytest.raises(UsageError, match="no option 'hearing'"):
+        corpus.add(samples / "frog.webm", hearing="x")
+    corpus.add(samples / "frog.webm", processes=1)  # with the encoder and the length that it has
+    assert "vision" in corpus.resolve("frog").streams
+
+
+def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path, tmp_path: Path) -> None:
+    script = tmp_path / "three_lines.py"
+    script.write_text(
+        "import whenabouts\n"
+        f"corpus = whenabouts.Corpus({str(corpus_dir)!r})\n"
+        f"print(corpus.add({str(samples / 'friday.mp4')!r}).added)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+
+
+def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples: Path) -> None:
+    with pytest.raises(UsageError, match="0 reader processes"):
+        Corpus(corpus_dir).add(samples / "friday.mp4", processes=0)

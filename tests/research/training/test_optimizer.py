@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from whenabouts.research.training.optimizer import (
+    BertAdam,
+    cut_each,
+    decay_groups,
+    new_optimizer,
+    warmup_linear,
+)
+from whenabouts.research.training.settings import TrainingSettings
+from whenabouts.types import UsageError
+
+from ...golden_folder import cases, golden_folder
+
+
+def test_it_makes_the_steps_of_the_released_program() -> None:
+    files = cases("optim", "bertadam*.json")
+    if not files:
+        pytest.skip(f"{golden_folder()} has no optim folder")
+    for file in files:
+        _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
+
+
+def _follow(told: dict[str, float], arrays: dict[str, np.ndarray]) -> None:
+    weight, bias = (nn.Parameter(torch.from_numpy(arrays[name].copy())) for name in ("A0", "b0"))
+    optimizer = BertAdam(
+        [
+            {"params": [weight], "weight_decay": told["weight_decay_A"]},
+            {"params": [bias], "weight_decay": told["weight_decay_b"]},
+        ],
+        told["lr"],
+        betas=(told["b1"], told["b2"]),
+        eps=told["eps"],
+        max_norm=told["max_grad_norm"],
+    )
+    for step in range(int(told["steps"])):
+        rate = told["lr"] * warmup_linear(step, int(told["t_total"]), told["warmup"])
+        assert rate == pytest.approx(float(arrays["lr_used"][step]), rel=1e-6)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        weight.grad, bias.grad = (torch.from_numpy(arrays[name][step]) for name in ("grad_A", "grad_b"))
+        optimizer.step()
+        np.testing.assert_allclose(weight.detach(), arrays["A_after"][step], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(bias.detach(), arrays["b_after"][step], rtol=1e-5, atol=1e-6)
+
+
+def test_each_gradient_is_cut_by_itself_and_stays_as_it_was() -> None:
+    long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
+    cut = cut_each([long, short], 1.0)
+    assert torch.allclose(cut[0], torch.tensor([0.6, 0.8]))
+    assert torch.equal(cut[1], short)
+    assert torch.equal(long, torch.tensor([3.0, 4.0]))
+    assert cut_each([long], 0.0)[0] is long
+
+
+def test_biases_and_layer_normalisation_do_not_decay() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    decayed, exempt = decay_groups(model, 0.01)
+    assert [id(one) for one in decayed["params"]] == [id(model[0].weight)]
+    assert {id(one) for one in exempt["params"]} == {
+        id(model[0].bias),
+        id(model[1].weight),
+        id(model[1].bias),
+    }
+    assert (decayed["weight_decay"], exempt["weight_decay"]) == (0.01, 0.0)
+
+
+def test_a_parameter_without_a_gradient_stays_even_with_decay() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = BertAdam([used, unused], 0.1)
+    used.grad = torch.ones(2)
+    optimizer.step()
+    assert torch.equal(unused, torch.ones(2))
+    assert not torch.equal(used, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["bertadam", "adamw"])
+def test_its_state_can_be_kept_and_continued(name: Literal["bertadam", "adamw"]) -> None:
+    def steps(optimizer: torch.optim.Optimizer, model: nn.Module, count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).pow(2).sum().backward()
+            optimizer.step()
+
+    def made() -> tuple[nn.Linear, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        return model, new_optimizer(
+            TrainingSettings(optimizer=name, learning_rate=0.1, weight_decay=0.1), model
+        )
+
+    whole, optimizer = made()
+    steps(optimizer, whole, 4)
+    model, before = made()
+    steps(before, model, 2)
+    kept = before.state_dict()
+    after = new_optimizer(TrainingSettings(optimizer=name, learning_rate=0.1, weight_decay=0.1), model)
+    after.load_state_dict(kept)
+    steps(after, model, 2)
+    assert torch.equal(whole.weight, model.weight)
+
+
+def test_parameters_named_in_rates_learn_so_many_times_as_fast() -> None:
+    slow, quick = (torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)) for _ in range(2))
+    quick.load_state_dict(slow.state_dict())
+    before = {name: one.detach().clone() for name, one in slow.named_parameters()}
+    for model, rates in ((slow, {}), (quick, {"0.weight": 10.0})):
+        settings = TrainingSettings(learning_rate=1e-3, weight_decay=0.0, rates=rates)
+        optimizer = new_optimizer(settings, model)
+        for group in optimizer.param_groups:
+            group["lr"] *= group["rate"]
+        for one in model.parameters():
+            one.grad = torch.ones_like(one)
+        optimizer.step()
+    moved = {name: one - before[name] for name, one in slow.named_parameters()}
+    for name, one in quick.named_parameters():
+        torch.testing.assert_close(one - before[name], moved[name] * (10 if name == "0.weight" else 1))
+
+
+def test_a_rate_for_no_parameter_is_named() -> None:
+    with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'border'"):
+        new_optimizer(TrainingSettings(optimizer="adamw", rates={"border": 3.0}), torch.nn.Linear(2, 2))

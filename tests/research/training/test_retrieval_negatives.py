@@ -1,0 +1,292 @@
+"""Negatives from retrieval lists: what may be drawn, how it is drawn, and lists that are odd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whenabouts import formats
+from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
+from whenabouts.research.training.settings import RetrievedSettings
+from whenabouts.research.training.tables import converted
+from whenabouts.types import Query, UsageError, Video
+
+from ...golden_folder import cases, golden_folder
+
+VIDEOS = 12
+
+
+@dataclass
+class _Split:
+    """Query q asks for video q; 3 is judged to answer query 0 as well."""
+
+    query: Any = field(default_factory=lambda: np.arange(5))
+    video: Any = field(default_factory=lambda: np.arange(5))
+    name: str = "train"
+    positives_too: tuple[tuple[int, int], ...] = ((0, 3),)
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return tuple(Query(f"q{number}", "words") for number in range(6))
+
+    @property
+    def videos(self) -> tuple[Video, ...]:
+        return tuple(Video(f"v{number}", 10.0) for number in range(VIDEOS))
+
+    @property
+    def positive_pairs(self) -> tuple[Any, Any]:
+        more = np.array(self.positives_too, np.int64).reshape(-1, 2)
+        return np.append(self.query, more[:, 0]), np.append(self.video, more[:, 1])
+
+
+def block_of(
+    lists: Mapping[str, Sequence[int]], scores: Mapping[str, Sequence[float]] | None = None
+) -> RunBlock:
+    """A block of lists of videos; the scores fall where none are given."""
+    counts = [len(one) for one in lists.values()]
+    told = scores or {}
+    score = [told.get(name, range(len(one), 0, -1)) for name, one in lists.items()]
+    nothing = np.full(sum(counts), np.nan)
+    return RunBlock(
+        tuple(lists),
+        np.cumsum([0, *counts]),
+        tuple(f"v{number}" for number in range(VIDEOS + 1)),
+        np.array([video for one in lists.values() for video in one], np.int32),
+        nothing,
+        nothing,
+        np.array([one for some in score for one in some], np.float64),
+    )
+
+
+def run_of(*blocks: RunBlock, task: Task = "VR") -> MemoryRun:
+    return MemoryRun("a.run", {task: blocks})
+
+
+def whole(*, changed: dict[str, Sequence[int]] | None = None) -> dict[str, Sequence[int]]:
+    """Every query lists all videos from 11 down to 0; own video q is then of rank 11 - q."""
+    return {**{f"q{query}": range(VIDEOS - 1, -1, -1) for query in range(5)}, **(changed or {})}
+
+
+def made(source: RunSource | None = None, split: Any = None, seed: int = 3, **settings: Any) -> Any:
+    told = RetrievedSettings(**{"lists": "a.run", "videos": 3, **settings})
+    examples: Any = split or _Split()
+    return RetrievalNegatives(source or run_of(block_of(whole())), examples, told, seed)
+
+
+def test_the_first_of_a_list_are_candidates_without_what_is_judged_to_answer() -> None:
+    found = made(depth=9)
+    assert found.candidates(0).tolist() == [11, 10, 9, 8, 7, 6, 5, 4]
+    assert found.candidates(4).tolist() == [11, 10, 9, 8, 7, 6, 5, 3]
+    assert found.ranks.tolist() == [11, 10, 9, 8, 7]
+
+
+def test_the_depth_may_follow_the_rank_of_the_own_video() -> None:
+    found = made(beyond_own=2, depth=1)
+    # Own video 4 is of rank 7: seven before it, and two behind it.
+    assert found.candidates(4).tolist() == [11, 10, 9, 8, 7, 6, 5, 3, 2]
+    assert found.candidates(0).tolist() == [11, 10, 9, 8, 7, 6, 5, 4, 2, 1]
+
+
+def test_the_whole_list_may_be_drawn_from_where_the_own_video_is_not_listed() -> None:
+    found = made(run_of(block_of(whole(changed={"q2": [5, 6, 7, 8]}))), beyond_own=1)
+    assert found.candidates(2).tolist() == [5, 6, 7, 8]
+
+
+def test_a_query_of_two_own_videos_has_the_rank_of_the_better_one() -> None:
+    split = _Split(query=np.array([0, 1, 2, 3, 4, 4]), video=np.array([0, 1, 2, 3, 4, 9]))
+    found = made(split=split, beyond_own=1)
+    assert found.candidates(4).tolist() == [11, 10, 8]
+    assert found.ranks.tolist() == [11, 10, 9, 8, 7, 2]
+
+
+def test_examples_are_within_where_their_own_video_is_listed_far_enough_up() -> None:
+    found = made(run_of(block_of(whole(changed={"q3": [1, 2]}))), own_within=9)
+    assert found.within.tolist() == [False, False, False, False, True]
+    assert made().within.all()
+
+
+def test_what_is_drawn_are_candidates_and_none_comes_twice() -> None:
+    found = made(depth=7)
+    query = np.array([0, 1, 2, 3, 4, 0])
+    for epoch in range(30):
+        rows = found.of_epoch(query, epoch)
+        for one, row in zip(query.tolist(), rows.tolist(), strict=True):
+            assert len(set(row)) == 3
+            assert set(row) <= set(found.candidates(one).tolist())
+        assert rows[0].tolist() == rows[5].tolist()
+
+
+def test_draws_depend_on_seed_epoch_and_query_and_on_nothing_else() -> None:
+    found, other = made(), made(run_of(*(block_of({name: one}) for name, one in reversed(whole().items()))))
+    every = np.arange(5)
+    alone = np.concatenate([other.of_epoch(every[[one]], 7) for one in (4, 2, 0, 1, 3)])
+    assert np.array_equal(found.of_epoch(every, 7)[[4, 2, 0, 1, 3]], alone)
+    assert not np.array_equal(found.of_epoch(every, 7), found.of_epoch(every, 8))
+    assert not np.array_equal(found.of_epoch(every, 7), made(seed=4).of_epoch(every, 7))
+    assert not np.array_equal(*found.of_epoch(np.array([1, 2]), 7))
+
+
+def test_every_candidate_is_drawn_equally_often() -> None:
+    """3 of 8 in each of 4,000 epochs: 1,500 times each, with a deviation of 31."""
+    found = made(depth=9)
+    rows = np.concatenate([found.of_epoch(np.array([0]), epoch) for epoch in range(4000)])
+    times = np.bincount(rows.reshape(-1), minlength=VIDEOS)
+    assert times[[0, 1, 2, 3]].sum() == 0
+    assert np.abs(times[4:] - 1500).max() < 130
+    first = np.bincount(rows[:, 0], minlength=VIDEOS)
+    assert np.abs(first[4:] - 500).max() < 100
+
+
+def test_a_batch_holds_its_own_videos_first_and_what_was_drawn_behind() -> None:
+    found = made(depth=4)
+    query, own = np.array([4, 1, 2]), np.array([4, 1, 2])
+    drawn = found.drawn(query, own, epoch=0)
+    assert drawn.videos[:3].tolist() == [4, 1, 2]
+    assert len(set(drawn.videos.tolist())) == len(drawn.videos)
+    assert np.array_equal(drawn.videos[drawn.negatives], found.of_epoch(query, 0))
+    assert drawn.queries.shape == (0,)
+    assert drawn.negative_queries.shape == (3, 0)
+
+
+def test_the_own_video_of_another_query_may_be_drawn_and_is_not_held_twice() -> None:
+    found = made(run_of(block_of(whole(changed={"q1": [4, 1, 2]}))))
+    drawn = found.drawn(np.array([1, 4]), np.array([1, 4]), epoch=0)
+    assert sorted(drawn.videos[drawn.negatives[0][:2]].tolist()) == [2, 4]
+    assert drawn.negatives[0, 2] == -1
+    assert len(set(drawn.videos.tolist())) == len(drawn.videos)
+
+
+def test_fewer_candidates_than_are_asked_for_are_all_drawn_and_counted() -> None:
+    found = made(run_of(block_of(whole(changed={"q1": [1, 8], "q2": []}))))
+    rows = found.of_epoch(np.array([2, 1, 0]), 0)
+    assert rows[0].tolist() == [-1, -1, -1]
+    assert rows[1].tolist() == [8, -1, -1]
+    assert (rows[2] >= 0).all()
+    assert found.counts["queries have fewer than 3 videos to draw from"] == 2
+
+
+def test_no_candidates_at_all_are_no_fault_of_a_batch() -> None:
+    found = made(run_of(block_of({f"q{query}": [] for query in range(5)})))
+    drawn = found.drawn(np.arange(5), np.arange(5), 0)
+    assert (drawn.negatives == -1).all()
+    assert drawn.videos.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_video_that_comes_twice_counts_once_where_it_is_best() -> None:
+    found = made(run_of(block_of(whole(changed={"q1": [7, 8, 7, 9, 8, 1]}))), depth=3)
+    assert found.candidates(1).tolist() == [7, 8, 9]
+    assert found.ranks[1] == 3
+    assert found.counts["videos come twice in a list and count once, where they are best"] == 2
+
+
+def test_scores_decide_where_they_contradict_the_order_and_equal_ones_stay() -> None:
+    scores = {"q1": [0.1, 0.9, 0.5, 0.9]}
+    found = made(run_of(block_of(whole(changed={"q1": [7, 9, 8, 5]}), scores)))
+    assert found.candidates(1).tolist() == [9, 5, 8, 7]
+    assert found.counts["lists were not in the order of their scores; the scores count"] == 1
+    assert found.candidates(2).tolist() == made().candidates(2).tolist()
+
+
+def test_a_list_of_moments_ranks_videos_by_their_best_moment() -> None:
+    found = made(run_of(block_of(whole(changed={"q1": [7, 7, 1, 7, 8, 1]})), task="VCMR"))
+    assert found.candidates(1).tolist() == [7, 8]
+    assert found.ranks[1] == 1
+    assert not any(times for what, times in found.counts.items() if "twice" in what)
+
+
+def test_lists_of_queries_without_a_example_are_passed_over() -> None:
+    lists = {"q5": [VIDEOS, 3], "elsewhere": [VIDEOS], **whole()}
+    assert made(run_of(block_of(lists))).candidates(4).tolist() == made().candidates(4).tolist()
+
+
+def test_a_video_that_the_split_lacks_is_named_with_query_and_remedy() -> None:
+    source = run_of(block_of(whole(changed={"q1": [7, VIDEOS, 8]})))
+    with pytest.raises(
+        UsageError, match=r"a\.run: query 'q1' has video 'v12'.*12 videos of train.*--task vr"
+    ):
+        made(source)
+
+
+def test_a_query_without_a_list_is_named() -> None:
+    lists = {name: one for name, one in whole().items() if name not in ("q2", "q4")}
+    with pytest.raises(
+        UsageError, match=r"a\.run: has no list for query 'q2' of train \(and 1 others of its 5\)"
+    ):
+        made(run_of(block_of(lists)))
+
+
+def test_a_run_of_moments_in_given_videos_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"a\.run: ranks moments in given videos alone"):
+        made(run_of(block_of(whole()), task="SVMR"))
+
+
+def test_a_list_of_videos_is_taken_where_a_run_holds_both(tmp_path: Path) -> None:
+    moments = block_of({f"q{query}": [2] for query in range(5)})
+    both = MemoryRun("a.run", {"VCMR": (moments,), "VR": (block_of(whole()),)})
+    assert made(both).candidates(4).tolist() == made().candidates(4).tolist()
+
+
+def test_files_of_json_lines_and_trec_rows_give_the_same_candidates(tmp_path: Path) -> None:
+    lines = [
+        {
+            "query_id": name,
+            "moments": [{"video_id": f"v{video}", "score": 20.0 - at} for at, video in enumerate(one)],
+        }
+        for name, one in whole().items()
+    ]
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    formats.write_run(formats.open_run(tmp_path / "run.jsonl"), tmp_path / "run.trec", "trec")
+    for name in ("run.jsonl", "run.trec"):
+        found = made(formats.open_run(tmp_path / name))
+        assert [found.candidates(query).tolist() for query in range(5)] == [
+            made().candidates(query).tolist() for query in range(5)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"videos": -1}, r"\[data.retrieved\] videos is -1; accepted: a whole number, 0 or more"),
+        ({"depth": 0}, r"\] depth is 0; accepted: a whole number, 1 or more"),
+        ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or none"),
+        ({"own_within": 0}, r"\] own_within is 0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        converted(settings, RetrievedSettings, "[data.retrieved]")
+
+
+def test_how_far_lists_are_looked_at_follows_from_what_is_asked() -> None:
+    assert RetrievedSettings(videos=4).reach == 100
+    assert RetrievedSettings(videos=4, depth=10, own_within=50).reach == 50
+    assert RetrievedSettings(videos=3, beyond_own=1000, own_within=100).reach == 1100
+    assert RetrievedSettings(videos=3, beyond_own=1000).reach is None
+
+
+def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
+    """CONQUER's record of its pools: the list without the own video, up to that one's place + 2."""
+    files = cases("conquer", "*.json")
+    if not files:
+        pytest.skip(f"{golden_folder()} has no conquer folder")
+    for told in (json.loads(path.read_text()) for path in files):
+        names = list(told["video2idx"])
+        lists = told["hero_ranklist_decoded"]
+        own = np.array([names.index(query["vid_name"]) for query in told["queries"]])
+        split = _Split(np.arange(len(own)), own)
+        rows = {f"q{at}": [video for video, _ in lists[query]] for at, query in enumerate(lists)}
+        scores = {f"q{at}": [score for _, score in lists[query]] for at, query in enumerate(lists)}
+        split.positives_too = ()
+        found = made(run_of(block_of(rows, scores)), split, beyond_own=2)
+        for at, pool in enumerate(told["train_negative_pool"]):
+            assert [names[video] for video in found.candidates(at)] == pool["negative_pool"]
+            assert found.ranks[at] == pool["gt_location"]
+            drawn = told["train_negatives"][at]
+            assert set(drawn) <= {names[video] for video in found.candidates(at)}
