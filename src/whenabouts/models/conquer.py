@@ -51,6 +51,7 @@ from torch.nn.functional import pad
 
 from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts.models._parts.borders import MASKED, log_probabilities
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.projection import InputProjection, initialise, unit
@@ -160,7 +161,7 @@ class StreamWeights(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.clusters = WordClusters(config.hidden, config.clusters)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.linear = nn.Linear(config.hidden * config.clusters, len(config.streams), bias=False)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from whenabouts.models._parts.borders import (
     begin_at_edges,
     log_probabilities,
 )
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
@@ -154,7 +155,7 @@ class ConvolutionBlock(PackedModule):
         super().__init__()
         self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
         self.pointwise = nn.Conv1d(width, width, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(width)
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import Attention
+from whenabouts.models._parts.attention import Attention, attend
 from whenabouts.models._parts.packing import Packing
+
+NEXT_TO_NOTHING = 1e-9
+"""A probability of dropout that rounds to none, so that nothing is random."""
 
 
 def _drawn(*shape: int) -> Tensor:
@@ -19,9 +22,10 @@ def _mask() -> Tensor:
     return torch.arange(7) < torch.tensor([7, 3, 1])[:, None]
 
 
+@pytest.mark.parametrize("dropout", [0.0, NEXT_TO_NOTHING])
 @pytest.mark.parametrize("product_mask", [False, True])
-def test_a_packed_batch_attends_as_a_plain_one(product_mask: bool) -> None:
-    layer = Attention(8, 2, 0.0).train()
+def test_a_packed_batch_attends_as_a_plain_one(product_mask: bool, dropout: float) -> None:
+    layer = Attention(8, 2, dropout).train()
     padded, seen = _drawn(3, 7, 8), _mask()
     packing = Packing.of(seen, everything=product_mask)
     rows = packing.pack(padded)
@@ -35,6 +39,19 @@ def test_a_packed_batch_attends_as_a_plain_one(product_mask: bool) -> None:
     scores = heads(layer.query(padded)) @ heads(layer.key(padded)).transpose(2, 3) / 2 + added
     plain = (functional.softmax(scores, -1) @ heads(layer.value(padded))).transpose(1, 2).flatten(2)
     torch.testing.assert_close(mixed[seen], plain[seen], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["keys are seen or not", "a number is added"])
+def test_with_dropout_results_and_gradients_are_those_of_pytorch(added: bool) -> None:
+    queries, keys, values = _drawn(3, 2, 5, 4), _drawn(3, 2, 7, 4), _drawn(3, 2, 7, 4) + 1
+    seen = torch.linspace(-3, 3, 3 * 5 * 7).view(3, 1, 5, 7) if added else _mask()[:, None, None]
+    results = []
+    for dropout in (0.0, NEXT_TO_NOTHING):
+        inputs = [tensor.clone().requires_grad_() for tensor in (queries, keys, values)]
+        mixed = attend(inputs[0], inputs[1], inputs[2], seen, dropout)
+        results.append([mixed, *torch.autograd.grad((mixed * _drawn(3, 2, 5, 4)).sum(), inputs)])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_in_training_weights_are_dropped_and_keep_the_mean() -> None:

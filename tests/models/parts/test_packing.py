@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
+from whenabouts.models._parts.packing import FEWEST, PIECES, PackedModule, Packing, compute_padding
 
 
 def _mask(lengths: list[int]) -> Tensor:
@@ -15,13 +15,13 @@ def _mask(lengths: list[int]) -> Tensor:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3 * FEWEST))
 def test_packed_rows_come_back_to_their_places_and_the_rest_is_zero(lengths: list[int]) -> None:
     mask = _mask(lengths)
     packing = Packing.of(mask)
     values = torch.arange(1.0, mask.numel() * 2 + 1).view(*mask.shape, 2).requires_grad_()
     rows = packing.pack(values)
-    assert len(rows) == sum(lengths)
+    assert len(packing) == len(rows) == sum(lengths)
     padded = packing.unpack(rows)
     assert torch.equal(padded, values * mask[..., None])
     (gradient,) = torch.autograd.grad(padded.sum(), values)
@@ -36,6 +36,32 @@ def test_rows_know_their_sequence_and_their_place_in_it() -> None:
     assert everything.positions().tolist() == [0, 1, 2, 0, 1, 2]
     assert everything.sequences().tolist() == [0, 0, 0, 1, 1, 1]
     assert Packing.of(_mask([4, 4])).index is None
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3 * FEWEST))
+def test_pieces_hold_whole_sequences_at_their_own_length(lengths: list[int]) -> None:
+    mask = _mask(lengths)
+    packing = Packing.of(mask)
+    values = torch.arange(1.0, mask.numel() + 1).view(mask.shape)
+    pieces = packing.split(packing.pack(values))
+    sequences = [
+        sequence[real].tolist()
+        for piece, rows in zip(packing.pieces, pieces, strict=True)
+        for sequence, real in zip(piece.unpack(rows), piece.mask, strict=True)
+    ]
+    expected = [row[real].tolist() for row, real in zip(values, mask, strict=True)]
+    assert sorted(sequences) == sorted(expected)
+    assert all(piece.mask.any(0).all() for piece in packing.pieces), "a piece has a column of padding"
+
+
+def test_batches_of_many_lengths_are_cut_and_small_or_full_ones_are_not() -> None:
+    many = Packing.of(_mask([3, 1, 2] * FEWEST))
+    assert len(many.pieces) == PIECES
+    places = many.unpack(many.positions() + 1)
+    assert torch.equal(places, (torch.arange(3) + 1).expand(len(many.mask), 3) * many.mask)
+    assert len(Packing.of(_mask([1, 2])).pieces) == 1
+    assert len(Packing.of(_mask([4] * FEWEST)).pieces) == 1
 
 
 class _Count(PackedModule):

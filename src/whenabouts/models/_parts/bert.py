@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.packing import PackedModule, Packing
 from whenabouts.models._parts.projection import InputProjection, check_length
 
@@ -22,7 +23,7 @@ class BertLayer(nn.Module):
         self.attention = AttentionBlock(width, heads, dropout)
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
@@ -73,7 +74,7 @@ class TypedPositions(PackedModule):
         self.places = nn.Embedding(places, width)
         self.types = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.noun = noun
 
     def forward(self, padded: Tensor, mask: Tensor, first_type: int = 0, each: int = 1) -> Tensor:

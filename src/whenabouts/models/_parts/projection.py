@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.packing import PackedModule, Packing
 from whenabouts.types import UsageError
 
@@ -15,7 +16,7 @@ class InputProjection(PackedModule):
     def __init__(self, features: int, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, inplace=True)
         self.linear = nn.Linear(features, width)
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
@@ -34,7 +35,7 @@ class PositionEmbedding(PackedModule):
         super().__init__()
         self.table = nn.Embedding(places, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, inplace=True)
         self.noun = noun
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import Attention
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.packing import PackedModule, Packing
 
 Norm = Literal["before", "after"]
@@ -27,7 +28,7 @@ class TransformerLayer(nn.Module):
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = norm
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:

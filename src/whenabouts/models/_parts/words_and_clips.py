@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import Attention, in_heads
+from whenabouts.models._parts.attention import Attention, attend, in_heads
+from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.packing import PackedModule, Packing
 
 
@@ -30,7 +31,7 @@ class WordAttention(nn.Module):
         padded = (packing.unpack(self.query(rows)), *keys_and_values.chunk(2, dim=-1))
         queries, keys, values = (in_heads(projected, self.heads) for projected in padded)
         dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, mask[:, None, None], dropout)
+        mixed = attend(queries, keys, values, mask[:, None, None], dropout)
         return packing.pack(mixed.transpose(1, 2).flatten(2))
 
 
@@ -51,7 +52,7 @@ class FusionLayer(nn.Module):
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, rows: Tensor, packing: Packing, keys_and_values: Tensor, mask: Tensor) -> Tensor:
         """(N, D) to (N, D)."""
