@@ -160,7 +160,8 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def _public(body: list[ast.stmt]) -> Iterator[Definition]:
     for node in body:
-        if isinstance(node, Definition) and not node.name.startswith("_"):
+        is_overload = any(ast.unparse(mark) == "overload" for mark in getattr(node, "decorator_list", ()))
+        if isinstance(node, Definition) and not node.name.startswith("_") and not is_overload:
             yield node
             if isinstance(node, ast.ClassDef):
                 yield from _public(node.body)

@@ -12,12 +12,12 @@ SOURCE = Path(__file__).resolve().parents[3] / "src" / "whenabouts"
 
 # Files that use these words for something else than a stream of a corpus, and what that is.
 EXCEPTIONS = {
-    "datasets/declaration.py": "whose features a published file holds",
-    "datasets/tvr.py": "whose features a published file holds",
+    "research/datasets/declaration.py": "whose features a published file holds",
+    "research/datasets/tvr.py": "whose features a published file holds",
     "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
 }
 # Rooms in which the names are those of a model's own inputs, or of a kind of track in a file.
-EXCEPTED_ROOMS = ("models/", "training/", "features/", "video/", "formats/")
+EXCEPTED_ROOMS = ("models/", "research/training/", "features/", "video/", "formats/")
 
 
 def _named(path: Path, names: frozenset[str]) -> Iterator[int]:
@@ -30,7 +30,9 @@ def test_no_file_outside_the_folder_names_a_stream() -> None:
     wrong = [
         f"{relative}:{line}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if not (relative := path.relative_to(SOURCE).as_posix()).startswith(("streams/", *EXCEPTED_ROOMS))
+        if not (relative := path.relative_to(SOURCE).as_posix()).startswith(
+            ("product/streams/", *EXCEPTED_ROOMS)
+        )
         if relative not in EXCEPTIONS
         for line in _named(path, names)
     ]
@@ -38,6 +40,8 @@ def test_no_file_outside_the_folder_names_a_stream() -> None:
 
 
 def test_the_page_names_no_stream() -> None:
-    for path in (SOURCE / "server" / "page").glob("*.js"):
+    scripts = sorted((SOURCE / "product" / "server" / "page").glob("*.js"))
+    assert len(scripts) > 5
+    for path in scripts:
         text = path.read_text(encoding="utf-8").replace('byId("subtitle")', "")
         assert not [name for name in all_streams() if f'"{name}"' in text], path

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+import struct
 import warnings
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
         return value
     except (
         *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError),
-        *(EOFError, pickle.UnpicklingError),
+        *(EOFError, pickle.UnpicklingError, struct.error),
     ) as error:
         reason = (str(error).splitlines() or [""])[0][:120]
         raise PickleRefused(f"is damaged or no pickle ({reason or type(error).__name__})") from None

@@ -18,7 +18,7 @@ from whenabouts.product.why import why
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
 
-PAGE = Path(__file__).resolve().parents[4] / "src" / "whenabouts" / "server" / "page"
+PAGE = Path(__file__).resolve().parents[4] / "src" / "whenabouts" / "product" / "server" / "page"
 FRAME = 1 / 30
 
 
