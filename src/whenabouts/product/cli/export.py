@@ -19,6 +19,8 @@ examples:
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
+    from whenabouts.product.export import format_names
+
     parser = add_verb(
         verbs,
         "export",
@@ -30,7 +32,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help="csv, edl, fcpxml, ffconcat, json, m3u, mpv, otio or vtt (default: the suffix of --out tells)",
+        help=f"{', '.join(format_names())} (default: the suffix of --out tells)",
     )
     parser.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="replace a file that is there already")

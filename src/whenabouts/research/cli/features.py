@@ -112,6 +112,8 @@ def _add_tokens(actions: Any) -> None:
 
 
 def _add_export(actions: Any) -> None:
+    from whenabouts.product.streams import all_streams
+
     parser = actions.add_parser(
         "export",
         help="clip features of a corpus, for a training on it",
@@ -119,7 +121,7 @@ def _add_export(actions: Any) -> None:
         "the mean of what shares time with it, zeros where there is nothing.",
     )
     add_corpus(parser)
-    parser.add_argument("--stream", metavar="NAME", required=True, help="subtitle or vision")
+    parser.add_argument("--stream", metavar="NAME", required=True, help=f"one of {', '.join(all_streams())}")
     parser.add_argument("--clip-seconds", metavar="S", type=float, required=True, help="seconds of a clip")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
     add_format(parser)
