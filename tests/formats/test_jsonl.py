@@ -468,3 +468,9 @@ def test_a_folder_stands_for_the_judgements_in_it(tmp_path: Path) -> None:
     (tmp_path / "qrels.jsonl").write_text('{"query_id": "q", "video_id": "v", "start": 1, "end": 2}\n')
     (tmp_path / "pools.jsonl").write_text('{"query_id": "q", "video_ids": ["v", "w"]}\n')
     assert formats.read_annotations(tmp_path).pools == {"q": ("v", "w")}
+
+
+def test_a_judgement_without_a_grade_is_of_relevance_1(tmp_path: Path) -> None:
+    lines = ['{"query_id": "a", "video_id": "v", "start": 0, "end": 2}', '{"query_id": "a", "video_id": "w"}']
+    (tmp_path / "made.jsonl").write_text("\n".join(lines) + "\n")
+    assert formats.read_annotations(tmp_path / "made.jsonl").relevance.tolist() == [1.0, 1.0]
