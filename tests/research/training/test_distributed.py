@@ -27,15 +27,15 @@ torch.set_num_threads(1)
 from whenabouts.research.cli import train as command
 from whenabouts.models import reloclnet, xml
 from whenabouts.models._parts.sharing import by_rows
-from whenabouts.research.training import sharing
+from whenabouts.research.training import distributed
 for method in (xml.Model._clips, reloclnet.Model._clips, reloclnet.Model._pooled):
     by_rows(method)
 rows = []
-gather = sharing.gather_rows
+gather = distributed.gather_rows
 def seen(part, rank):
     rows.append(len(part))
     return gather(part, rank)
-sharing.gather_rows = seen
+distributed.gather_rows = seen
 parser = argparse.ArgumentParser()
 command.add_parser(parser.add_subparsers())
 options = parser.parse_args(["train", *sys.argv[1:]])

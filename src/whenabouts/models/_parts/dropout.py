@@ -22,6 +22,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, values: Tensor) -> Tensor:
+        """The input with some of its values dropped while training, the rest scaled up."""
         return drop(values, self.p, training=self.training, inplace=self.inplace)
 
 

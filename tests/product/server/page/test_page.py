@@ -399,8 +399,8 @@ def test_filters_narrow_the_search_and_stand_in_the_address(
 ) -> None:
     search(page, address, "space telescope")
     page.locator("#filters summary").click()
-    page.get_by_label("Within video").fill(ids["friday.mp4"])
-    page.get_by_label("Within video").press("Enter")
+    page.get_by_label("In one video").fill(ids["friday.mp4"])
+    page.get_by_label("In one video").press("Enter")
     expect(page.locator("#filters-on")).to_have_text("1")
     expect(page.locator(".card-link").first).to_contain_text("friday")
     assert parameters_of(page)["within"] == ids["friday.mp4"]
