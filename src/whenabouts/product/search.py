@@ -126,7 +126,7 @@ class RankedMoments:
 
 
 class Finder(Protocol):
-    """A trained system that finds moments in the place of the streams (`ranking/search.py`)."""
+    """A trained system that finds moments in the place of the streams (`systems/search.py`)."""
 
     @property
     def name(self) -> str:

@@ -1,1 +1,1 @@
-"""The verbs of research: parse, call, show. One file each, named in `whenabouts/product/cli/main.py`."""
+"""The verbs of research: parse, call, show. One file each, named in `product/cli/main.py`."""
