@@ -5,7 +5,7 @@
     python -m benchmarks.studies STUDY FEATURES OUT --commands
 
 `studies.toml` beside this file has the studies: what each compares, and on which files. FEATURES is the
-folder of the feature files (docs/results.md says how `simulate_features.py` writes simulated ones).
+folder of the feature files (simulated ones are made by a program that is not part of this repository).
 Everything is done by commands of `whenabouts` that anyone can give: `train` with the settings of a row,
 `run`, and the evaluation of `evaluate`. A training is one thread in a process of its own; what is finished
 is not done again, what was cut short goes on. The means are added to OUT/results.jsonl: a line per system
