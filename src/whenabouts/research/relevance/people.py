@@ -1,9 +1,9 @@
 """People's check of MVMR pools, by way of Label Studio: tasks out, answers in, how many videos are in error.
 
-The paper (section 4.3 of paper 002, figure 10) asks for 100 queries and each video that was added to their
-pool: is there a moment in the video that the text describes, and where? A positive without one and a negative
-with one are falsely categorised: 1.5 % for Charades-STA, 0.2 % for ActivityNet Captions, 3.5 % for TACoS. The
-queries' own videos are not asked about.
+The paper (002, section 5.2; the form is figure 10 of 001) asks for 100 queries and each video that was added
+to their pool: is there a moment in the video that the text describes, and where? A positive without one and
+a negative with one are falsely categorised: 1.5 % for Charades-STA, 0.2 % for ActivityNet Captions, 3.5 %
+for TACoS. The queries' own videos are not asked about.
 
 A task does not say in which part of the pool its video is, and tasks come in random order: people answer
 blindly, and their answers are compared with the pool file afterwards.

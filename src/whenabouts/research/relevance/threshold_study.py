@@ -24,7 +24,7 @@ from whenabouts.types import UsageError
 Floats = NDArray[np.float32]
 
 SIMILAR = 3.0
-"""Ratings above it say that two sentences are similar (paper 002, section 4.3)."""
+"""Ratings above it say that two sentences are similar (paper 002, section 5.1)."""
 _LINE = 'lines "rating<tab>sentence<tab>sentence", or objects with score, sentence1 and sentence2'
 _DRAWS = 1000
 FEW = 30
