@@ -149,6 +149,30 @@ def planted(samples: Path, sample_queries: list[dict[str, Any]]) -> PlantedEncod
     return PlantedEncoder(samples, sample_queries)
 
 
+@pytest.fixture(scope="session")
+def samples_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
+    """The sample videos, indexed by their words and measured; to be read, or to be copied."""
+    from whenabouts import Corpus
+    from whenabouts.product.search import load_calibration
+
+    place = tmp_path_factory.mktemp("words") / "samples.corpus"
+    corpus = Corpus(place)
+    summary = corpus.add(samples, processes=1)
+    assert (summary.added, summary.failed) == (8, [])
+    assert load_calibration(corpus.store).chances
+    return place
+
+
+@pytest.fixture(scope="module")
+def unmeasured() -> Iterator[None]:
+    """Index runs do not ask what unrelated sentences score, which takes longer than all else they do here."""
+    from whenabouts.product.calibration import measuring
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "is_due", lambda store, known: False)
+        yield
+
+
 @pytest.fixture()
 def corpus_dir(tmp_path: Path) -> Path:
     """Where a test may put a corpus."""

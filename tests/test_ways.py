@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,16 +17,6 @@ from whenabouts.product.cli.main import main
 from whenabouts.product.indexing import plan_index
 
 
-@pytest.fixture(scope="module")
-def words_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
-    """The sample videos, indexed by their words."""
-    place = tmp_path_factory.mktemp("words") / "samples.corpus"
-    summary = Corpus(place).add(samples, processes=1)
-    assert not summary.failed
-    assert summary.added == 8
-    return place
-
-
 @pytest.mark.parametrize(
     ("query", "video", "instant"),
     [
@@ -36,8 +27,8 @@ def words_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Pat
         ("Goddard Space Flight Center", "nasa_13013.mp4", 9.5),
     ],
 )
-def test_what_is_said_is_found(words_corpus: Path, query: str, video: str, instant: float) -> None:
-    result = Corpus(words_corpus, create=False).search(query, k=3, within=video)
+def test_what_is_said_is_found(samples_corpus: Path, query: str, video: str, instant: float) -> None:
+    result = Corpus(samples_corpus, create=False).search(query, k=3, within=video)
     best = result.moments[0]
     assert result.name(best) == video
     assert best.moment.start <= instant <= best.moment.end
@@ -45,29 +36,30 @@ def test_what_is_said_is_found(words_corpus: Path, query: str, video: str, insta
 
 
 def test_the_command_line_and_python_give_equal_answers(
-    words_corpus: Path, capsys: pytest.CaptureFixture[str]
+    samples_corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = Corpus(words_corpus, create=False).search("the telescope in the cleanroom", k=4)
+    expected = Corpus(samples_corpus, create=False).search("the telescope in the cleanroom", k=4)
     code = main(
-        ["search", "the telescope in the cleanroom", "--corpus", str(words_corpus), "-k", "4", "--json"]
+        ["search", "the telescope in the cleanroom", "--corpus", str(samples_corpus), "-k", "4", "--json"]
     )
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected.to_json()))
     assert code == (1 if expected.answer == "no_match" else 0)
 
 
-def test_a_second_run_has_nothing_to_do(words_corpus: Path, samples: Path) -> None:
-    corpus = Corpus(words_corpus)
+def test_a_second_run_has_nothing_to_do(samples_corpus: Path, samples: Path) -> None:
+    corpus = Corpus(samples_corpus)
     plan = plan_index(corpus, [samples])
     assert not plan.work
     assert plan.unchanged == 8
 
 
 @pytest.fixture(scope="module")
-def seen_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path, planted: Any) -> Corpus:
+def seen_corpus(
+    tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path, samples: Path, planted: Any
+) -> Corpus:
     """The sample videos by their words first, and then by their pictures too."""
     place = tmp_path_factory.mktemp("seen") / "samples.corpus"
-    corpus = Corpus(place)
-    corpus.add(samples, processes=1)
+    corpus = Corpus(shutil.copytree(samples_corpus, place))
     summary = corpus.add(samples, vision=planted, clip_seconds=0.5, processes=1)
     assert summary.updated == 7
     assert summary.added == 0
@@ -100,10 +92,10 @@ def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
     assert set(record.streams) == {"subtitle", "vision"}
 
 
-def test_searching_words_from_the_command_line_imports_no_torch(words_corpus: Path) -> None:
+def test_searching_words_from_the_command_line_imports_no_torch(samples_corpus: Path) -> None:
     code = (
         "import sys; from whenabouts.product.cli.main import main; "
-        f"main(['search', 'telescope', '--corpus', {str(words_corpus)!r}, '--json']); "
+        f"main(['search', 'telescope', '--corpus', {str(samples_corpus)!r}, '--json']); "
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ QUERY = "the penguin moves to the north"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(unmeasured: None, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Nine transcripts of 40 to 50 seconds."""
     place = tmp_path_factory.mktemp("indexed")
     (place / "talks").mkdir()

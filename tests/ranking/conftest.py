@@ -154,6 +154,11 @@ class Toy:
         )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trained_systems_only(unmeasured: None) -> None:
+    """What unrelated sentences score plays no part where a trained system answers."""
+
+
 @pytest.fixture
 def toy() -> Callable[..., Toy]:
     return Toy.made

@@ -21,6 +21,7 @@ from whenabouts.types import Query, UsageError
 
 from ...small_clip import write_clip
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
 SEEN = ("flower.webm", "frog.webm", "car-detection.mp4")
 
 
@@ -120,7 +121,7 @@ def test_a_model_without_words_in_the_space_of_pictures_is_refused(clip: Path, t
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path, clip: Path) -> str:
+def corpus(unmeasured: None, tmp_path_factory: pytest.TempPathFactory, samples: Path, clip: Path) -> str:
     folder = tmp_path_factory.mktemp("seen")
     (folder / "videos").mkdir()
     for name in SEEN:

@@ -214,20 +214,21 @@ def measure(
 
     `sentences` are unrelated to any corpus. Without `questions`, `made` are made of the corpus itself.
     """
-    to_ask = made_from(store, made) if questions is None else list(questions)
     banks = {name: encoder.encode_text(sentences) for name, encoder in encoders.items()}
     scales = {name: scale for name, bank in banks.items() if (scale := _scale(store, name, bank)) is not None}
-    searcher = Searcher(store, encoders, scales, {})
-    total = len(sentences) + len(to_ask)
     unrelated: list[_Result] = []
-    for row, sentence in enumerate(sentences):
-        progress(row / total)
-        query = EncodedQuery(sentence, {name: bank[row] for name, bank in banks.items()})
-        unrelated.append(_result(sentence, _answers(searcher, query), 0.0))
     pairs: list[_Pair] = []
-    for row, question in enumerate(to_ask):
-        progress((len(sentences) + row) / total)
-        pairs.append((question, *results_with_and_without(searcher, question)))
+    if sum(_counts(store).values()) >= FEWEST_CLIPS:  # of a smaller corpus nothing can be said
+        searcher = Searcher(store, encoders, scales, {})
+        to_ask = made_from(store, made) if questions is None else list(questions)
+        total = len(sentences) + len(to_ask)
+        for row, sentence in enumerate(sentences):
+            progress(row / total)
+            query = EncodedQuery(sentence, {name: bank[row] for name, bank in banks.items()})
+            unrelated.append(_result(sentence, _answers(searcher, query), 0.0))
+        for row, question in enumerate(to_ask):
+            progress((len(sentences) + row) / total)
+            pairs.append((question, *results_with_and_without(searcher, question)))
     progress(1.0)
     report = _report(store, scales, unrelated, pairs, made=questions is None)
     _keep(store, report)
@@ -244,7 +245,7 @@ def _report(
 ) -> Report:
     """Chance, outcomes and thresholds from the results of questions."""
     counts = _counts(store)
-    chances = _chances(unrelated, set(counts)) if sum(counts.values()) >= FEWEST_CLIPS else {}
+    chances = _chances(unrelated, set(counts))
     outcomes: tuple[Outcome, ...] = ()
     if chances:
         several = sum(bool(record.streams) for record in store.videos()) > 1
