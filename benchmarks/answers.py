@@ -147,7 +147,7 @@ def spoken(corpus: Corpus, folder: Path) -> dict[str, Any]:
 
 def real_video(folder: Path) -> dict[str, Any]:
     """The few videos that tests use: what is said there, and what is not."""
-    corpus = Corpus(folder / "real.corpus")
+    corpus = Corpus(folder / "real.corpus", create=True)
     corpus.add(SHARED / "real_video", processes=1)
     answers: Counter[str] = Counter()
     for query, video in SAID:

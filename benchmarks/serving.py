@@ -247,7 +247,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         report["load"] = asyncio.run(load(process, port, arguments.clients, arguments.seconds))
         report["load"]["load_average_after"] = [round(value, 1) for value in os.getloadavg()]
     samples = folder / "samples"
-    Corpus(samples).add(SAMPLES, processes=1)
+    Corpus(samples, create=True).add(SAMPLES, processes=1)
     with serving(samples, folder / f"cache-{time.time_ns()}") as (process, port):
         report["thumbnails, cold"] = asyncio.run(thumbnails(process, port))
     return report

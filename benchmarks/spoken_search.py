@@ -191,7 +191,7 @@ def chunk_vectors(path: Path, chunks: Chunks) -> NDArray[np.float32]:
 
 def open_corpus(place: Path) -> Corpus:
     """The corpus of all transcripts, made first where there is none."""
-    corpus = Corpus(place)
+    corpus = Corpus(place, create=True)
     if len(corpus.videos()) < len(list(DATA.glob("*.vtt"))):
         summary = corpus.add(DATA)
         print("\n".join(summary.lines()), flush=True)

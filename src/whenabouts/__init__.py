@@ -1,9 +1,9 @@
 """Find moments in videos: a sentence in, a ranked list of (video, start, end) out.
 
 >>> import whenabouts
->>> corpus = whenabouts.Corpus("my.corpus")          # doctest: +SKIP
->>> corpus.add("videos/")                          # doctest: +SKIP
->>> corpus.search("a red flower opens", k=10)      # doctest: +SKIP
+>>> corpus = whenabouts.Corpus("my.corpus", create=True)  # doctest: +SKIP
+>>> corpus.add("videos/")                                 # doctest: +SKIP
+>>> corpus.search("a red flower opens", k=10)             # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
-    from whenabouts.product.search import SearchResult
+    from whenabouts.product.search import SearchOptions, SearchResult
     from whenabouts.research.evaluation.evaluate import evaluate
     from whenabouts.types import (
         Evidence,
         Judgement,
         Moment,
+        Qrels,
         Query,
+        Run,
         ScoredMoment,
         UsageError,
         Video,
@@ -32,8 +34,11 @@ __all__ = [
     "Evidence",
     "Judgement",
     "Moment",
+    "Qrels",
     "Query",
+    "Run",
     "ScoredMoment",
+    "SearchOptions",
     "SearchResult",
     "UsageError",
     "Video",
@@ -44,6 +49,7 @@ __all__ = [
 
 _HOMES = {
     "Corpus": "whenabouts.product.corpus",
+    "SearchOptions": "whenabouts.product.search",
     "SearchResult": "whenabouts.product.search",
     "evaluate": "whenabouts.research.evaluation.evaluate",
 }
@@ -58,3 +64,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
     globals()[name] = value  # the next time it is found without this function
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

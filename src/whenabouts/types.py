@@ -127,7 +127,7 @@ class ScoredMoment:
 
     `score` orders moments of one query; it may be negative. `confidence` in [0, 1] is the share of
     unrelated queries that would have scored lower on this corpus, or None while there is too little
-    to say.
+    to say. `path` and `title` are those of its video where a corpus answered, else empty.
     """
 
     moment: Moment
@@ -135,6 +135,23 @@ class ScoredMoment:
     confidence: float | None = None
     evidence: Mapping[str, Evidence] = field(default_factory=lambda: MappingProxyType({}))
     text: str = ""
+    path: str = ""
+    title: str = ""
+
+    @property
+    def video_id(self) -> str:
+        """The video's id."""
+        return self.moment.video_id
+
+    @property
+    def start(self) -> float:
+        """Where the moment starts, in seconds."""
+        return self.moment.start
+
+    @property
+    def end(self) -> float:
+        """Where the moment ends, in seconds."""
+        return self.moment.end
 
     @property
     def sort_key(self) -> tuple[float, Moment]:

@@ -27,7 +27,7 @@ def corpus(unmeasured: None, tmp_path_factory: pytest.TempPathFactory) -> Corpus
     (place / "talks").mkdir()
     for number in range(9):
         write_talk(place / "talks", number)
-    corpus = Corpus(place / "my.corpus", encoders=[Letters()])
+    corpus = Corpus(place / "my.corpus", encoders=[Letters()], create=True)
     corpus.add(place / "talks", text=Letters(), processes=1)
     return corpus
 

@@ -529,7 +529,7 @@ def test_an_indexed_corpus_is_searched_by_the_keys_of_clips_with_words(
     (tmp_path / "talks").mkdir()
     for number in range(6):
         write_talk(tmp_path / "talks", number)
-    corpus = Corpus(tmp_path / "my.corpus", encoders=[Letters()])
+    corpus = Corpus(tmp_path / "my.corpus", encoders=[Letters()], create=True)
     corpus.add(tmp_path / "talks", text=Letters(), processes=1)
     trained, text = small_system("prem_retriever"), "the penguin moves to the north"
     monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)

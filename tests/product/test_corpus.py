@@ -13,7 +13,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.product.index.lock import CorpusBusy
-from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.records import EncoderMismatch, NotACorpus
 from whenabouts.product.index.transcripts import Transcripts
 from whenabouts.product.indexing import plan_index, run_index
 from whenabouts.types import UsageError
@@ -44,8 +44,16 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
+def test_a_corpus_that_is_not_there_is_made_only_when_that_is_said(tmp_path: Path) -> None:
+    place = tmp_path / "mistyped.corpus"
+    with pytest.raises(NotACorpus, match=r"mistyped\.corpus.*create=True"):
+        Corpus(place)
+    assert not place.exists()
+    assert Corpus(place, create=True).videos() == Corpus(place).videos() == []
+
+
 def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_path: Path) -> None:
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     for name in ("first", "second"):
         path = tmp_path / f"{name}.vtt"
         path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} violin is varnished.\n")
@@ -61,7 +69,7 @@ def test_recognised_speech_is_found_kept_and_goes_with_its_video(
 ) -> None:
     path = tmp_path / "frog.webm"
     shutil.copy(samples / "frog.webm", path)
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     assert corpus.add(path, transcribe="small", processes=1).added == 1
     best = corpus.search("an animal in the grass", k=1).moments[0]
     assert "frog" in best.text
@@ -79,7 +87,7 @@ def test_recognised_speech_is_found_kept_and_goes_with_its_video(
 def test_a_speech_model_that_is_not_there_stops_the_run_before_it_begins(
     corpus_dir: Path, tmp_path: Path, samples: Path
 ) -> None:
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     with pytest.raises(SpeechUnavailableError):
         corpus.add(samples, transcribe=str(tmp_path))
     assert corpus.videos() == []
@@ -88,7 +96,7 @@ def test_a_speech_model_that_is_not_there_stops_the_run_before_it_begins(
 def test_a_vision_model_that_cannot_be_had_is_told_of_and_words_go_on(
     corpus_dir: Path, samples: Path, tmp_path: Path
 ) -> None:
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     summary = corpus.add(samples / "friday.mp4", vision=str(tmp_path / "no model here"), processes=1)
     assert summary.added == 1
     assert any("pictures" in note and "not searched" in note for note in summary.notes)
@@ -96,7 +104,7 @@ def test_a_vision_model_that_cannot_be_had_is_told_of_and_words_go_on(
 
 
 def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: Path) -> None:
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     with corpus.writing(), pytest.raises(CorpusBusy, match=str(os.getpid())):
         Corpus(corpus_dir).add(samples / "friday.mp4")
     with corpus.writing():
@@ -105,7 +113,7 @@ def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: P
 
 
 def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, planted: Any) -> None:
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     corpus.add(samples / "friday.mp4", vision=planted, clip_seconds=2.0, processes=1)
     with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
         corpus.add(samples / "frog.webm", vision=planted, clip_seconds=1.0)
@@ -121,7 +129,7 @@ def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path
     script = tmp_path / "three_lines.py"
     script.write_text(
         "import whenabouts\n"
-        f"corpus = whenabouts.Corpus({str(corpus_dir)!r})\n"
+        f"corpus = whenabouts.Corpus({str(corpus_dir)!r}, create=True)\n"
         f"print(corpus.add({str(samples / 'friday.mp4')!r}).added)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
@@ -130,4 +138,4 @@ def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path
 
 def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples: Path) -> None:
     with pytest.raises(UsageError, match="0 reader processes"):
-        Corpus(corpus_dir).add(samples / "friday.mp4", processes=0)
+        Corpus(corpus_dir, create=True).add(samples / "friday.mp4", processes=0)

@@ -15,7 +15,7 @@ from whenabouts.types import UsageError
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
     """The sample videos."""
-    corpus = Corpus(tmp_path_factory.mktemp("curves") / "corpus")
+    corpus = Corpus(tmp_path_factory.mktemp("curves") / "corpus", create=True)
     corpus.add(samples, processes=1)
     return corpus
 

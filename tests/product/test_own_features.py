@@ -23,7 +23,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("own")
     (folder / "talk.vtt").write_text(SAID)
     (folder / "other.vtt").write_text(SAID.replace("Beetles", "Penguins"))
-    made = Corpus(folder / "own.corpus")
+    made = Corpus(folder / "own.corpus", create=True)
     made.add(folder, processes=1)
     return made
 

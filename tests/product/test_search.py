@@ -65,7 +65,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
     for name in ("c", "a", "b"):
         _write_twin(folder / f"{name}.vtt")
     (folder / "facts.jsonl").write_text(FACTS)
-    corpus = Corpus(folder / "all.corpus", encoders=[Colours()])
+    corpus = Corpus(folder / "all.corpus", encoders=[Colours()], create=True)
     videos = [samples / name for name in ("friday.mp4", "nasa_13013.mp4", "frog.webm", "flower.webm")]
     corpus.add(
         *videos,
@@ -196,7 +196,7 @@ def test_scores_do_not_depend_on_when_a_video_came_in(
     corpus_dir: Path, tmp_path: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
-    corpus = Corpus(corpus_dir)
+    corpus = Corpus(corpus_dir, create=True)
     for name in ("a", "b"):
         _write_twin(tmp_path / f"{name}.vtt")
         corpus.add(tmp_path / f"{name}.vtt", *([samples] if name == "b" else []), processes=1)
@@ -258,7 +258,7 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
         (folder / f"{number}.vtt").write_text(f"WEBVTT\n\n{cue}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
-        corpus = Corpus(folder / "c")
+        corpus = Corpus(folder / "c", create=True)
         corpus.add(folder, processes=1)
     return Searcher(corpus.store, {}, {}, {"subtitle": Chance(place=1000.0, scale=1.0)})
 

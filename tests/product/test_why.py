@@ -47,7 +47,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             ]
             blocks = [f"{line}\n{text}\n" for line, (_, _, text) in zip(lines, cues, strict=True)]
             (tmp_path / f"{name}.vtt").write_text("WEBVTT\n\n" + "\n".join(blocks), encoding="utf-8")
-        corpus = Corpus(tmp_path / "why.corpus", encoders=[Topics()])
+        corpus = Corpus(tmp_path / "why.corpus", encoders=[Topics()], create=True)
         corpus.add(tmp_path, text=Topics(), processes=1)
         return corpus
 

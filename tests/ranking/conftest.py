@@ -171,7 +171,9 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "talks").mkdir()
     for number in range(9):
         write_talk(place / "talks", number)
-    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
+    Corpus(place / "my.corpus", encoders=[Letters()], create=True).add(
+        place / "talks", text=Letters(), processes=1
+    )
     return place
 
 

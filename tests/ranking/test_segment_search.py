@@ -260,7 +260,9 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "talks").mkdir()
     write_hour(place / "talks", "first", at=2400)
     write_hour(place / "talks", "second_", at=None)
-    Corpus(place / "my.corpus", encoders=[Letters()]).add(place / "talks", text=Letters(), processes=1)
+    Corpus(place / "my.corpus", encoders=[Letters()], create=True).add(
+        place / "talks", text=Letters(), processes=1
+    )
     return place / "my.corpus"
 
 

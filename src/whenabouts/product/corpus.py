@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 class Corpus:
     """Videos on disk that can be searched.
 
-    `location` is a folder or an object store's URI such as "s3://bucket/prefix". It is made if it is not
-    there, unless `create` is false: then a place without a corpus is an error. `encoders` are objects to
+    `location` is a folder or an object store's URI such as "s3://bucket/prefix". A place without a corpus
+    is an error (NotACorpus), unless `create` is true: then one is made there. `encoders` are objects to
     use for streams that were made with them; all others are opened by the name that the corpus keeps.
 
-    >>> corpus = Corpus("my.corpus")                       # doctest: +SKIP
+    >>> corpus = Corpus("my.corpus", create=True)          # doctest: +SKIP
     >>> corpus.add("videos/")                              # doctest: +SKIP
     >>> corpus.search("a red flower opens", k=10).moments  # doctest: +SKIP
     """
@@ -51,7 +51,7 @@ class Corpus:
         self,
         location: str | os.PathLike[str],
         *,
-        create: bool = True,
+        create: bool = False,
         encoders: Iterable[TextEncoder] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:

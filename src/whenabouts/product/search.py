@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 from urllib.parse import quote_from_bytes
 
 import numpy as np
@@ -25,11 +25,15 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
+from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from whenabouts.models.trained import Trained
 
 # Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
@@ -142,6 +146,7 @@ class Finder(Protocol):
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
+    It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
     `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
     answers are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     """
@@ -153,6 +158,52 @@ class SearchResult:
     notes: tuple[str, ...] = ()
     doubt: str = ""
     calibration: Mapping[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[ScoredMoment]:
+        return iter(self.moments)
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    @overload
+    def __getitem__(self, rank: int) -> ScoredMoment: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> tuple[ScoredMoment, ...]: ...
+
+    def __getitem__(self, rank: int | slice) -> ScoredMoment | tuple[ScoredMoment, ...]:
+        return self.moments[rank]
+
+    def _repr_html_(self) -> str:
+        from whenabouts.product.notebook import html_of
+
+        return html_of(self)
+
+    def instant(self, scored: ScoredMoment) -> float:
+        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole."""
+        frames = scored.evidence.get(frame_stream(scored.evidence) or "")
+        return (frames.start + frames.end) / 2 if frames else scored.moment.middle
+
+    def to_arrow(self) -> pa.Table:
+        """The moments as a table, a row each; `streams` are those that speak for it."""
+        import pyarrow as pa
+
+        rows = [self._row(rank, scored) for rank, scored in enumerate(self.moments, 1)]
+        return pa.Table.from_pylist(rows, schema=pa.schema(_columns()))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a data frame. Raises UsageError where pandas is not installed."""
+        try:
+            return self.to_arrow().to_pandas()
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"to_pandas needs {error.name}, which is not installed: pip install pandas; "
+                "or take to_arrow() or to_json()"
+            ) from error
+
+    def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        row = self._moment(rank, scored)
+        return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
 
     def name(self, scored: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""
@@ -197,6 +248,19 @@ class SearchResult:
             "text": scored.text,
             "link": self.link(scored),
         }
+
+
+def _columns() -> list[tuple[str, pa.DataType]]:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    return [
+        ("rank", pa.int64()),
+        *((name, text) for name in ("video_id", "path", "title")),
+        *((name, number) for name in ("start", "end", "score", "confidence")),
+        ("streams", pa.list_(text)),
+        *((name, text) for name in ("text", "link")),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +397,11 @@ class Searcher:
         ids = sorted({scored.moment.video_id for scored in kept})
         videos = {record.video_id: record for record in self._store.videos(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
-        moments = tuple(scored for scored in kept if scored.moment.video_id in videos)
+        moments = tuple(
+            replace(scored, path=videos[scored.video_id].path, title=videos[scored.video_id].title)
+            for scored in kept
+            if scored.video_id in videos
+        )
         if not moments:
             answer, doubt = "no_match", ""
         rates = self._rates if model is None else None

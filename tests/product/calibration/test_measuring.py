@@ -123,7 +123,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, told: list[Progress]) -> Co
     assert len(lines) >= 150
     for start in range(0, len(lines), 30):
         _write(folder, f"page {start:03d}.vtt", lines[start : start + 30])
-    corpus = Corpus(folder / "pages.corpus")
+    corpus = Corpus(folder / "pages.corpus", create=True)
     corpus.add(folder, processes=1, progress=told.append)
     return corpus
 
@@ -170,7 +170,7 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
             store.put_fact(f"calibration:{name}", {"clips": stats.clips})
 
     monkeypatch.setattr(measuring, "measure", note)
-    grown = Corpus(tmp_path / "grown.corpus")
+    grown = Corpus(tmp_path / "grown.corpus", create=True)
     lines = _passages()
     grown.add(_write(tmp_path, "first.vtt", lines[:40]), processes=1)
     grown.add(_write(tmp_path, "little.vtt", lines[40:42]), processes=1)
@@ -208,7 +208,7 @@ def test_where_nothing_was_measured_it_is_unsure_and_orders_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
-    corpus = Corpus(tmp_path / "small.corpus")
+    corpus = Corpus(tmp_path / "small.corpus", create=True)
     corpus.add(_write(tmp_path, "small.vtt", ["A lone sentence about whales.", "And another."]), processes=1)
     result = corpus.search("whales", k=5)
     assert result.answer == "unsure"
@@ -308,7 +308,7 @@ SAID_THERE = (
 
 
 def _check_real(folder: Path, place: Path) -> None:
-    corpus = Corpus(place)
+    corpus = Corpus(place, create=True)
     corpus.add(folder, processes=1)
     for query, video in SAID_THERE:
         result = corpus.search(query, k=1)
@@ -338,7 +338,7 @@ def test_on_real_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
 def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_questions(
     samples: Path, tmp_path: Path, planted: Any, sample_queries: list[dict[str, Any]]
 ) -> None:
-    corpus = Corpus(tmp_path / "seen.corpus", encoders=[planted])
+    corpus = Corpus(tmp_path / "seen.corpus", encoders=[planted], create=True)
     silent = [samples / name for name in sorted({str(query["video"]) for query in sample_queries})]
     corpus.add(*silent, vision=planted, clip_seconds=0.5, processes=1)
     queries = tmp_path / "known.jsonl"

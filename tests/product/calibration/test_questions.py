@@ -30,7 +30,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         ["我们今天谈谈海里的鲸鱼为什么会唱歌这是一个很长的句子没有空格也没有标点符号" * 2] * 3,
     )
     _write(folder / "silent.vtt", ["Hm."])
-    corpus = Corpus(folder / "spoken.corpus")
+    corpus = Corpus(folder / "spoken.corpus", create=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
         corpus.add(folder, processes=1)

@@ -31,7 +31,7 @@ Calibrate = Callable[..., tuple[int, str]]
 def calibrated(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Calibrate:
     """The command on a corpus of the sample videos that is its own."""
     place = tmp_path_factory.mktemp("calibrate") / "samples.corpus"
-    Corpus(place).add(samples, processes=1)
+    Corpus(place, create=True).add(samples, processes=1)
     parser = argparse.ArgumentParser()
     calibrate_verb.add_parser(parser.add_subparsers())
 
@@ -118,7 +118,7 @@ def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, tmp_path: Pa
 
 
 def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path, samples: Path) -> None:
-    corpus = Corpus(tmp_path / "one.corpus")
+    corpus = Corpus(tmp_path / "one.corpus", create=True)
     corpus.add(samples / "friday.mp4", processes=1)
     report = calibrate(
         corpus,
@@ -140,5 +140,5 @@ def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path,
 def test_an_empty_corpus_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is empty; put something in"):
         calibrate(
-            Corpus(tmp_path / "empty.corpus"),
+            Corpus(tmp_path / "empty.corpus", create=True),
         )

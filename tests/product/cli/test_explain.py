@@ -62,7 +62,9 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "talks").mkdir()
     for number in range(3):
         write_talk(tmp_path / "talks", number)
-    Corpus(tmp_path / "c", encoders=[Letters()]).add(tmp_path / "talks", text=Letters(), processes=1)
+    Corpus(tmp_path / "c", encoders=[Letters()], create=True).add(
+        tmp_path / "talks", text=Letters(), processes=1
+    )
     small_xml().save_pretrained(tmp_path / "run")
     small_xml(1).save_pretrained(tmp_path / "other")
     monkeypatch.setattr(
@@ -120,7 +122,7 @@ def test_frames_and_words_of_a_video_are_drawn_and_told(corpus: Path, samples: P
     video = corpus / "nasa_13013.mp4"
     for name in (video.name, "nasa_13013.srt"):
         shutil.copy(samples / name, corpus / name)
-    Corpus(corpus / "c", encoders=[Letters()]).add(video, text=Letters(), processes=1)
+    Corpus(corpus / "c", encoders=[Letters()], create=True).add(video, text=Letters(), processes=1)
     arguments = ["the largest cleanrooms", "--corpus", str(corpus / "c"), "--model", str(corpus / "run")]
     arguments += ["--video", video.name, "--json"]
     drawn = ["--out", str(corpus / "why.png")]

@@ -124,7 +124,7 @@ def test_another_encoder_for_the_same_words_is_refused(
             return np.eye(8, dtype=np.float32)[[len(text) % 8 for text in texts]]
 
     place = tmp_path / "a.corpus"
-    Corpus(place).add(samples / "friday.mp4", text=Other(), processes=1)
+    Corpus(place, create=True).add(samples / "friday.mp4", text=Other(), processes=1)
     done = bare("index", str(samples / "friday.mp4"), "--corpus", str(place), "--text", "minilm")
     assert done.code == 2
     assert "other" in done.err and "minilm" in done.err

@@ -25,7 +25,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     (folder / "talks").mkdir()
     for number in range(4):
         write_talk(folder / "talks", number)
-    made = Corpus(folder / "my.corpus", encoders=[Letters()])
+    made = Corpus(folder / "my.corpus", encoders=[Letters()], create=True)
     made.add(folder / "talks", text=Letters(), processes=1)
     return made
 

@@ -30,7 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     for name in ("nasa_13013.mp4", "nasa_13013.srt", "nasa_audio_only.mp3", "nasa_audio_only.srt"):
         shutil.copy(samples / name, folder / name)
     write_talk(folder, 0)
-    made = Corpus(folder / "my.corpus", encoders=[Letters()])
+    made = Corpus(folder / "my.corpus", encoders=[Letters()], create=True)
     made.add(folder, text=Letters(), processes=1)
     return made
 

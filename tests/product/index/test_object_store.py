@@ -124,7 +124,7 @@ def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
     bucket: str, options: dict[str, str], samples: Path
 ) -> None:
     place = f"{bucket}/whole.corpus"
-    summary = Corpus(place, storage_options=options).add(samples / "friday.mp4", processes=1)
+    summary = Corpus(place, storage_options=options, create=True).add(samples / "friday.mp4", processes=1)
     assert summary.added == 1
     result = Corpus(place, create=False, storage_options=options).search("crown jewels", k=1)
     # One short video is too little evidence to call anything a match.

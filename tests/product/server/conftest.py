@@ -39,7 +39,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     (folder / HOSTILE.replace("/", "_")).write_text(
         f"WEBVTT\n\n00:00.500 --> 00:04.000\n{HOSTILE_LINE}\n", encoding="utf-8"
     )
-    Corpus(folder / "corpus").add(samples, folder, processes=1)
+    Corpus(folder / "corpus", create=True).add(samples, folder, processes=1)
     return folder / "corpus"
 
 
@@ -208,7 +208,7 @@ def one_video(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     folder = tmp_path_factory.mktemp("one")
     for name in ("friday.mp4", "friday.vtt"):
         shutil.copy2(samples / name, folder)
-    Corpus(folder / "corpus").add(folder / "friday.mp4", processes=1)
+    Corpus(folder / "corpus", create=True).add(folder / "friday.mp4", processes=1)
     return folder
 
 

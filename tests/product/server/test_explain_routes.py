@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "talks").mkdir()
     for number in range(4):
         write_talk(folder / "talks", number)
-    Corpus(folder / "c", encoders=[Letters()]).add(folder / "talks", text=Letters(), processes=1)
+    Corpus(folder / "c", encoders=[Letters()], create=True).add(folder / "talks", text=Letters(), processes=1)
     small_xml().save_pretrained(folder / "run")
     return folder
 
@@ -120,7 +120,7 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
 
 
 def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path: Path, samples: Path) -> None:
-    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()], create=True)
     corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     trained, run = seeing_localizer(Shades(), 2.0), tmp_path / "run"
     trained.save_pretrained(run)

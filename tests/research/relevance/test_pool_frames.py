@@ -126,7 +126,7 @@ def corpus(unmeasured: None, tmp_path_factory: pytest.TempPathFactory, samples: 
     (folder / "videos").mkdir()
     for name in SEEN:
         shutil.copy(samples / name, folder / "videos" / name)
-    made = Corpus(folder / "seen.corpus")
+    made = Corpus(folder / "seen.corpus", create=True)
     assert not made.add(folder / "videos", vision=str(clip), processes=1).failed
     return made.location
 
@@ -154,7 +154,7 @@ def test_a_corpus_without_the_video_or_with_two_of_the_name_is_refused(
         shutil.copy(samples / "flower.webm", tmp_path / folder / "flower.webm")
     with (tmp_path / "b" / "flower.webm").open("ab") as stream:
         stream.write(b"\0")
-    made = Corpus(tmp_path / "twins.corpus")
+    made = Corpus(tmp_path / "twins.corpus", create=True)
     made.add(tmp_path / "a", tmp_path / "b", vision=str(clip), processes=1)
     with pytest.raises(UsageError, match=r"'flower' may be '.*flower.webm' or '.*flower.webm'; keep one"):
         corpus_scorer(seen(("flower",)), made.location, 8)
@@ -162,7 +162,7 @@ def test_a_corpus_without_the_video_or_with_two_of_the_name_is_refused(
 
 def test_a_corpus_without_pictures_is_refused(tmp_path: Path) -> None:
     (tmp_path / "talk.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nBeetles live in jars.\n")
-    made = Corpus(tmp_path / "words.corpus")
+    made = Corpus(tmp_path / "words.corpus", create=True)
     made.add(tmp_path / "talk.vtt", processes=1)
     with pytest.raises(UsageError, match=r"has no pictures, only words; index it with --vision"):
         corpus_scorer(seen(("talk",)), made.location, 8)

@@ -144,7 +144,7 @@ def _corpus(options: argparse.Namespace) -> Iterator[Corpus]:
         if not options.dry_run or options.retry:
             raise
         with tempfile.TemporaryDirectory() as folder:
-            yield Corpus(folder)
+            yield Corpus(folder, create=True)
     else:
         yield corpus
 

@@ -154,9 +154,7 @@ class Store:
             if description is None and create:
                 description = _create(db)
         if description is None:
-            raise NotACorpus(
-                f"{place} holds no corpus; make one with `whenabouts index PATH… --corpus {place}`"
-            )
+            raise NotACorpus(f"{place} holds no corpus; {_how_to_make(place)}")
         return cls(place, db, description)
 
     def beside(self) -> Store:
@@ -752,15 +750,20 @@ def _check_folder(place: str, create: bool) -> None:
             f"{place} cannot be used: {error.strerror}; check its name and permissions"
         ) from error
     if names is None and not create:
-        raise NotACorpus(
-            f"{place} is not there; make a corpus with `whenabouts index PATH… --corpus {place}`"
-        )
+        raise NotACorpus(f"{place} is not there; {_how_to_make(place)}")
     if names and create and "corpus.lance" not in names:
         strange = names - {"videos.lance", locks.LOCK_FILE, locks.HOLDER_FILE}
         if strange:
             raise NotACorpus(
                 f"{place} holds other files ({min(strange)!r}) and no corpus; name a new or an empty folder"
             )
+
+
+def _how_to_make(place: str) -> str:
+    return (
+        f"make a corpus with `whenabouts index PATH… --corpus {place}`, or from Python with "
+        f"Corpus({place!r}, create=True)"
+    )
 
 
 def _create(db: Any) -> Any:

@@ -24,7 +24,6 @@ from whenabouts.product.server.schemas import (
 )
 from whenabouts.product.server.service import Service, check_streams, record_of, service_of, stream_titles
 from whenabouts.product.server.video_routes import title_of, urls_of
-from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.why import why as find_out_why
 from whenabouts.times import parse_moment
@@ -84,7 +83,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
     moment = scored.moment
     record = result.videos[moment.video_id]
     start, end = round(moment.start, 3), round(moment.end, 3)
-    video_url, thumbnail_url = urls_of(record, _instant_of(scored))
+    video_url, thumbnail_url = urls_of(record, result.instant(scored))
     base = f"/api/videos/{quote(moment.video_id, safe='')}"
     clip_url = f"{base}/clip?start={start:.3f}&end={end:.3f}" if record.kind == "media" else None
     return ResultBody(
@@ -111,12 +110,6 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
         video_url=video_url,
         link=f"{video_url or base}#t={start:.3f},{end:.3f}",
     )
-
-
-def _instant_of(scored: ScoredMoment) -> float:
-    """The key frame of a moment: the middle of what was seen, else of the whole."""
-    frames = scored.evidence.get(frame_stream(scored.evidence) or "")
-    return (frames.start + frames.end) / 2 if frames else scored.moment.middle
 
 
 @router.get("/why", responses=problems(404, 409), summary="Why a moment was, or was not, found")

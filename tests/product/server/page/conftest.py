@@ -113,7 +113,7 @@ def serving() -> Callable[..., AbstractContextManager[str]]:
 @pytest.fixture(scope="session")
 def corpus(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """The words of the videos, by letter only: quick to make, and the same on every machine."""
-    corpus = Corpus(tmp_path_factory.mktemp("page") / "page.corpus")
+    corpus = Corpus(tmp_path_factory.mktemp("page") / "page.corpus", create=True)
     corpus.add(videos, processes=1)
     return corpus
 

@@ -70,7 +70,7 @@ def served(
         write_talk(folder / "talks", number)
     for name in ("friday.mp4", "friday.vtt"):
         shutil.copy(samples / name, folder / "talks")
-    corpus = Corpus(folder / "c", encoders=[Letters()])
+    corpus = Corpus(folder / "c", encoders=[Letters()], create=True)
     corpus.add(folder / "talks", text=Letters(), processes=1)
     for name, trained in {FIRST: small_xml(0), SECOND: small_xml(1), WORDLESS: wordless()}.items():
         trained.save_pretrained(folder / name)

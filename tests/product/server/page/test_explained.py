@@ -30,7 +30,7 @@ def address(
     (folder / "talks").mkdir()
     for number in range(4):
         write_talk(folder / "talks", number)
-    corpus = Corpus(folder / "c", encoders=[Letters()])
+    corpus = Corpus(folder / "c", encoders=[Letters()], create=True)
     corpus.add(folder / "talks", text=Letters(), processes=1)
     small_xml().save_pretrained(folder / "run <b>")
     with serving(corpus, folder / "cache", models={"run <b>": str(folder / "run <b>")}) as at:
@@ -105,7 +105,7 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     samples: Path,
     serving: Callable[..., AbstractContextManager[str]],
 ) -> None:
-    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()])
+    corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()], create=True)
     corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     seeing_localizer(Shades(), 2.0).save_pretrained(tmp_path / "run")
     names = ["start (score)", "end (score)", "share of words", "share of pictures"]

@@ -761,7 +761,7 @@ def test_nothing_moves_for_those_who_asked_for_stillness(open_tab: Callable[...,
 def test_what_is_seen_has_a_curve_of_its_own(
     open_tab: Callable[..., Any], videos: Path, planted: Any, tmp_path: Path, serving: Callable[..., Any]
 ) -> None:
-    corpus = Corpus(tmp_path / "seen.corpus")
+    corpus = Corpus(tmp_path / "seen.corpus", create=True)
     corpus.add(videos / "flower.webm", videos / "friday.mp4", vision=planted, processes=1)
     with serving(corpus, tmp_path / "cache") as address:
         page = open_tab(address)
