@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Options come from files as well: those of whoever runs the tests have no say here.
+os.environ["XDG_CONFIG_HOME"] = str(ROOT / "tests" / "no configuration here")
+
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

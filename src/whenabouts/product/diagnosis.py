@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,14 @@ class Report:
         return lines
 
 
-def examine(corpus: str | None = None) -> Report:
-    """Look at the installation, the encoders, and a corpus if one is named."""
+def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Report:
+    """Look at the installation, the encoders, and a corpus if one is named.
+
+    `configuration` are the files that options were taken from.
+    """
     findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_encoders()]
+    files = ", then ".join(str(path.absolute()) for path in configuration)
+    findings.append(Finding("options from files", True, files or "none (whenabouts.toml is not there)"))
     if corpus:
         findings += _corpus(corpus)
     return Report(tuple(findings))

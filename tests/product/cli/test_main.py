@@ -54,7 +54,8 @@ def test_a_verb_imports_its_own_file_alone() -> None:
         "print(sorted(ours), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == f"{[f'whenabouts.product.cli.{name}' for name in ('main', 'options', 'stats')]}\n"
+    own = [f"whenabouts.product.cli.{name}" for name in ("configuration", "main", "options", "stats")]
+    assert done.stderr == f"{own}\n"
 
 
 def test_version(bare: Whenabouts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from whenabouts.product.cli.configuration import configuration_files
 from whenabouts.product.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
 
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     """Show the state of the installation, and of a corpus if one is named."""
     from whenabouts.product.diagnosis import examine
 
-    report = examine(options.corpus)
+    report = examine(options.corpus, [] if options.no_config else configuration_files())
     print_either(options, report.to_json, report.lines)
     return 0 if report.healthy else 2
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import whenabouts
+from whenabouts.product.cli.configuration import parse_with_files
 from whenabouts.product.cli.options import encode_anything, for_terminal
 from whenabouts.types import WhenaboutsError
 
@@ -77,8 +78,10 @@ for research:
   whenabouts run --checkpoint RUN --features FEATURES --split test --out run.jsonl
   whenabouts evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 
-exit codes: 0 found, 1 no match, 2 wrong use or bad input
-WHENABOUTS_CORPUS names the corpus where --corpus is not given."""
+output: a table on a terminal, JSON in a pipe or a file; --table and --json choose
+options: the command line, else WHENABOUTS_CORPUS (for --corpus), else whenabouts.toml in this folder, else
+  ~/.config/whenabouts/whenabouts.toml (corpus = "my.corpus"; a table for each verb: [search] k = 5)
+exit codes: 0 found, 1 no match, 2 wrong use or bad input"""
 
 
 def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser:
@@ -92,6 +95,9 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
     )
     parser.add_argument("--version", action="version", version=f"whenabouts {whenabouts.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+    parser.add_argument(
+        "--no-config", action="store_true", help="take no options from whenabouts.toml (before VERB)"
+    )
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, help="one of those below; VERB --help explains it"
     )
@@ -117,13 +123,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     encode_anything()
     given = sys.argv[1:] if arguments is None else arguments
     # The options before a verb take no values: the first word without a dash is the verb.
-    verb = [word for word in given if not word.startswith("-")][:1]
-    options = build_parser(verb).parse_args(given)
+    verb = next((word for word in given if not word.startswith("-")), None)
+    is_debugged = False
     try:
+        options = parse_with_files(build_parser([verb] if verb else []), given, verb)
+        is_debugged = options.debug
         code = options.run(options)
         sys.stdout.flush()
     except WhenaboutsError as error:
-        if options.debug:
+        if is_debugged:
             raise
         print("whenabouts: " + "\n".join(map(for_terminal, str(error).splitlines())), file=sys.stderr)
         return WRONG
