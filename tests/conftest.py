@@ -159,7 +159,7 @@ def samples_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> P
     from whenabouts.product.search import load_calibration
 
     place = tmp_path_factory.mktemp("words") / "samples.corpus"
-    corpus = Corpus(place)
+    corpus = Corpus(place, create=True)
     summary = corpus.add(samples, processes=1)
     assert (summary.added, summary.failed) == (8, [])
     assert load_calibration(corpus.store).chances
