@@ -86,7 +86,10 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
     options = written('[serve]\ncache = "~/cache"\n', "serve")
     assert options.cache == Path("~/cache").expanduser()
     assert options.port == 8765
-    assert written("[import-checkpoint]\ntef = false\n", "import-checkpoint", "a", "b", "--out", "c").tef is False
+    assert (
+        written("[import-checkpoint]\ntef = false\n", "import-checkpoint", "a", "b", "--out", "c").tef
+        is False
+    )
     assert written("[export]\ndrop-frame = true\n", "export", "x", "--format", "edl").drop_frame is True
 
 
