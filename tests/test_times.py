@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,30 @@ def test_what_is_no_time_is_refused_with_the_accepted_forms(text: str) -> None:
         parse_seconds(text)
 
 
+def test_a_time_code_is_read_at_its_rate_and_refused_without_one() -> None:
+    ntsc = Fraction(30000, 1001)
+    assert parse_seconds("00:01:02:12", Fraction(25)) == 62.48
+    assert parse_seconds("00:01:00;02", ntsc) == pytest.approx(1800 / ntsc)
+    for text, told in (("00:00:01:05", "frame rate"), ("00:00:01;05", "frame rate")):
+        with pytest.raises(UsageError, match=told):
+            parse_seconds(text)
+    with pytest.raises(UsageError, match="frames at 24"):
+        parse_seconds("00:00:01:25", Fraction(25))
+
+
+@pytest.mark.parametrize("dash", ["-", "–", "—", "‒", "−", " – "])
+def test_start_and_end_may_be_parted_by_any_dash(dash: str) -> None:
+    assert parse_moment(f"a-b@c.mp4@0:01{dash}0:03.5") == ("a-b@c.mp4", 1.0, 3.5)
+    asked: list[str] = []
+
+    def rate_of(video: str) -> Fraction:
+        asked.append(video)
+        return Fraction(25)
+
+    assert parse_moment(f"a.mp4@00:00:01:05{dash}2.5", rate_of) == ("a.mp4", 1.2, 2.5)
+    assert parse_moment("a.mp4@1-2", rate_of) == ("a.mp4", 1, 2) and asked == ["a.mp4"]
+
+
 @pytest.mark.parametrize("text", ["friday.mp4", "friday@3", "@1-2", "friday@5-2", "friday@1-"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
@@ -26,7 +52,11 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 
 
 def test_dates_without_a_zone_are_utc_and_others_keep_theirs() -> None:
+    assert parse_date("2018") == parse_date("2018-01-01") and parse_date("2018-05") == parse_date(
+        "2018-05-01"
+    )
     assert parse_date("2024-05-01T10:00").utcoffset() is not None
     assert parse_date("2024-05-01T10:00+02:00") == parse_date("2024-05-01T08:00")
-    with pytest.raises(UsageError, match="2024-05-01"):
-        parse_date("yesterday")
+    for text in ("yesterday", "2018-13", "18"):
+        with pytest.raises(UsageError, match="2024-05-01"):
+            parse_date(text)

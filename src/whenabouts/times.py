@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from fractions import Fraction
 
 from whenabouts.types import Moment, UsageError
 
 _CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)s?")
-_ACCEPTED = "seconds (12.5), m:ss (0:12.5) or h:mm:ss (1:02:03.250)"
+_TIMECODE = re.compile(r"(\d{2,}):(\d\d):(\d\d)([:;.])(\d{2,3})")
+_CODES = "HH:MM:SS:FF, or HH:MM:SS;FF for drop-frame"
+_ACCEPTED = f"seconds (12.5), m:ss (0:12.5), h:mm:ss (1:02:03.250) or a time code ({_CODES})"
+# What people write between start and end: a hyphen, or a dash that an editor made of it.
+_DASH = re.compile("[-\u2010-\u2015\u2212]")
+_DATE = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
-def parse_seconds(text: str) -> float:
-    """Seconds of a time as ffmpeg and people write it.
+def parse_seconds(text: str, rate: Fraction | None = None) -> float:
+    """Seconds of a time as ffmpeg and people write it; of a time code (SMPTE) at `rate` frames a second.
 
     >>> parse_seconds("12.5"), parse_seconds("0:12.500"), parse_seconds("1:02:03"), parse_seconds("7s")
     (12.5, 12.5, 3723.0, 7.0)
+    >>> parse_seconds("00:01:02:12", Fraction(25))
+    62.48
     """
+    if is_timecode(text):
+        if rate is None:
+            raise UsageError(
+                f"{text!r} counts frames, and the frame rate of that video is not known here; write seconds"
+            )
+        return float(frame_of(text, rate)[0] / rate)
     match = _CLOCK.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
@@ -29,6 +44,12 @@ def parse_seconds(text: str) -> float:
     if not math.isfinite(total):
         raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
     return total
+
+
+def is_timecode(text: str) -> bool:
+    """Whether a time is written with the number of a frame at its end: HH:MM:SS:FF or HH:MM:SS;FF."""
+    match = _TIMECODE.fullmatch(text.strip())
+    return match is not None and match[4] != "."
 
 
 def format_time(seconds: float) -> str:
@@ -45,31 +66,82 @@ def format_time(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{tail}" if hours else f"{minute}:{tail}"
 
 
-def parse_moment(text: str) -> tuple[str, float, float]:
+def parse_moment(
+    text: str, rate_of: Callable[[str], Fraction | None] = lambda video: None
+) -> tuple[str, float, float]:
     """Video, start and end of `VIDEO@START-END`; the video may be any name that the corpus resolves.
+
+    `rate_of` gives the frames a second of a video, for times that are written as time codes.
 
     >>> parse_moment("my@holiday.mp4@0:05-7.5")
     ('my@holiday.mp4', 5.0, 7.5)
     """
     video, at, span = text.rpartition("@")
-    start, dash, end = span.partition("-")
-    if not (video and at and dash):
+    start, *end = _DASH.split(span, maxsplit=1)
+    if not (video and at and end):
         raise UsageError(
             f"{text!r} names no moment; write VIDEO@START-END, for example friday.mp4@0:01-0:03.5"
         )
-    first, last = parse_seconds(start), parse_seconds(end)
+    rate = rate_of(video) if is_timecode(start) or is_timecode(end[0]) else None
+    first, last = parse_seconds(start, rate), parse_seconds(end[0], rate)
     Moment(video, first, last)
     return video, first, last
 
 
 def parse_date(text: str) -> datetime:
-    """An ISO date or date and time; without a zone it is UTC.
+    """An ISO date or date and time, or the first day of a year or a month; without a zone it is UTC.
 
-    >>> parse_date("2024-05-01").isoformat()
-    '2024-05-01T00:00:00+00:00'
+    >>> parse_date("2024-05-01").isoformat(), parse_date("2018").isoformat()
+    ('2024-05-01T00:00:00+00:00', '2018-01-01T00:00:00+00:00')
     """
+    short = _DATE.fullmatch(text.strip())
     try:
-        value = datetime.fromisoformat(text.strip())
+        value = datetime.fromisoformat(f"{short[1]}-{short[2] or '01'}-01" if short else text.strip())
     except ValueError:
-        raise UsageError(f"{text!r} is no date; write 2024-05-01 or 2024-05-01T13:30") from None
+        raise UsageError(f"{text!r} is no date; write 2024, 2024-05-01 or 2024-05-01T13:30") from None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def nominal(rate: Fraction) -> int:
+    """The whole number of frames that a time code counts to a second.
+
+    >>> nominal(Fraction(24000, 1001)), nominal(Fraction(30000, 1001)), nominal(Fraction(25))
+    (24, 30, 25)
+    """
+    return max(1, round(rate))
+
+
+def can_drop(rate: Fraction) -> bool:
+    """Whether drop-frame counting exists for a rate: 29.97, 59.94, 119.88."""
+    return rate.denominator == 1001 and nominal(rate) % 30 == 0
+
+
+def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
+    """The frame of a time code, counted from 0, and whether it is a drop-frame one (a semicolon or a point).
+
+    >>> frame_of("00:01:00;02", Fraction(30000, 1001)), frame_of("01:00:00:00", Fraction(25))
+    ((1800, True), (90000, False))
+
+    Raises UsageError for what is no time code of that rate, such as a number that drop-frame leaves out.
+    """
+    match = _TIMECODE.fullmatch(code.strip())
+    if not match:
+        raise UsageError(f"{code!r} is no time code; write {_CODES}")
+    hour, minute, second, number = (int(match[group]) for group in (1, 2, 3, 5))
+    base, drop = nominal(rate), match[4] != ":"
+    if minute > 59 or second > 59 or number >= base:
+        raise UsageError(f"{code!r}: minutes and seconds stop at 59, frames at {base - 1} at this rate")
+    if drop and not can_drop(rate):
+        raise UsageError(
+            f"{code!r}: drop-frame exists at 29.97, 59.94 and 119.88 frames a second only; use ':'"
+        )
+    minutes = 60 * hour + minute
+    frame = (60 * minutes + second) * base + number
+    if not drop:
+        return frame, False
+    left_out = base // 15
+    if minute % 10 and second == 0 and number < left_out:
+        raise UsageError(
+            f"{code!r}: drop-frame leaves that number out; the minute begins with ;{left_out:02d}"
+        )
+    return frame - left_out * (minutes - minutes // 10), True

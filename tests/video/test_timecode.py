@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whenabouts.times import can_drop, frame_of, nominal
 from whenabouts.types import UsageError
 from whenabouts.video.timecode import (
     STANDARD_RATES,
     FrameTimes,
-    can_drop,
-    frame_of,
     nearest_rate,
-    nominal,
     parse_rate,
     snapped_rate,
     timecode,

@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -334,11 +335,19 @@ class Corpus:
         return make_filter(videos, options.after, options.before, options.where)
 
     def moment(self, moment: str | Moment) -> Moment:
-        """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes."""
+        """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes.
+
+        Times may be time codes (00:01:02:12), counted at the video's own rate from its first frame.
+        """
         if isinstance(moment, Moment):
             return replace(moment, video_id=self.resolve(moment.video_id).video_id)
-        video, start, end = parse_moment(moment)
+        video, start, end = parse_moment(moment, self._rate_of)
         return Moment(self.resolve(video).video_id, start, end)
+
+    def _rate_of(self, video: str) -> Fraction | None:
+        from whenabouts.video.frame_times import frame_rate
+
+        return frame_rate(Path(self.resolve(video).path))
 
 
 def _video(record: VideoRecord) -> Video:

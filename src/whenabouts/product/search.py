@@ -18,7 +18,7 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import FIXED, MATCH_AT, Chance, Thresholds, answer_for
+from whenabouts.confidence.chance import FIXED, MATCH_AT, NO_MATCH_BELOW, Chance, Thresholds, answer_for
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.filters import Filter
@@ -142,6 +142,16 @@ class Finder(Protocol):
         ...
 
 
+def is_answer(answer: Answer, confidence: float | None) -> bool:
+    """Whether a moment of a search counts as an answer.
+
+    None does where there is no match; beside a match, what chance reaches as well does not.
+    """
+    if answer == "match":
+        return confidence is None or confidence >= NO_MATCH_BELOW
+    return answer == "unsure"
+
+
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
@@ -204,6 +214,11 @@ class SearchResult:
     def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
         row = self._moment(rank, scored)
         return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
+
+    @property
+    def answers(self) -> tuple[ScoredMoment, ...]:
+        """The moments that are shown as answers, and that exports take (`is_answer`)."""
+        return tuple(scored for scored in self.moments if is_answer(self.answer, scored.confidence))
 
     def name(self, scored: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""

@@ -13,7 +13,7 @@ import numpy as np
 from whenabouts.video.files import printable
 from whenabouts.video.frames import Clock
 from whenabouts.video.probe import MediaError, open_media, picture_stream, stream_rate
-from whenabouts.video.timecode import FrameTimes
+from whenabouts.video.timecode import FrameTimes, nearest_rate
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -38,6 +38,14 @@ def read_timing(path: Path) -> Timing | None:
         clock = Clock(container, stream)
         times = _times(path, container, stream, clock)
         return Timing(times, stream_rate(stream), _timecode(container))
+
+
+def frame_rate(path: Path) -> Fraction | None:
+    """Frames a second of a file, as editors call the rate; None where it tells none. Raises MediaError."""
+    with open_media(path) as container:
+        stream = picture_stream(container)
+        rate = None if stream is None else stream_rate(stream)
+        return None if rate is None else nearest_rate(rate)
 
 
 def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Clock) -> FrameTimes:

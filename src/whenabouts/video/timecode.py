@@ -7,13 +7,13 @@ frame that misses a border by no more stands at it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.times import can_drop, nominal
 from whenabouts.types import UsageError
 
 HALF_MILLISECOND = Fraction(1, 2000)
@@ -27,8 +27,6 @@ STANDARD_RATES = tuple(
     )
 )  # fmt: skip
 _NEAR = Fraction(1, 200)
-_TIMECODE = re.compile(r"(\d{2,}):(\d\d):(\d\d)([:;.])(\d{2,3})")
-_ACCEPTED = "write HH:MM:SS:FF, or HH:MM:SS;FF for drop-frame"
 
 
 def exact(seconds: float | Fraction) -> Fraction:
@@ -47,15 +45,6 @@ def border(seconds: float | Fraction) -> Fraction:
     return exact(seconds) - HALF_MILLISECOND
 
 
-def nominal(rate: Fraction) -> int:
-    """The whole number of frames that a time code counts to a second.
-
-    >>> nominal(Fraction(24000, 1001)), nominal(Fraction(30000, 1001)), nominal(Fraction(25))
-    (24, 30, 25)
-    """
-    return max(1, round(rate))
-
-
 def nearest_rate(rate: Fraction) -> Fraction:
     """The rate that editors know nearest to one that was measured, or the measured one where none is near.
 
@@ -69,11 +58,6 @@ def nearest_rate(rate: Fraction) -> Fraction:
 def snapped_rate(rate: Fraction) -> Fraction:
     """The rate that editors know nearest to any rate, however far: what an irregular one is mapped to."""
     return min(STANDARD_RATES, key=lambda standard: (abs(standard - rate), standard))
-
-
-def can_drop(rate: Fraction) -> bool:
-    """Whether drop-frame counting exists for a rate: 29.97, 59.94, 119.88."""
-    return rate.denominator == 1001 and nominal(rate) % 30 == 0
 
 
 def parse_rate(text: str) -> Fraction:
@@ -110,37 +94,6 @@ def timecode(frame: int, rate: Fraction, *, drop: bool = False) -> str:
     hour, minute = divmod(minutes, 60)
     digits = len(str(base - 1))
     return f"{hour:02d}:{minute:02d}:{second:02d}{';' if drop else ':'}{number:0{max(2, digits)}d}"
-
-
-def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
-    """The frame of a time code, counted from 0, and whether it is a drop-frame one (a semicolon or a point).
-
-    >>> frame_of("00:01:00;02", Fraction(30000, 1001)), frame_of("01:00:00:00", Fraction(25))
-    ((1800, True), (90000, False))
-
-    Raises UsageError for what is no time code of that rate, such as a number that drop-frame leaves out.
-    """
-    match = _TIMECODE.fullmatch(code.strip())
-    if not match:
-        raise UsageError(f"{code!r} is no time code; {_ACCEPTED}")
-    hour, minute, second, number = (int(match[group]) for group in (1, 2, 3, 5))
-    base, drop = nominal(rate), match[4] != ":"
-    if minute > 59 or second > 59 or number >= base:
-        raise UsageError(f"{code!r}: minutes and seconds stop at 59, frames at {base - 1} at this rate")
-    if drop and not can_drop(rate):
-        raise UsageError(
-            f"{code!r}: drop-frame exists at 29.97, 59.94 and 119.88 frames a second only; use ':'"
-        )
-    minutes = 60 * hour + minute
-    frame = (60 * minutes + second) * base + number
-    if not drop:
-        return frame, False
-    left_out = base // 15
-    if minute % 10 and second == 0 and number < left_out:
-        raise UsageError(
-            f"{code!r}: drop-frame leaves that number out; the minute begins with ;{left_out:02d}"
-        )
-    return frame - left_out * (minutes - minutes // 10), True
 
 
 def _dropped_before(frame: int, rate: Fraction) -> int:

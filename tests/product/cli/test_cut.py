@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from whenabouts.product.search import Searcher
 from whenabouts.video.probe import probe
 
 Whenabouts = Callable[..., Any]
@@ -27,6 +29,26 @@ def test_a_search_becomes_a_file(whenabouts: Whenabouts, tmp_path: Path) -> None
     assert cut["path"] == str(made) and made.name.startswith("friday_")
     assert probe(made).duration == pytest.approx(cut["duration"], abs=0.01)
     assert cut["frames"] == round(cut["duration"] * 30)
+
+
+def test_a_question_of_nonsense_cuts_nothing(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    done = whenabouts("cut", "asdfgh", "--out", tmp_path)
+    assert (done.code, done.out, list(tmp_path.iterdir())) == (1, "", [])
+    assert "so nothing was written" in done.err
+
+
+def test_what_the_search_is_not_sure_of_is_cut_on_demand_only(
+    whenabouts: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = Searcher.search
+    monkeypatch.setattr(
+        Searcher, "search", lambda *a, **k: replace(search(*a, **k), answer="unsure", doubt="too few videos")
+    )
+    done = whenabouts("cut", SAID, "--within", "friday", "--out", tmp_path)
+    assert done.code == 1 and list(tmp_path.iterdir()) == []
+    assert "not sure: too few videos" in done.err and "--unsure" in done.err
+    assert whenabouts("cut", SAID, "--within", "friday", "--out", tmp_path, "--unsure").code == 0
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_moments_are_cut_each_or_joined(whenabouts: Whenabouts, tmp_path: Path) -> None:

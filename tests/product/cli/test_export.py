@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from whenabouts.confidence.chance import NO_MATCH_BELOW
 from whenabouts.product.index.store import Store
 
 Whenabouts = Callable[..., Any]
@@ -40,8 +41,11 @@ def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, 
     searched = whenabouts("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
+    # What chance reaches as well is hidden by the list, and in neither export.
+    shown = [moment for moment in found["moments"] if moment["confidence"] >= NO_MATCH_BELOW]
+    assert found["answer"] == "match" and 0 < len(shown) < len(found["moments"])
     for key in ("rank", "video_id", "path", "start", "end", "score", "confidence", "text", "link"):
-        assert [m[key] for m in searched["moments"]] == [m[key] for m in found["moments"]]
+        assert [m[key] for m in searched["moments"]] == [m[key] for m in shown]
     assert all(m["first_frame"] < m["end_frame"] for m in searched["moments"])
 
 
@@ -73,6 +77,29 @@ def test_no_match_writes_nothing(
     assert (done.code, done.out) == (1, "")
     assert "no match, so nothing was written" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_answers_without_a_match_writes_nothing(
+    whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path
+) -> None:
+    closest = {**whenabouts("search", SAID, "--within", "friday").json, "answer": "no_match"}
+    (tmp_path / "results.json").write_text(json.dumps(closest))
+    done = bare("export", "--from", tmp_path / "results.json", "--format", "csv")
+    assert (done.code, done.out) == (1, "") and "no match, so nothing was written" in done.err
+    (tmp_path / "results.json").write_text(json.dumps({**closest, "answer": "perhaps"}))
+    done = bare("export", "--from", tmp_path / "results.json", "--format", "csv")
+    assert done.code == 2 and "answer: 'perhaps'; accepted: match, unsure, no_match" in done.err
+
+
+def test_a_time_code_counts_frames_at_the_rate_of_the_video(
+    whenabouts: Whenabouts, bare: Whenabouts, samples: Path
+) -> None:
+    for run, video in ((whenabouts, "friday"), (bare, samples / "friday.mp4")):
+        done = run("export", "--moment", f"{video}@00:00:01:15–00:00:02:10", "--format", "csv")
+        (row,) = csv.DictReader(io.StringIO(done.out))
+        assert (row["first_frame"], row["end_frame"]) == ("45", "70")
+    done = whenabouts("export", "--moment", "nasa_audio_only@00:00:01:15-00:00:02:10", "--format", "csv")
+    assert done.code == 2 and "frame rate of that video is not known" in done.err
 
 
 @pytest.mark.parametrize(
@@ -130,7 +157,7 @@ def test_a_video_replaced_after_it_was_indexed_is_refused(
     film.write_bytes((samples / "flower.webm").read_bytes())
     for how in (
         arguments,
-        (SAID, *arguments[:2], "--format", "csv"),
+        (SAID, *arguments[:2], "--format", "csv", "--unsure"),
         ("--from", tmp_path / "results.json", *arguments[:2], "--format", "csv"),
     ):
         done = bare("export", *how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import io
@@ -95,6 +96,36 @@ STRANGE = [
     "#1 50%.mp4",
     "tab\tx.mp4",
 ]
+
+
+def test_ffmpeg_reads_a_list_of_moments_to_the_frame(
+    films: dict[str, Film], make: Make, tmp_path: Path
+) -> None:
+    moments = [make(films["25"].path, 1.2, 2.0), make(films["25"].path, 3.04, 4.0)]
+    data, notes = render(moments, "ffconcat")
+    assert b"concatdec_select" in data and "concatdec_select" in notes[0]
+    (tmp_path / "list.ffconcat").write_bytes(data)
+    options = {"safe": "0", "segment_time_metadata": "1"}
+    with av.open(str(tmp_path / "list.ffconcat"), format="concat", options=options) as container:
+        graph = av.filter.Graph()
+        source = graph.add_buffer(template=container.streams.video[0])
+        chosen, sink = graph.add("select", "concatdec_select"), graph.add("buffersink")
+        source.link_to(chosen)
+        chosen.link_to(sink)
+        graph.configure()
+        times = []
+        for frame in container.decode(video=0):
+            source.push(frame)
+            with contextlib.suppress(av.error.BlockingIOError, av.error.EOFError):
+                times.append(round(float(sink.pull().time), 3))
+    assert times == [round(number / 25, 3) for number in range(20 + 24)]
+
+
+def test_a_confidence_is_never_rounded_up_to_certainty(films: dict[str, Film], make: Make) -> None:
+    moment = make(films["25"].path, 1, 2, confidence=0.999998)
+    texts = {name: render([moment], name)[0].decode() for name in ("edl", "vtt", "fcpxml", "csv")}
+    assert "CONFIDENCE 0.9999\r" in texts["edl"] and "confidence=0.9999 " in texts["vtt"]
+    assert "confidence 0.9999" in texts["fcpxml"] and ",0.999998," in texts["csv"]
 
 
 @pytest.mark.parametrize("strange", STRANGE)

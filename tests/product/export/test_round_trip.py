@@ -17,7 +17,7 @@ import pytest
 from whenabouts.product.export import render, write
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
-from whenabouts.video.timecode import frame_of
+from whenabouts.times import frame_of
 
 Make = Callable[..., FileMoment]
 Film = Any

@@ -24,7 +24,7 @@ def test_every_format_is_what_the_command_writes(
     assert answer.status_code == 200
     assert answer.content == out.read_bytes()
     assert answer.headers["content-type"] == export.format_of(name).MEDIA_TYPE
-    assert answer.headers["content-disposition"].startswith('attachment; filename="whenabouts-3-moments.')
+    assert answer.headers["content-disposition"].startswith('attachment; filename="whenabouts-2-moments.')
 
 
 def test_moments_by_name_keep_their_order(client: Client, friday: str) -> None:

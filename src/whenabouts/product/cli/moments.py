@@ -11,13 +11,16 @@ from whenabouts.product.cli.options import add_corpus, add_narrowing, open_corpu
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from whenabouts.product.corpus import Corpus
     from whenabouts.product.export.moments import FileMoment
+    from whenabouts.product.index.records import VideoRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The moments, and notes for the user; no moments means no match."""
+    """The moments, and notes for the user, which say why there are none."""
 
     moments: list[FileMoment]
     notes: tuple[str, ...] = ()
@@ -37,6 +40,9 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
         default=[],
         metavar="VIDEO@START-END",
         help="this moment of a video of the corpus or of a file (repeat for more)",
+    )
+    parser.add_argument(
+        "--unsure", action="store_true", help="take the best moments also where the search is not sure of any"
     )
     add_narrowing(parser)
 
@@ -61,7 +67,10 @@ def _searched(options: argparse.Namespace) -> Chosen:
     if result.answer == "no_match":
         closest = "; `whenabouts search` shows the closest" if result.moments else ""
         return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
-    for scored in result.moments:
+    if result.answer == "unsure" and not options.unsure:
+        remedy = "look with `whenabouts search`; --unsure takes the best all the same"
+        return Chosen([], (*notes, f"so nothing was written; {remedy}"))
+    for scored in result.answers:
         check_unchanged(result.videos[scored.moment.video_id])
     return Chosen(moments_of_result(result), tuple(notes))
 
@@ -71,6 +80,8 @@ def _from_file(options: argparse.Namespace) -> Chosen:
     from whenabouts.product.export.moments import check_unchanged
 
     moments = read_moments(options.from_)
+    if not moments:
+        return Chosen([], (f"{options.from_}: no match, so nothing was written",))
     if options.corpus:
         corpus = open_corpus(options)
         for moment in moments:
@@ -90,20 +101,30 @@ def _named(options: argparse.Namespace) -> list[FileMoment]:
 def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
     from whenabouts.product.export.moments import check_unchanged, moment_of_file, moment_of_record
     from whenabouts.times import parse_moment
+    from whenabouts.video.frame_times import frame_rate
 
-    video, start, end = parse_moment(moment)
-    if corpus is None:
-        if not Path(video).exists():
-            raise UsageError(
-                f"{video!r}: there is no such file; check the path, "
-                "or give --corpus DIR to name a video of it"
-            )
+    def rate_of(video: str) -> Fraction | None:
+        place = _video(corpus, video)
+        return frame_rate(place if isinstance(place, Path) else Path(place.path))
+
+    name, start, end = parse_moment(moment, rate_of)
+    video = _video(corpus, name)
+    if isinstance(video, Path):
         return moment_of_file(video, start, end, rank)
-    try:
-        record = corpus.resolve(video)
-    except WhenaboutsError:
-        if Path(video).is_file():
-            return moment_of_file(video, start, end, rank)
-        raise
-    check_unchanged(record)
-    return moment_of_record(record, start, end, rank)
+    check_unchanged(video)
+    return moment_of_record(video, start, end, rank)
+
+
+def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
+    """A video of the corpus, or a file that is in none."""
+    if corpus is not None:
+        try:
+            return corpus.resolve(name)
+        except WhenaboutsError:
+            if not Path(name).is_file():
+                raise
+    elif not Path(name).exists():
+        raise UsageError(
+            f"{name!r}: there is no such file; check the path, or give --corpus DIR to name a video of it"
+        )
+    return Path(name)

@@ -158,15 +158,10 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from whenabouts.confidence.chance import NO_MATCH_BELOW
-
     table = console()
-    shown = result.moments
-    if result.answer == "match":
-        # What chance reaches as well only buries what stands out.
-        shown = tuple(m for m in shown if m.confidence is None or m.confidence >= NO_MATCH_BELOW)
-    elif result.answer == "no_match":
-        shown = shown[:_CLOSEST]
+    shown = result.answers
+    if result.answer == "no_match":
+        shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
         table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.answer == "unsure":

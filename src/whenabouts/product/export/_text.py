@@ -30,6 +30,16 @@ def number(value: float | None, digits: int = 4) -> str:
     return "" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
+def share(value: float | None, digits: int = 4) -> str:
+    """A confidence for people, "" for None; what is not certain is never rounded up to 1.
+
+    >>> share(0.999998), share(1.0), share(0.97)
+    ('0.9999', '1', '0.97')
+    """
+    highest = 1.0 - 10.0**-digits
+    return number(highest if value is not None and highest < value < 1 else value, digits)
+
+
 def clock(seconds: float) -> str:
     """HH:MM:SS.mmm, as WebVTT wants it.
 

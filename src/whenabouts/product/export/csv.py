@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.product.export._text import clock, number, one_line
+from whenabouts.product.export._text import clock, number, one_line, share
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import shown_path
@@ -42,7 +42,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
                 clock(moment.end),
                 *(("", "", "") if frames is None else (frames.first, frames.end, frames.rate)),
                 number(moment.score, 6),
-                number(moment.confidence, 6),
+                share(moment.confidence, 6),
                 defused(moment.query),
                 defused(moment.text),
             )

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import IO
 
-from whenabouts.product.export._text import number, one_line
+from whenabouts.product.export._text import number, one_line, share
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import Source, shown_path
 from whenabouts.product.export.timeline import Event, Timeline, make_timeline
+from whenabouts.times import nominal
 from whenabouts.types import UsageError
-from whenabouts.video.timecode import nominal, timecode
+from whenabouts.video.timecode import timecode
 
 NAME = "edl"
 SUFFIXES = (".edl",)
@@ -66,7 +67,7 @@ def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> li
     facts = [
         ("QUERY", one_line(moment.query)),
         ("SCORE", number(moment.score)),
-        ("CONFIDENCE", number(moment.confidence)),
+        ("CONFIDENCE", share(moment.confidence)),
     ]
     lines += [f"* COMMENT: {name} {value}" for name, value in facts if value]
     return [*lines, ""]

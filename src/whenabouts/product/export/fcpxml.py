@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import IO
 from xml.etree import ElementTree
 
-from whenabouts.product.export._text import number, one_line
+from whenabouts.product.export._text import number, one_line, share
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import Source
 from whenabouts.product.export.timeline import Event, Timeline, make_timeline
-from whenabouts.video.timecode import can_drop
+from whenabouts.times import can_drop
 
 NAME = "fcpxml"
 SUFFIXES = (".fcpxml",)
@@ -136,7 +136,7 @@ def _asset_clip(
 
 
 def _scores(moment: FileMoment) -> str:
-    facts = [("score", number(moment.score)), ("confidence", number(moment.confidence))]
+    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
     return " ".join(f"{name} {value}" for name, value in facts if value)
 
 

@@ -1,4 +1,9 @@
-"""A list for FFmpeg's concat reader: `ffmpeg -safe 0 -i moments.ffconcat out.mp4` joins the moments."""
+"""A list for FFmpeg's concat reader, which joins the moments.
+
+By itself that reader begins each moment at the key frame before it. It is exact where the frames outside of
+[inpoint, outpoint) are taken out again, which the command in the list's first lines does. Sound that a file
+stores behind its pictures ends early (the reader stops at the first stream that reaches the outpoint).
+"""
 
 from __future__ import annotations
 
@@ -17,9 +22,15 @@ SUFFIXES = (".ffconcat", ".ffcat")
 MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
+_EXACT = (
+    "ffmpeg -copyts -safe 0 -segment_time_metadata 1 -i LIST -vf select=concatdec_select "
+    "-af aselect=concatdec_select,aresample=async=1 OUT.mp4"
+)
+
+
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
     """A file, an inpoint and an outpoint a moment. Raises UsageError for a name it cannot hold."""
-    out.write(b"ffconcat version 1.0\n")
+    out.write(f"ffconcat version 1.0\n# pictures exact to the frame: {_EXACT}\n".encode())
     for moment in moments:
         if any(letter in moment.path for letter in "\n\r\0"):
             raise UsageError(
@@ -29,4 +40,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
         out.write(f"# {moment.rank}: {one_line(moment.query or moment.text, 120)}\n".encode())
         out.write(b"file '" + os.fsencode(moment.path).replace(b"'", b"'\\''") + b"'\n")
         out.write(f"inpoint {moment.start:.6f}\noutpoint {moment.end:.6f}\n".encode())
-    return []
+    return [
+        f"players begin each moment at the key frame before it; pictures are exact with: {_EXACT}; "
+        "pictures and sound with `whenabouts cut --join`"
+    ]

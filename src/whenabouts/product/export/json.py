@@ -7,14 +7,15 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, get_args
 from urllib.parse import unquote_to_bytes
 
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import file_url, shown_path
 from whenabouts.product.export.timeline import frame_numbers
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.product.search import is_answer
+from whenabouts.types import Answer, UsageError, WhenaboutsError
 from whenabouts.video.probe import MediaError
 
 NAME = "json"
@@ -67,6 +68,7 @@ def _shared_query(moments: Sequence[FileMoment]) -> str:
 def read_moments(path: str | Path) -> list[FileMoment]:
     """The moments of a file that `search --json` or `export --format json` printed, in its order.
 
+    Where the file says what the answer was, only the moments that are shown as answers: none of "no_match".
     Everything in it is checked. Raises ResultsError, naming the place; UsageError where it has no moments.
     """
     document = _document(Path(path))
@@ -83,7 +85,11 @@ def read_moments(path: str | Path) -> list[FileMoment]:
     if len(moments) > _MOST_MOMENTS:
         raise ResultsError(f"{reader.name}: has {len(moments)} moments; at most {_MOST_MOMENTS} are taken")
     query = reader.text(document, "", "query", default="")
-    return [reader.moment(value, f"moments[{row}]", row + 1, query) for row, value in enumerate(moments)]
+    answer = document.get("answer", "unsure")
+    if answer not in get_args(Answer):
+        reader.refuse("answer", answer, ", ".join(get_args(Answer)))
+    read = [reader.moment(value, f"moments[{row}]", row + 1, query) for row, value in enumerate(moments)]
+    return [moment for moment in read if is_answer(answer, moment.confidence)]
 
 
 def _document(path: Path) -> Any:

@@ -43,7 +43,7 @@ class FileMoment:
 
 
 def moments_of_result(result: SearchResult) -> list[FileMoment]:
-    """The moments of a search result, best first."""
+    """The moments of a search result that count as answers, best first (`SearchResult.answers`)."""
     return [
         _of_record(
             result.videos[scored.moment.video_id],
@@ -54,7 +54,7 @@ def moments_of_result(result: SearchResult) -> list[FileMoment]:
             text=scored.text,
             query=result.query,
         )
-        for rank, scored in enumerate(result.moments, 1)
+        for rank, scored in enumerate(result.answers, 1)
     ]
 
 

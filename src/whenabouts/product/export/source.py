@@ -9,12 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
+from whenabouts.times import frame_of
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import check_media
 from whenabouts.video.frame_times import read_timing
 from whenabouts.video.probe import open_media, probe
 from whenabouts.video.spans import sound_stream
-from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact, frame_of
+from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact
 
 # Sound alone has no frames; it is counted in these.
 SOUND_RATE = Fraction(25)

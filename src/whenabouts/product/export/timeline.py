@@ -10,8 +10,9 @@ from typing import Literal
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import DEFAULT_START, Options
 from whenabouts.product.export.source import Source, nearest, shown_path
+from whenabouts.times import can_drop, frame_of
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts.video.timecode import FrameTimes, can_drop, exact, frame_of
+from whenabouts.video.timecode import FrameTimes, exact
 
 _END_SLACK = Fraction(1, 20)
 Rates = Literal["one", "standard", "own"]

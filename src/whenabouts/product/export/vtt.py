@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.product.export._text import clock, number, one_line
+from whenabouts.product.export._text import clock, number, one_line, share
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import shown_path
@@ -49,7 +49,7 @@ def _facts(moment: FileMoment) -> str:
     facts = [
         ("rank", str(moment.rank)),
         ("score", number(moment.score)),
-        ("confidence", number(moment.confidence)),
+        ("confidence", share(moment.confidence)),
     ]
     shown = " ".join(f"{name}={value}" for name, value in facts if value)
     return f"{shown} source={shown_path(moment.path)}#t={moment.start:.3f},{moment.end:.3f}"

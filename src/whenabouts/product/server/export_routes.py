@@ -60,9 +60,7 @@ def _list(
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
     search = SearchRequest(**parameters.model_dump(include=set(SearchRequest.model_fields)))
-    result = service.search(corpus, search)
-    # As the command: the closest moments of "no match" are no answer.
-    return [] if result.answer == "no_match" else moments_of_result(result)
+    return moments_of_result(service.search(corpus, search))
 
 
 def _named_moments(corpus: Corpus, names: str) -> Sequence[FileMoment]:

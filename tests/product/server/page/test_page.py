@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.export._text import clock
 from whenabouts.product.why import why
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -143,6 +144,74 @@ def test_a_time_can_be_typed_and_what_is_no_time_is_said(page: Any, address: str
     field.press("Enter")
     expect(page.locator("#message")).to_contain_text("“soon” is no time")
     assert border(page, "start") == 2.5
+
+
+def test_a_time_may_be_a_time_code_at_the_rate_of_the_video(page: Any, address: str) -> None:
+    open_first(page, address, "crown jewels")
+    field = page.get_by_label("Start", exact=True)
+    field.fill("00:00:02:15")
+    field.press("Enter")
+    assert border(page, "start") == 2.5
+    field.fill("00:00:02:30")
+    field.press("Enter")
+    expect(page.locator("#message")).to_contain_text("“00:00:02:30” is no time")
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [("s=abc&e=3", "“abc” is no time"), ("s=3&e=1:75", "“1:75” is no time"), ("s=3&e=1", "ends before")],
+)
+def test_an_address_without_a_moment_is_told_so(
+    page: Any, address: str, ids: dict[str, str], times: str, told: str
+) -> None:
+    page.goto(f"{address}?v={ids['friday.mp4']}&{times}")
+    expect(page.locator("#message")).to_contain_text(told)
+    page.get_by_role("button", name="End one frame later").click()
+    page.reload()
+    standing(page)
+    expect(page.locator("#message")).to_be_empty()
+
+
+def test_what_is_no_time_is_told_where_it_is_seen(open_tab: Callable[..., Any], address: str) -> None:
+    page = open_tab(viewport={"width": 1280, "height": 620})
+    open_first(page, address, "crown jewels")
+    page.get_by_label("Start", exact=True).fill("abc")
+    page.keyboard.press("Enter")
+    expect(page.locator("#message")).to_be_in_viewport()
+
+
+@pytest.fixture(scope="module")
+def long_talk(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Two hours of words, of which one line stands out."""
+    folder = tmp_path_factory.mktemp("long")
+    lines = ["WEBVTT", ""]
+    for number in range(1440):
+        said = "the golden pelican lands" if number == 900 else f"line {number} about grey cats"
+        lines += [f"{clock(5 * number)} --> {clock(5 * number + 5)}", said, ""]
+    (folder / "talk.vtt").write_text("\n".join(lines))
+    corpus = Corpus(folder / "corpus", create=True)
+    corpus.add(folder / "talk.vtt", processes=1)
+    return corpus
+
+
+def test_what_is_said_opens_at_the_moment_and_long_times_fit_their_fields(
+    open_tab: Callable[..., Any], serving: Callable[..., Any], long_talk: Corpus, tmp_path: Path
+) -> None:
+    with serving(long_talk, tmp_path / "cache") as at:
+        page = open_tab(at)
+        search(page, at, "golden pelican")
+        page.locator(".card-link").first.click()
+        said = page.locator(".cue", has_text="golden pelican")
+        expect(said).to_be_visible()
+        inside = """(cue) => {
+          const [own, list] = [cue, cue.closest("#cue-list")].map((part) => part.getBoundingClientRect());
+          return own.top >= list.top && own.bottom <= list.bottom;
+        }"""
+        until(page, lambda: bool(said.evaluate(inside)))
+        for side in ("Start", "End"):
+            field = page.get_by_label(side, exact=True)
+            assert field.input_value().startswith("1:15:")
+            assert field.evaluate("(field) => field.scrollWidth <= field.clientWidth")
 
 
 def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any], address: str) -> None:
@@ -582,7 +651,7 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
 
 
 # Bytes that a browser fetches before anything was done, and all that it can come to fetch.
-FIRST_LOAD, WHOLE_PAGE = 100_000, 130_000
+FIRST_LOAD, WHOLE_PAGE = 104_000, 134_000
 
 
 def first_load() -> set[Path]:

@@ -3,7 +3,7 @@
 import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { keyOf, momentCard, videoCard, waiting } from "./results.js";
-import { counted, length, make, sentence, streamName, thresholds } from "./words.js";
+import { counted, length, make, noTime, readClock, sentence, streamName, thresholds } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
@@ -32,15 +32,15 @@ const player = new Player({
 
 function readAddress() {
   const given = new URLSearchParams(location.search);
-  const seconds = (name) => {
-    const value = Number.parseFloat(given.get(name) ?? "");
-    return Number.isFinite(value) && value >= 0 ? value : null;
-  };
+  const seconds = (name) => readClock(given.get(name) ?? "");
   const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
   for (const name of FILTERS) read[name] = given.get(name) ?? "";
   if (!(Number(read.min) > 0)) read.min = "";
   const vs = given.getAll("vs");
   read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
+  const strange = ["s", "e"].find((name) => given.has(name) && read[name] === null);
+  if (strange) read.fault = noTime(given.get(strange));
+  else if (read.s !== null && read.e !== null && read.e <= read.s) read.fault = "The address names a moment that ends before it starts.";
   if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
   return read;
 }
@@ -59,7 +59,7 @@ function addressOf(target) {
 
 /** Go to another state; `quiet` only writes the address. */
 function go(changes, { replace = false, quiet = false } = {}) {
-  const next = { ...state, ...changes };
+  const next = { ...state, fault: "", ...changes };
   const place = addressOf(next);
   if (place !== location.pathname + location.search) history[replace ? "replaceState" : "pushState"](null, "", place);
   if (quiet) state = next;
@@ -85,7 +85,7 @@ async function follow(next, { focus = true } = {}) {
   const answered = another && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
     const result = resultOf(next);
-    void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title });
+    void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title, fault: next.fault });
     if (focus) byId("title").focus({ preventScroll: true });
     if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
   }

@@ -2,7 +2,7 @@
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
 import { Timeline, curvesOf } from "./timeline.js";
-import { clock, day, length, make, marker, readClock, span } from "./words.js";
+import { clock, day, length, make, marker, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Cues are read in pieces: a day of film has tens of thousands.
@@ -31,9 +31,10 @@ export class Player {
 
   /**
    * Show a video at a moment. `start`, `end` may be null: then the beginning. `result` is the result that
-   * was opened (null: none), `title` what to call the video until its record is read.
+   * was opened (null: none), `title` what to call the video until its record is read, `fault` what to say of
+   * the address.
    */
-  async open({ id, start, end, result, query, model, title }) {
+  async open({ id, start, end, result, query, model, title, fault = "" }) {
     const before = this.opened;
     const same = before?.id === id && before.query === query && before.model === model && this.isWhole;
     this.opening?.abort();
@@ -47,7 +48,7 @@ export class Player {
     Object.assign(this, { start: from, end: until, given: start !== null });
     this.root.hidden = false;
     byId("title").textContent = title || id;
-    byId("message").textContent = "";
+    this.#tell(fault, Boolean(fault));
     byId("why-panel").hidden = true;
     byId("export").open = false;
     if (!same) this.#forget();
@@ -322,10 +323,10 @@ export class Player {
   }
 
   #typed(side) {
-    const seconds = readClock(byId(side).value);
+    const seconds = readClock(byId(side).value, this.rate);
     if (seconds === null) {
       byId(side).setAttribute("aria-invalid", "true");
-      this.#tell(`“${byId(side).value}” is no time; write seconds (12.5) or m:ss (0:12.5).`, true);
+      this.#tell(noTime(byId(side).value), true);
       return;
     }
     this.#tell("");
@@ -403,7 +404,8 @@ export class Player {
   #scrollTo(cue) {
     if (!cue) return;
     const list = byId("cue-list");
-    list.scrollTop = cue.button.offsetTop - list.offsetTop - list.clientHeight / 3;
+    const from = cue.button.getBoundingClientRect().top - list.getBoundingClientRect().top;
+    list.scrollTop += from - list.clientHeight / 3;
   }
 
   #cueKey(event) {
@@ -489,6 +491,7 @@ export class Player {
   #tell(text, isFault = false) {
     byId("message").textContent = text;
     byId("message").classList.toggle("bad", isFault);
+    if (isFault) byId("message").scrollIntoView({ block: "nearest" });
   }
 
   // Wiring

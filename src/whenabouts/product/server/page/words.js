@@ -38,8 +38,14 @@ export function clock(seconds, digits = 1) {
 
 export const span = (start, end) => `${clock(start)} – ${clock(end)}`;
 
-/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; null for what is no time. */
-export function readClock(text) {
+/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames a second "00:01:02:12" too; null for what is no time. */
+export function readClock(text, rate = 0) {
+  const code = /^\s*(\d+):([0-5]\d):([0-5]\d):(\d{2,3})\s*$/.exec(text)?.map(Number);
+  if (code) {
+    const [, hour, minute, second, frame] = code;
+    const base = Math.round(rate);
+    return frame < base ? ((3600 * hour + 60 * minute + second) * base + frame) / rate : null;
+  }
   const match = /^\s*(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d*)?)\s*s?\s*$/.exec(text);
   if (!match) return null;
   const [, hours, minutes, rest] = match;
@@ -47,6 +53,8 @@ export function readClock(text) {
   if (minutes !== undefined && (seconds >= 60 || (hours !== undefined && Number(minutes) >= 60))) return null;
   return Number(hours ?? 0) * 3600 + Number(minutes ?? 0) * 60 + seconds;
 }
+
+export const noTime = (text) => `“${text}” is no time; write seconds (12.5), m:ss (0:12.5) or h:mm:ss:frames.`;
 
 /** 5400 -> "1 h 30 min". */
 export function length(seconds) {
