@@ -117,7 +117,8 @@ def test_ffmpeg_reads_a_list_of_moments_to_the_frame(
         for frame in container.decode(video=0):
             source.push(frame)
             with contextlib.suppress(av.error.BlockingIOError, av.error.EOFError):
-                times.append(round(float(sink.pull().time), 3))
+                pulled: Any = sink.pull()
+                times.append(round(float(pulled.time), 3))
     assert times == [round(number / 25, 3) for number in range(20 + 24)]
 
 
