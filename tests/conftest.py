@@ -15,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from .uncalibrated import uncalibrated
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Workers side by side have a core each: with more threads small products of matrices take ten times
@@ -169,10 +171,7 @@ def samples_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> P
 @pytest.fixture(scope="module")
 def unmeasured() -> Iterator[None]:
     """Index runs do not ask what unrelated sentences score, which takes longer than all else they do here."""
-    from whenabouts.product.calibration import measuring
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "is_due", lambda store, known: False)
+    with uncalibrated():
         yield
 
 

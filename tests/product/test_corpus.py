@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +19,10 @@ from whenabouts.types import UsageError
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.speech import SpeechUnavailableError
 
+from ..small_systems import Shades
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
 SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small", "en")
-
-
-@pytest.fixture(autouse=True)
-def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
 
 
 @pytest.fixture()
@@ -112,13 +108,13 @@ def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: P
         assert run_index(corpus, plan, processes=1).added == 1
 
 
-def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path, planted: Any) -> None:
-    corpus = Corpus(corpus_dir, create=True)
-    corpus.add(samples / "friday.mp4", vision=planted, clip_seconds=2.0, processes=1)
+def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path) -> None:
+    corpus = Corpus(corpus_dir, encoders=[Shades()], create=True)
+    corpus.add(samples / "friday.mp4", vision=Shades(), clip_seconds=2.0, processes=1)
     with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
-        corpus.add(samples / "frog.webm", vision=planted, clip_seconds=1.0)
+        corpus.add(samples / "frog.webm", vision=Shades(), clip_seconds=1.0)
     with pytest.raises(UsageError, match=r"0\.0"):
-        corpus.add(samples / "frog.webm", vision=planted, clip_seconds=0.0)
+        corpus.add(samples / "frog.webm", vision=Shades(), clip_seconds=0.0)
     with pytest.raises(UsageError, match="no option 'hearing'"):
         corpus.add(samples / "frog.webm", hearing="x")
     corpus.add(samples / "frog.webm", processes=1)  # with the encoder and the length that it has

@@ -13,11 +13,9 @@ from whenabouts.types import UsageError
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
+def corpus(samples_corpus: Path) -> Corpus:
     """The sample videos."""
-    corpus = Corpus(tmp_path_factory.mktemp("curves") / "corpus", create=True)
-    corpus.add(samples, processes=1)
-    return corpus
+    return Corpus(samples_corpus, create=False)
 
 
 def test_a_curve_has_a_score_for_each_passage_and_peaks_at_the_answer(corpus: Corpus) -> None:

@@ -13,6 +13,8 @@ from whenabouts.product.calibration.questions import FEWEST_WORDS, MOST_WORDS, m
 from whenabouts.product.index.lookup import query_words
 from whenabouts.types import Moment, UsageError
 
+from ...uncalibrated import uncalibrated
+
 LINE: dict[str, Any] = {"query": "a whale sings", "video": "sea.mp4", "start": 1, "end": 2.5}
 
 
@@ -31,8 +33,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     )
     _write(folder / "silent.vtt", ["Hm."])
     corpus = Corpus(folder / "spoken.corpus", create=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
+    with uncalibrated():
         corpus.add(folder, processes=1)
     return corpus
 

@@ -17,6 +17,7 @@ from whenabouts.types import UsageError, WhenaboutsError
 
 from ...small_split import save_run, write_split
 from ...small_systems import Letters, small_xml, write_talk
+from ...uncalibrated import uncalibrated
 
 Called = Callable[..., int]
 
@@ -62,9 +63,10 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "talks").mkdir()
     for number in range(3):
         write_talk(tmp_path / "talks", number)
-    Corpus(tmp_path / "c", encoders=[Letters()], create=True).add(
-        tmp_path / "talks", text=Letters(), processes=1
-    )
+    with uncalibrated():
+        Corpus(tmp_path / "c", encoders=[Letters()], create=True).add(
+            tmp_path / "talks", text=Letters(), processes=1
+        )
     small_xml().save_pretrained(tmp_path / "run")
     small_xml(1).save_pretrained(tmp_path / "other")
     monkeypatch.setattr(

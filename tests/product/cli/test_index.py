@@ -13,10 +13,7 @@ import pytest
 Whenabouts = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def _not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asking a corpus hundreds of unrelated sentences takes longer than all that is tested here.
-    monkeypatch.setattr("whenabouts.product.calibration.measuring.is_due", lambda store, known: False)
+pytestmark = pytest.mark.usefixtures("unmeasured")
 
 
 @pytest.mark.parametrize("form", ["--table", "--json"])

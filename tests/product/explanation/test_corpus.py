@@ -15,6 +15,7 @@ from whenabouts.product.explain import explain
 from whenabouts.types import Moment, UsageError
 
 from ...small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
+from ...uncalibrated import uncalibrated
 
 QUERY = "the penguin moves to the north"
 
@@ -26,7 +27,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     for number in range(4):
         write_talk(folder / "talks", number)
     made = Corpus(folder / "my.corpus", encoders=[Letters()], create=True)
-    made.add(folder / "talks", text=Letters(), processes=1)
+    with uncalibrated():
+        made.add(folder / "talks", text=Letters(), processes=1)
     return made
 
 

@@ -18,6 +18,7 @@ from whenabouts.types import Moment
 from whenabouts.video.thumbnails import thumbnail
 
 from ...small_systems import Chooser, Letters, inputs, small_xml, write_talk
+from ...uncalibrated import uncalibrated
 
 QUERY = "one of the largest cleanrooms in the world"
 
@@ -31,7 +32,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         shutil.copy(samples / name, folder / name)
     write_talk(folder, 0)
     made = Corpus(folder / "my.corpus", encoders=[Letters()], create=True)
-    made.add(folder, text=Letters(), processes=1)
+    with uncalibrated():
+        made.add(folder, text=Letters(), processes=1)
     return made
 
 

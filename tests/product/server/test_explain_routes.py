@@ -16,6 +16,7 @@ from whenabouts.types import UsageError
 
 from ...small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
 from ...small_systems import Letters, Shades, small_xml, write_talk
+from ...uncalibrated import uncalibrated
 from .conftest import Client, error_of
 
 QUERY = "the penguin moves to the north"
@@ -28,7 +29,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "talks").mkdir()
     for number in range(4):
         write_talk(folder / "talks", number)
-    Corpus(folder / "c", encoders=[Letters()], create=True).add(folder / "talks", text=Letters(), processes=1)
+    with uncalibrated():
+        Corpus(folder / "c", encoders=[Letters()], create=True).add(
+            folder / "talks", text=Letters(), processes=1
+        )
     small_xml().save_pretrained(folder / "run")
     return folder
 
@@ -121,7 +125,8 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
 
 def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path: Path, samples: Path) -> None:
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()], create=True)
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
+    with uncalibrated():
+        corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     trained, run = seeing_localizer(Shades(), 2.0), tmp_path / "run"
     trained.save_pretrained(run)
     application = Application(corpus, Settings(cache=tmp_path / "cache", models={"run": str(run)}))

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from whenabouts import Corpus
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.chance import FEWEST_SCORES
 from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import StreamInput
 from whenabouts.models.trained import Trained
-from whenabouts.product.calibration.measuring import calibrate
+from whenabouts.product.calibration.measuring import measure
 from whenabouts.product.cli.main import main
 from whenabouts.product.explain import explain
 from whenabouts.product.index.reading import FrameBatch, ReadTask, read_file
@@ -27,6 +29,7 @@ from whenabouts.product.streams.protocol import FrameSettings
 from whenabouts.product.why import why
 
 from ...small_systems import WIDTH, Letters, Shades, inputs
+from ...uncalibrated import uncalibrated
 from ..server.conftest import Client
 from .brightness import Brightness, Loudness, Night
 
@@ -47,7 +50,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, samples: Path, _registered: 
     """Two videos, indexed by the command with the streams of this folder and the toys."""
     place = tmp_path_factory.mktemp("toy") / "corpus"
     paths = [str(samples / name) for name in VIDEOS]
-    assert main(["index", *paths, "--corpus", str(place), "--brightness", "any", "--processes", "1"]) == 0
+    with uncalibrated():
+        assert main(["index", *paths, "--corpus", str(place), "--brightness", "any", "--processes", "1"]) == 0
     return place
 
 
@@ -134,7 +138,7 @@ def test_doctor_stats_and_why_take_it(
 
 
 def test_calibrate_measures_it(corpus: Corpus) -> None:
-    report = calibrate(corpus, made=5)
+    report = measure(corpus.store, corpus.encoders.for_queries(), SENTENCES[:FEWEST_SCORES], made=2)
     assert report.calibration.clips["brightness"] >= 10
     assert "brightness" in report.calibration.scales
 

@@ -22,6 +22,7 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.types import Moment
 
 from ....small_systems import WIDTH, Letters, inputs, small_xml, write_talk
+from ....uncalibrated import uncalibrated
 from .test_page import WEAK_TEXT, no_sideways, too_small
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -71,7 +72,8 @@ def served(
     for name in ("friday.mp4", "friday.vtt"):
         shutil.copy(samples / name, folder / "talks")
     corpus = Corpus(folder / "c", encoders=[Letters()], create=True)
-    corpus.add(folder / "talks", text=Letters(), processes=1)
+    with uncalibrated():
+        corpus.add(folder / "talks", text=Letters(), processes=1)
     for name, trained in {FIRST: small_xml(0), SECOND: small_xml(1), WORDLESS: wordless()}.items():
         trained.save_pretrained(folder / name)
         corpus.encode(folder / name)

@@ -15,6 +15,7 @@ from whenabouts.product.corpus import Corpus
 
 from ....small_pairs import seeing_localizer
 from ....small_systems import Letters, Shades, small_xml, write_talk
+from ....uncalibrated import uncalibrated
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
@@ -106,7 +107,8 @@ def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     serving: Callable[..., AbstractContextManager[str]],
 ) -> None:
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()], create=True)
-    corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
+    with uncalibrated():
+        corpus.add(samples / "friday.mp4", text=Letters(), vision=Shades(), clip_seconds=2.0, processes=1)
     seeing_localizer(Shades(), 2.0).save_pretrained(tmp_path / "run")
     names = ["start (score)", "end (score)", "share of words", "share of pictures"]
     with serving(corpus, tmp_path / "cache", models={"both": str(tmp_path / "run")}) as address:
