@@ -125,8 +125,8 @@ class Model(nn.Module):
         """Keys `clips` (V, T, D): unit vectors of encoded clips (equation 13)."""
         packing = Packing.of(videos.mask)
         features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
-        rows = self.clip_positions.on_rows(self.clip_projection(features), packing)
-        clips = packing.unpack(unit(self.encoder.on_rows(rows, packing)))
+        rows = self.clip_positions(self.clip_projection(features), packing)
+        clips = packing.unpack(unit(self.encoder(rows, packing)))
         return VideoEncoding(videos.mask, {"clips": clips}, {"clips": videos.mask})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:

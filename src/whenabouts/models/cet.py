@@ -121,14 +121,14 @@ class Model(nn.Module):
         """Parts `tokens` (Q, L, D): words of the transformer's width, and `mask` (Q, L)."""
         packing = Packing.of(queries.mask)
         rows = self.token_projection(packing.pack(self.words(queries)))
-        tokens = packing.unpack(self.token_positions.on_rows(rows, packing))
+        tokens = packing.unpack(self.token_positions(rows, packing))
         return QueryEncoding({}, {"tokens": tokens, "mask": queries.mask})
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Part `clips` (V, T, D): clips of the transformer's width (equation 7)."""
         packing = Packing.of(videos.mask)
         features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
-        rows = self.clip_positions.on_rows(self.clip_projection(features), packing)
+        rows = self.clip_positions(self.clip_projection(features), packing)
         return VideoEncoding(videos.mask, parts={"clips": packing.unpack(rows)})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
@@ -151,7 +151,7 @@ class Model(nn.Module):
         joint = _Joint.of(videos.mask[video_of], queries.parts["mask"])
         rows = torch.cat([clips.flatten(0, 1), tokens.flatten(0, 1)])
         sources = joint.source(video_of, len(clips))
-        encoded = self.encoder.on_rows(rows[sources], joint.packing)[joint.is_clip]
+        encoded = self.encoder(rows[sources], joint.packing)[joint.is_clip]
         logits = torch.stack([self.start(encoded), self.end(encoded)])[..., 0]
         padded = logits.new_zeros((2, len(video_of) * clips.shape[1]))
         return padded.index_copy(1, joint.clip_places, logits).view(2, len(video_of), -1)

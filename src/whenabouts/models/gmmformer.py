@@ -32,7 +32,7 @@ from torch.nn import functional
 from whenabouts.models._parts.attention import Attention, AttentionBlock
 from whenabouts.models._parts.averaging import clips_of, frames_of
 from whenabouts.models._parts.branch import Branch, released_block, released_entry
-from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
+from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding
 from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import initialise, unit
@@ -149,7 +149,7 @@ class GaussianAttention(Attention):
         return weights.to(values.dtype) @ values
 
 
-class GaussianBlock(PackedModule):
+class GaussianBlock(PackedBlock):
     """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
 
     def __init__(
@@ -164,10 +164,10 @@ class GaussianBlock(PackedModule):
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""
         blocks = (cast("AttentionBlock", block) for block in self.blocks)
-        return torch.stack([block.on_rows(rows, packing) for block in blocks]).mean(0)
+        return torch.stack([block(rows, packing) for block in blocks]).mean(0)
 
 
-class GaussianEncoder(PackedModule):
+class GaussianEncoder(PackedBlock):
     """Gaussian blocks one after the other."""
 
     def __init__(self, blocks: Sequence[GaussianBlock]) -> None:
@@ -177,7 +177,7 @@ class GaussianEncoder(PackedModule):
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""
         for block in self.blocks:
-            rows = cast("GaussianBlock", block).on_rows(rows, packing)
+            rows = cast("GaussianBlock", block)(rows, packing)
         return rows
 
 

@@ -187,9 +187,7 @@ class Focus(PackedModule):
         self.linear = nn.Linear(count * hidden, hidden) if config.fusion == "linear" else None
         self.first = config.order == "focus-then-fuse"
 
-    def forward(  # type: ignore[override]
-        self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor
-    ) -> Tensor:
+    def forward(self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor) -> Tensor:
         """(P, T, H) fused clips from the S streams' (P, T, H) each, with their mask (P, T).
 
         `pooled` (P, G, H) are the queries' vectors, None without gates.

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, begin_at_edges, log_probabilities
 from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
-from whenabouts.models._parts.packing import compute_padding
+from whenabouts.models._parts.packing import Packing, compute_padding
 from whenabouts.models._parts.pooling import ModularPooling, Pooled
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
@@ -266,11 +266,11 @@ class Model(nn.Module):
     @by_rows
     def _pooled(self, queries: QueryBatch) -> Pooled:
         """A vector for each stream, and how much each word counts in it."""
-        mask = queries.mask
-        words = self.query_places(self.query_input(queries.tokens, mask), mask)
+        packing = self.query_input.packing(queries.mask)
+        words = self.query_places(self.query_input(packing.pack(queries.tokens), packing), packing)
         for encoder in self.query_encoders:
-            words = encoder(words, mask)
-        pooled: Pooled = self.pooling(words, mask)
+            words = encoder(words, packing)
+        pooled: Pooled = self.pooling(packing.unpack(words), queries.mask)
         return pooled
 
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:
@@ -287,18 +287,17 @@ class Model(nn.Module):
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """Each video once, however many queries it has."""
-        mask, streams = videos.mask, self._encoders
-        first = [
-            stream.first(self.clip_places(stream.input(videos.streams[name], mask), mask), mask)
-            for name, stream in zip(self.config.streams, streams, strict=True)
-        ]
+        packing, streams = self.clip_places.packing(videos.mask), self._encoders
+        first = []
+        for name, stream in zip(self.config.streams, streams, strict=True):
+            clips = stream.input(packing.pack(videos.streams[name]), packing)
+            first.append(stream.first(self.clip_places(clips, packing), packing))
         middle = [
-            stream.middle(clips, others, mask)
+            stream.middle(clips, others, packing)
             for stream, clips, others in zip(streams, first, first[::-1], strict=True)
         ]
-        return _Clips(
-            middle, [stream.last(clips, mask) for stream, clips in zip(streams, middle, strict=True)]
-        )
+        final = [stream.last(clips, packing) for stream, clips in zip(streams, middle, strict=True)]
+        return _Clips(*([packing.unpack(clips) for clips in encoded] for encoded in (middle, final)))
 
 
 class _Stream(nn.Module):
@@ -318,10 +317,10 @@ class _Stream(nn.Module):
         self.last = AttentionBlock(width, heads, dropout)
         self.query = nn.Linear(width, width)
 
-    def middle(self, clips: Tensor, others: Tensor, mask: Tensor) -> Tensor:
-        """(V, T, D): what the contrasts work on."""
-        seen = clips if self.cross is None else self.cross(clips, others, mask)
-        encoded: Tensor = self.second(seen, mask)
+    def middle(self, clips: Tensor, others: Tensor, packing: Packing) -> Tensor:
+        """(N, D), packed: what the contrasts work on."""
+        seen = clips if self.cross is None else self.cross(clips, others, packing)
+        encoded: Tensor = self.second(seen, packing)
         return encoded
 
 

@@ -30,7 +30,7 @@ from whenabouts.models._parts.borders import (
     log_probabilities,
 )
 from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import PackedModule, Packing, compute_padding
+from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
@@ -145,7 +145,7 @@ class _Clips:
     last: Named
 
 
-class ConvolutionBlock(PackedModule):
+class ConvolutionBlock(PackedBlock):
     """Depthwise and pointwise convolution, ReLU, dropout, residual LayerNorm.
 
     What lies behind the end of a sequence counts as zero, unless padding is computed, too.
@@ -216,9 +216,10 @@ class Model(nn.Module):
 
         The words' weights say what a stream's vector was made of.
         """
-        mask = queries.mask
-        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
-        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
+        packing = self.query_projection.packing(queries.mask)
+        words = self.query_projection(packing.pack(queries.tokens), packing)
+        words = self.query_encoder(self.query_positions(words, packing), packing)
+        vectors, weights = self.pooling(packing.unpack(words), queries.mask)
         search, parts = {}, {}
         for number, (name, stream) in enumerate(self._streams().items()):
             search[name] = unit(vectors[:, number])
@@ -281,22 +282,22 @@ class Model(nn.Module):
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """All streams of V videos, encoded."""
-        streams, mask = self._streams(), videos.mask
+        streams, packing = self._streams(), self.clip_positions.packing(videos.mask)
         first = {}
         for name, stream in streams.items():
-            clips = self.clip_positions(stream.projection(videos.streams[name], mask), mask)
-            first[name] = stream.encoders[0](clips, mask)
+            clips = stream.projection(packing.pack(videos.streams[name]), packing)
+            first[name] = stream.encoders[0](self.clip_positions(clips, packing), packing)
         last = {}
         for name, stream in streams.items():
             clips = first[name]
             if stream.cross is not None:
                 # Clips of this stream ask, those of the other one answer: both encoded on their own so far.
                 (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
-                clips = stream.cross(clips, other, mask)
+                clips = stream.cross(clips, other, packing)
             for encoder in stream.encoders[1:]:
-                clips = encoder(clips, mask)
-            last[name] = clips
-        return _Clips({name: unit(clips) for name, clips in first.items()}, last)
+                clips = encoder(clips, packing)
+            last[name] = packing.unpack(clips)
+        return _Clips({name: packing.unpack(unit(clips)) for name, clips in first.items()}, last)
 
     def _pairs(self, batch: Batch) -> Pairs:
         """The potentially relevant pairs of a batch; none where no term asks for them."""

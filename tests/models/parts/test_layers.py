@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
+from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
 from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models.protocol import best_key
@@ -54,7 +55,8 @@ def test_self_attention_is_that_of_each_sequence_alone() -> None:
 def test_cross_attention_is_that_of_each_video_alone() -> None:
     torch.manual_seed(1)
     block, padded, others = CrossAttentionBlock(8, 2, 0.3).eval(), _padded(8), _padded(8, 1)
-    encoded = _sequences(block(padded, others, MASK))
+    packing = Packing.of(MASK)
+    encoded = _sequences(packing.unpack(block(packing.pack(padded), packing.pack(others), packing)))
     for rows, other, mixed in zip(_sequences(padded), _sequences(others), encoded, strict=True):
         expected = block.norm(_plain_attention(block.attention, rows, other, 2) + rows)
         torch.testing.assert_close(mixed, expected)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from whenabouts.models._parts.packing import FEWEST, PIECES, PackedModule, Packing, compute_padding
+from whenabouts.models._parts.packing import FEWEST, PIECES, PackedBlock, Packing, compute_padding
 
 
 def _mask(lengths: list[int]) -> Tensor:
@@ -64,7 +64,7 @@ def test_batches_of_many_lengths_are_cut_and_small_or_full_ones_are_not() -> Non
     assert len(Packing.of(_mask([4] * FEWEST)).pieces) == 1
 
 
-class _Count(PackedModule):
+class _Count(PackedBlock):
     """The number of rows that it is given, in each row."""
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
@@ -75,5 +75,7 @@ def test_a_block_computes_real_rows_alone_and_padding_too_where_the_model_says_s
     mask, block = _mask([3, 1]), _Count()
     padded = torch.zeros(2, 3, 1)
     assert block(padded, mask)[..., 0].tolist() == [[4, 4, 4], [4, 0, 0]]
+    packing = Packing.of(mask)
+    assert block(packing.pack(padded), packing)[..., 0].tolist() == [4, 4, 4, 4]
     compute_padding(nn.Sequential(block))
     assert block(padded, mask)[..., 0].tolist() == [[6, 6, 6], [6, 6, 6]]

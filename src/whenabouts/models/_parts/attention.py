@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from whenabouts.models._parts.dropout import Dropout, drop
-from whenabouts.models._parts.packing import PackedModule, Packing
+from whenabouts.models._parts.packing import PackedBlock, Packing
 
 RELEASED_PENALTY = -10000.0
 """What the released programs add to the scores of masked keys."""
@@ -85,7 +85,7 @@ def in_heads(padded: Tensor, heads: int) -> Tensor:
     return padded.view(*padded.shape[:2], heads, -1).transpose(1, 2)
 
 
-class AttentionBlock(PackedModule):
+class AttentionBlock(PackedBlock):
     """Self-attention, output layer, dropout, residual LayerNorm."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -102,7 +102,7 @@ class AttentionBlock(PackedModule):
         return normed
 
 
-class CrossAttentionBlock(PackedModule):
+class CrossAttentionBlock(nn.Module):
     """Attention to another stream of the same video, residual LayerNorm; no output layer."""
 
     def __init__(self, width: int, heads: int, dropout: float, *, as_released: bool = False) -> None:
@@ -111,12 +111,11 @@ class CrossAttentionBlock(PackedModule):
         self.norm = nn.LayerNorm(width)
         self.as_released = as_released
 
-    def forward(self, padded: Tensor, others: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
-        """(V, T, D) clips of one stream, informed by those of the other, which has the same mask (V, T)."""
-        packing = self.packing(mask)
-        rows = packing.pack(padded)
-        mixed = self.attention(rows, packing.pack(others), packing, product_mask=self.as_released)
-        return packing.unpack(self.norm(mixed + rows))
+    def forward(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
+        """(N, D) packed clips of one stream, informed by those of the other, packed the same way."""
+        mixed = self.attention(rows, others, packing, product_mask=self.as_released)
+        normed: Tensor = self.norm(mixed + rows)
+        return normed
 
 
 def _product_penalty(mask: Tensor, like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import PackedModule, Packing
+from whenabouts.models._parts.packing import PackedBlock, PackedModule, Packing
 from whenabouts.models._parts.projection import InputProjection, check_length
 
 
@@ -28,13 +28,13 @@ class BertLayer(nn.Module):
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D)."""
-        rows = self.attention.on_rows(rows, packing)
+        rows = self.attention(rows, packing)
         widened = self.narrow(functional.gelu(self.wide(rows)))
         normed: Tensor = self.norm(rows + self.dropout(widened))
         return normed
 
 
-class BertEncoder(PackedModule):
+class BertEncoder(PackedBlock):
     """Several layers, one after the other."""
 
     def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
@@ -48,7 +48,7 @@ class BertEncoder(PackedModule):
         return rows
 
 
-class ProjectedEncoder(PackedModule):
+class ProjectedEncoder(PackedBlock):
     """LayerNorm, linear layer and ReLU from `features` values to D, then layers of BERT."""
 
     def __init__(
@@ -60,7 +60,8 @@ class ProjectedEncoder(PackedModule):
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, features) to (N, D), for packed rows."""
-        return self.encoder.on_rows(self.projection.on_rows(rows, packing), packing)
+        encoded: Tensor = self.encoder(self.projection(rows, packing), packing)
+        return encoded
 
 
 class TypedPositions(PackedModule):

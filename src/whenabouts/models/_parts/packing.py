@@ -1,8 +1,9 @@
 """The real rows of a padded batch, so that no layer computes what lies behind the end of a sequence.
 
-Blocks take padded batches (B, T, D) with their mask and give padded batches; only they know of packing. It is
-worth it on a CPU: without it a training step of XML takes 1.6 times as long where clips are as many as in TVR
-(a video of 100 clips, one of 51 on average), by `benchmarks/training_step.py`.
+Blocks take padded batches (B, T, D) with their mask and give padded batches. What passes through several
+blocks is packed once, before the first, and unpacked behind the last. It is worth it on a CPU: without it a
+training step of XML takes 1.6 times as long where clips are as many as in TVR (a video of 100 clips, one of
+51 on average), by `benchmarks/training_step.py`.
 
 Attention grows with the square of the length: for it the sequences are taken in a few pieces of similar
 length, each padded to its own longest.
@@ -10,6 +11,7 @@ length, each padded to its own longest.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -93,10 +95,7 @@ class Packing:
 
 
 class PackedModule(nn.Module):
-    """A block from padded batches to padded batches that computes their real rows, and leaves zeros behind.
-
-    A block says what it does in `on_rows`. After `compute_padding` it computes the padding as well.
-    """
+    """Layers that compute the real rows of padded batches; after `compute_padding` the padding as well."""
 
     computes_padding = False
 
@@ -104,14 +103,20 @@ class PackedModule(nn.Module):
         """Which rows of a batch with this mask (B, T) are computed."""
         return Packing.of(mask, everything=self.computes_padding)
 
-    def forward(self, padded: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, D) with its mask (B, T) to (B, T, D')."""
-        packing = self.packing(mask)
-        return packing.unpack(self.on_rows(packing.pack(padded), packing))
 
+class PackedBlock(PackedModule, ABC):
+    """A block from sequences to sequences of the same lengths."""
+
+    def forward(self, sequences: Tensor, where: Tensor | Packing) -> Tensor:
+        """(B, T, D) with its mask (B, T) to (B, T, D'), zero in the padding; packed (N, D) to (N, D')."""
+        if isinstance(where, Packing):
+            return self.on_rows(sequences, where)
+        packing = self.packing(where)
+        return packing.unpack(self.on_rows(packing.pack(sequences), packing))
+
+    @abstractmethod
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D'), for packed rows."""
-        raise NotImplementedError
 
 
 def compute_padding(model: nn.Module) -> None:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import PackedModule, Packing
+from whenabouts.models._parts.packing import PackedBlock, Packing
 from whenabouts.types import UsageError
 
 
-class InputProjection(PackedModule):
+class InputProjection(PackedBlock):
     """LayerNorm of the raw features, dropout, linear layer, ReLU."""
 
     def __init__(self, features: int, width: int, dropout: float) -> None:
@@ -25,7 +25,7 @@ class InputProjection(PackedModule):
         return projected.relu()
 
 
-class PositionEmbedding(PackedModule):
+class PositionEmbedding(PackedBlock):
     """A learned vector for each place is added; LayerNorm, dropout.
 
     `noun` is what the sequence is made of, for the message where one is longer than the table.

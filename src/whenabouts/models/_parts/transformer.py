@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whenabouts.models._parts.attention import Attention
 from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.packing import PackedModule, Packing
+from whenabouts.models._parts.packing import PackedBlock, Packing
 
 Norm = Literal["before", "after"]
 """Where a layer's LayerNorm stands: before each part, with one more behind the last layer; or after it."""
@@ -50,7 +50,7 @@ class TransformerLayer(nn.Module):
         return narrowed
 
 
-class TransformerEncoder(PackedModule):
+class TransformerEncoder(PackedBlock):
     """Several layers, one after the other."""
 
     def __init__(

@@ -79,9 +79,7 @@ class WordsAndClips(PackedModule):
         bias = torch.cat([layer.bias for layer in maps])
         return functional.linear(words, weight, bias).view(*words.shape[:2], len(maps), -1)
 
-    def forward(  # type: ignore[override]
-        self, clips: Tensor, clip_mask: Tensor, keys_and_values: Tensor, word_mask: Tensor
-    ) -> Tensor:
+    def forward(self, clips: Tensor, clip_mask: Tensor, keys_and_values: Tensor, word_mask: Tensor) -> Tensor:
         """(P, T, D) from clips (P, T, D) and the words' keys and values (P, L, F, 2 D), with their masks."""
         packing = self.packing(clip_mask)
         rows = packing.pack(clips)
