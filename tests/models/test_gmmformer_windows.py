@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from whenabouts.models._parts.attention import AttentionBlock
+from whenabouts.models._parts.layers import AttentionBlock
 from whenabouts.models.gmmformer import GaussianBlock, windows
 
 

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
+from whenabouts.models._parts.layers import PositionEmbedding, initialise, unit
 from whenabouts.models._parts.packing import Packing
-from whenabouts.models._parts.projection import PositionEmbedding, initialise, unit
 from whenabouts.models._parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
 from whenabouts.models.protocol import (

@@ -53,8 +53,8 @@ from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPo
 from whenabouts.models._parts.borders import MASKED, log_probabilities
 from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.joint_streams import JointStreams
+from whenabouts.models._parts.layers import InputProjection, initialise, unit
 from whenabouts.models._parts.packing import compute_padding
-from whenabouts.models._parts.projection import InputProjection, initialise, unit
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
 from whenabouts.models.protocol import (

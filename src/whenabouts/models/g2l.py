@@ -43,6 +43,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from whenabouts.models import mmn
+from whenabouts.models._parts.layers import unit
 from whenabouts.models._parts.mutual_matching import (
     ABSENT,
     Keep,
@@ -53,7 +54,6 @@ from whenabouts.models._parts.mutual_matching import (
     negatives_inside,
     positive_cells,
 )
-from whenabouts.models._parts.projection import unit
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding
 from whenabouts.models.settings import NotNegative, Size
 

@@ -29,14 +29,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import Attention, AttentionBlock
 from whenabouts.models._parts.averaging import clips_of, frames_of
-from whenabouts.models._parts.branch import Branch, released_block, released_entry
+from whenabouts.models._parts.branch import OF_BRANCHES, Branch
+from whenabouts.models._parts.layers import (
+    Attention,
+    AttentionBlock,
+    ModularPooling,
+    Pooled,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding
 from whenabouts.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
-from whenabouts.models._parts.pooling import ModularPooling, Pooled
-from whenabouts.models._parts.projection import initialise, unit
-from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -46,6 +51,7 @@ from whenabouts.models.protocol import (
     QueryEncoding,
     VideoEncoding,
     best_key,
+    by_rows,
 )
 from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
 
@@ -282,18 +288,14 @@ def released_names(config: Config) -> dict[str, str]:
 
     Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
     """
-    encoders = {"clip": ("clip_encoder", "clip_encoder_2"), "frame": ("frame_encoder_1", "frame_encoder_2")}
-    names = {
-        "query": {**released_entry("query"), **released_block("encoder", "query_encoder")},
-        **{part: released_entry(part) for part in encoders},
-    }
-    for part, theirs in encoders.items():
-        for number, encoder in enumerate(theirs):
-            for at in range(1 + len(config.windows)):
-                block = f"encoder.blocks.{number}.blocks.{at}"
-                names[part] |= released_block(block, f"{encoder}.attn{at}")
-    return {
-        **{f"{part}.{name}": theirs for part, them in names.items() for name, theirs in them.items()},
-        "pooling.linear.weight": "modular_vector_mapping.weight",
-        "frame_pooling.linear.weight": "modular_vector_mapping_2.weight",
-    }
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^query\.encoder\.", "query_encoder."),
+    (r"^clip\.encoder\.blocks\.0\.blocks\.", "clip_encoder.attn"),
+    (r"^clip\.encoder\.blocks\.1\.blocks\.", "clip_encoder_2.attn"),
+    (r"^frame\.encoder\.blocks\.0\.blocks\.", "frame_encoder_1.attn"),
+    (r"^frame\.encoder\.blocks\.1\.blocks\.", "frame_encoder_2.attn"),
+    (r"^frame_pooling\.linear\.", "modular_vector_mapping_2."),
+)

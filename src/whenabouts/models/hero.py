@@ -25,12 +25,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, log_probabilities
-from whenabouts.models._parts.pooling import ModularPooling
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.layers import (
+    AttentionBlock,
+    InputProjection,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.ranking_loss import shortfall, weighted_mean
-from whenabouts.models._parts.renaming import renamed_parameters
+from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -228,17 +233,13 @@ def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in HERO's program; for given frames (no projection)."""
-    return renamed_parameters(lambda: Model(config), _RELEASED)
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
 
 
 _RELEASED = (
-    (r"^query_projection\.norm\.", "q_feat_attn.query_input_proj.LayerNorm."),
-    (r"^query_projection\.linear\.", "q_feat_attn.query_input_proj.net.1."),
-    (r"^query_positions\.table\.", "q_feat_attn.query_pos_embed.position_embeddings."),
-    (r"^query_positions\.norm\.", "q_feat_attn.query_pos_embed.LayerNorm."),
-    (r"^query_encoder\.attention\.", "q_feat_attn.query_self_attention.self."),
-    (r"^query_encoder\.output\.", "q_feat_attn.query_self_attention.output.dense."),
-    (r"^query_encoder\.norm\.", "q_feat_attn.query_self_attention.output.LayerNorm."),
+    (r"^query_projection\.", "q_feat_attn.query_input_proj."),
+    (r"^query_positions\.", "q_feat_attn.query_pos_embed."),
+    (r"^query_encoder\.", "q_feat_attn.query_self_attention."),
     (r"^pooling\.linear\.", "q_feat_attn.modular_vector_mapping."),
     (r"^span_query\.", "video_query_linear."),
     (r"^borders\.start\.", "video_st_predictor."),

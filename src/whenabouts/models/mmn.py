@@ -27,6 +27,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
+from whenabouts.models._parts.layers import unit
 from whenabouts.models._parts.moment_map import (
     Cells,
     ChainMap,
@@ -39,7 +40,7 @@ from whenabouts.models._parts.moment_map import (
     joint,
 )
 from whenabouts.models._parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
-from whenabouts.models._parts.projection import unit
+from whenabouts.models._parts.renaming import renamed_parameters
 from whenabouts.models._parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts.models.protocol import (
     Batch,
@@ -50,6 +51,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
     max_over_keys,
+    pair_products,
 )
 from whenabouts.models.settings import NotNegative, Positive, Size, Streams, check_fields
 from whenabouts.types import UsageError
@@ -211,8 +213,8 @@ class Model(nn.Module):
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Logarithms of the moments' scores for P pairs; -inf where the map has no cell."""
         cells = cells_of(self.config.pooling_counts, videos.mask.shape[1])
-        contrast = _paired(queries.search[KEYS], videos.keys[KEYS])
-        overlap = _paired(queries.parts["iou"], videos.parts["iou"])
+        contrast = pair_products(queries.search[KEYS], videos.keys[KEYS])
+        overlap = pair_products(queries.parts["iou"], videos.parts["iou"])
         scores = span_score(contrast, overlap, self.config.score_power)
         scores = scores.masked_fill(~videos.key_masks[KEYS], -torch.inf)
         nothing = torch.zeros_like(videos.mask, dtype=scores.dtype)
@@ -327,33 +329,20 @@ def contrast_weight(config: Config, epoch: int) -> float:
     return config.lambda_contrast * (config.later_contrast if late else 1.0)
 
 
-def _paired(queries: Tensor, cells: Tensor) -> Tensor:
-    """(P, C): the cosines of each query (P, D) with the cells (P, C, D) of its own video."""
-    if len(queries) > 1 and cells.stride(0) == 0:
-        return queries @ cells[0].T
-    return torch.einsum("pd,pcd->pc", queries, cells)
-
-
-_NAMES = (
-    ("projection.", "featpool.conv."),
-    ("map.convs.", "feat2d.convs."),
-    ("convolution.convs.", "proposal_conv.convs."),
-    ("convolution.norms.", "proposal_conv.bn."),
-    ("to_iou.", "proposal_conv.conv1x1_iou."),
-    ("to_contrast.", "proposal_conv.conv1x1_contrastive."),
-    ("text.bert.", "text_encoder.bert."),
-    ("text.norm.", "text_encoder.layernorm."),
-    ("text.to_iou.", "text_encoder.fc_out1."),
-    ("text.to_contrast.", "text_encoder.fc_out2."),
-)
-
-
 def released_names(config: Config) -> dict[str, str]:
-    """Names of the parameters here -> names in the program's state dict."""
-    with torch.device("meta"):
-        model = Model(config)
-    names = {}
-    for name in model.state_dict():
-        ours, theirs = next(pair for pair in _NAMES if name.startswith(pair[0]))
-        names[name] = theirs + name.removeprefix(ours)
-    return names
+    """Our name of each parameter -> its name in the released program."""
+    return renamed_parameters(lambda: Model(config), _RELEASED)
+
+
+_RELEASED = (
+    (r"^projection\.", "featpool.conv."),
+    (r"^map\.convs\.", "feat2d.convs."),
+    (r"^convolution\.convs\.", "proposal_conv.convs."),
+    (r"^convolution\.norms\.", "proposal_conv.bn."),
+    (r"^to_iou\.", "proposal_conv.conv1x1_iou."),
+    (r"^to_contrast\.", "proposal_conv.conv1x1_contrastive."),
+    (r"^text\.bert\.", "text_encoder.bert."),
+    (r"^text\.norm\.", "text_encoder.layernorm."),
+    (r"^text\.to_iou\.", "text_encoder.fc_out1."),
+    (r"^text\.to_contrast\.", "text_encoder.fc_out2."),
+)

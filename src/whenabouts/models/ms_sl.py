@@ -34,9 +34,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.averaging import clips_of, frames_of
-from whenabouts.models._parts.branch import Branch, released_block, released_entry
+from whenabouts.models._parts.branch import OF_BRANCHES, Branch
+from whenabouts.models._parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
 from whenabouts.models._parts.partial_relevance import (
     Hardness,
     contrast,
@@ -44,9 +44,7 @@ from whenabouts.models._parts.partial_relevance import (
     square_triplets,
     triplets,
 )
-from whenabouts.models._parts.pooling import ModularPooling, Pooled
-from whenabouts.models._parts.projection import initialise, unit
-from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -55,6 +53,7 @@ from whenabouts.models.protocol import (
     QueryBatch,
     QueryEncoding,
     VideoEncoding,
+    by_rows,
 )
 from whenabouts.models.settings import NotNegative, Share, Size, Streams, check_settings
 
@@ -268,13 +267,11 @@ def released_names(config: Config) -> dict[str, str]:
 
     Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
     """
-    parts = {
-        part: {**released_entry(part), **released_block("encoder", f"{part}_encoder")}
-        for part in ("query", "clip", "frame")
-    }
-    return {
-        **{f"{part}.{name}": theirs for part, names in parts.items() for name, theirs in names.items()},
-        "pooling.linear.weight": "modular_vector_mapping.weight",
-        "asked.weight": "mapping_linear.0.weight",
-        "taken.weight": "mapping_linear.1.weight",
-    }
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^(query|clip|frame)\.encoder\.", r"\1_encoder."),
+    (r"^asked\.", "mapping_linear.0."),
+    (r"^taken\.", "mapping_linear.1."),
+)

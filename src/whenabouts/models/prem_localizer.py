@@ -62,11 +62,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.border_networks import BorderNetworks
+from whenabouts.models._parts.borders import BorderNetworks
 from whenabouts.models._parts.joint_streams import JointStreams
+from whenabouts.models._parts.layers import (
+    InputProjection,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.packing import PackedModule
-from whenabouts.models._parts.pooling import ModularPooling
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
 from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies

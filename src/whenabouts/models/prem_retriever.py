@@ -50,8 +50,15 @@ from torch import Tensor, nn
 
 from whenabouts.models._parts.contrast import clip_labels
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.pooling import MaxPooling, MeanPooling, ModularPooling
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
+from whenabouts.models._parts.layers import (
+    InputProjection,
+    MaxPooling,
+    MeanPooling,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.transformer import TransformerEncoder
 from whenabouts.models.protocol import (

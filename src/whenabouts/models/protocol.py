@@ -11,7 +11,7 @@ true where there is something; padding is always at the end, and what lies there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -21,6 +21,8 @@ from torch.nn.functional import pad
 
 Named = Mapping[str, Tensor]
 Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
+Method = TypeVar("Method", bound=Callable[..., Any])
+_MARK = "_whenabouts_by_rows"
 
 
 @dataclass(frozen=True)
@@ -327,6 +329,25 @@ def joined(encodings: Sequence[Encoding]) -> Encoding:
         _stacked([encoding.mask for encoding in encodings]),
         *(_joined([getattr(part, name) for part in encodings]) for name in ("keys", "key_masks", "parts")),
     )
+
+
+def by_rows(method: Method) -> Method:
+    """Mark a method `(self, queries)` or `(self, videos)` whose answer is made row by row.
+
+    Row i of each tensor that it returns must depend on query or video i alone. With several processes each
+    then computes some of the rows, and all get all (`training.distributed`); without, the mark does nothing.
+    """
+    setattr(method, _MARK, True)
+    return method
+
+
+def methods_by_rows(model: Any) -> list[str]:
+    """The names of a model's marked methods, and of the two encoders of the protocol, which need no mark."""
+    marked = {
+        name for kind in type(model).__mro__ for name, method in vars(kind).items() if hasattr(method, _MARK)
+    }
+    encoders = {name for name in ("encode_queries", "encode_videos") if hasattr(model, name)}
+    return sorted(marked | encoders)
 
 
 def _taken(tensors: Named, rows: Tensor) -> Named:

@@ -26,15 +26,21 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, begin_at_edges, log_probabilities
 from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts.models._parts.layers import (
+    AttentionBlock,
+    CrossAttentionBlock,
+    InputProjection,
+    ModularPooling,
+    Pooled,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.packing import Packing, compute_padding
-from whenabouts.models._parts.pooling import ModularPooling, Pooled
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
-from whenabouts.models._parts.renaming import renamed_parameters
-from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -45,6 +51,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
     best_key,
+    by_rows,
     max_over_keys,
     scaled_clips,
 )
@@ -326,30 +333,21 @@ class _Stream(nn.Module):
 
 def released_names(config: Config) -> dict[str, str]:
     """Our name of each parameter -> the released programs' name. Both have the same shapes."""
-    return renamed_parameters(lambda: Model(config), _RELEASED)
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
 
 
 _RELEASED = (
     (r"^streams\.0\.", "video_"),
     (r"^streams\.1\.", "sub_"),
-    (r"^(query|video|sub)_input\.norm\.", r"\1_input_proj.LayerNorm."),
-    (r"^(query|video|sub)_input\.linear\.", r"\1_input_proj.net.1."),
+    (r"^(query|video|sub)_input\.", r"\1_input_proj."),
     (r"^(video|sub)_query\.", r"\1_query_linear."),
     (r"^query_places\.", "query_pos_embed."),
     (r"^clip_places\.", "ctx_pos_embed."),
-    (r"_pos_embed\.table\.", "_pos_embed.position_embeddings."),
-    (r"_pos_embed\.norm\.", "_pos_embed.LayerNorm."),
     (r"^query_encoders\.0\.", "query_encoder."),
     (r"^query_encoders\.1\.", "query_encoder1."),
     (r"_first\.", "_encoder1."),
     (r"_second\.", "_encoder2."),
     (r"_last\.", "_encoder3."),
-    (r"_encoder(\d?)\.attention\.", r"_encoder\1.self."),
-    (r"_encoder(\d?)\.output\.", r"_encoder\1.output.dense."),
-    (r"_encoder(\d?)\.norm\.", r"_encoder\1.output.LayerNorm."),
-    (r"_cross\.attention\.", "_cross_att."),
-    (r"_cross\.norm\.", "_cross_layernorm."),
-    (r"^pooling\.linear\.", "modular_vector_mapping."),
     (r"^borders\.start\.", "merged_st_predictor."),
     (r"^borders\.end\.", "merged_ed_predictor."),
 )

@@ -21,7 +21,6 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import (
     BorderConvolution,
     BorderLinear,
@@ -30,14 +29,23 @@ from whenabouts.models._parts.borders import (
     log_probabilities,
 )
 from whenabouts.models._parts.dropout import Dropout
+from whenabouts.models._parts.layers import (
+    AttentionBlock,
+    CrossAttentionBlock,
+    InputProjection,
+    MaxPooling,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding
-from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
-from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
-from whenabouts.models._parts.relevant_pairs import (
+from whenabouts.models._parts.ranking_loss import (
     Levels,
+    Negatives,
     Pairs,
     Rule,
+    draw_negatives,
     localization_loss,
     moment_ranking_loss,
     moment_relevance,
@@ -46,8 +54,7 @@ from whenabouts.models._parts.relevant_pairs import (
     relevant_likelihood,
     video_ranking_loss,
 )
-from whenabouts.models._parts.renaming import renamed_parameters
-from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -58,6 +65,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
     best_key,
+    by_rows,
     max_over_keys,
 )
 from whenabouts.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
@@ -411,26 +419,21 @@ def released_names(config: Config) -> Mapping[str, str]:
 
     Streams keep their names: the released ones are `video` and `sub`.
     """
-    return renamed_parameters(lambda: Model(config), (*_RELEASED, _norm_in_encoder(config)))
+    # The convolutional encoder's LayerNorm lies elsewhere than that of `layers.py`.
+    convolutional = ((r"(_encoder\d?)\.norm\.", r"\1.layer_norm."),) if config.encoder == "cnn" else ()
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *convolutional, *OF_LAYERS))
 
 
 _RELEASED = (
     (r"^streams\.(\w+)\.encoders\.0\.", r"\1_encoder1."),
     (r"^streams\.(\w+)\.encoders\.1\.", r"\1_encoder2."),
     (r"^streams\.(\w+)\.encoders\.2\.", r"\1_encoder3."),
-    (r"^streams\.(\w+)\.cross\.attention\.", r"\1_cross_att."),
-    (r"^streams\.(\w+)\.cross\.norm\.", r"\1_cross_layernorm."),
+    (r"^streams\.(\w+)\.cross\.", r"\1_cross."),
     (r"^streams\.(\w+)\.query\.", r"\1_query_linear."),
-    (r"^(?:streams\.)?(\w+)[._]projection\.norm\.", r"\1_input_proj.LayerNorm."),
-    (r"^(?:streams\.)?(\w+)[._]projection\.linear\.", r"\1_input_proj.net.1."),
-    (r"_encoder(\d?)\.attention\.", r"_encoder\1.self."),
-    (r"_encoder(\d?)\.output\.", r"_encoder\1.output.dense."),
+    (r"^(?:streams\.)?(\w+)[._]projection\.", r"\1_input_proj."),
     (r"_encoder(\d?)\.(depthwise|pointwise)\.", r"_encoder\1.conv.\2_conv."),
     (r"^clip_positions\.", "ctx_pos_embed."),
     (r"^query_positions\.", "query_pos_embed."),
-    (r"_pos_embed\.table\.", "_pos_embed.position_embeddings."),
-    (r"_pos_embed\.norm\.", "_pos_embed.LayerNorm."),
-    (r"^pooling\.linear\.", "modular_vector_mapping."),
     (r"^borders\.(\w+)\.start\.", r"\1_st_predictor."),
     (r"^borders\.(\w+)\.end\.", r"\1_ed_predictor."),
     (r"^borders\.(\w+)\.start_of_query\.", r"\1_st_predictor.0."),
@@ -438,12 +441,6 @@ _RELEASED = (
     (r"^borders\.(\w+)\.end_of_query\.", r"\1_ed_predictor.0."),
     (r"^borders\.(\w+)\.end_of_clip\.", r"\1_ed_predictor.1."),
 )
-
-
-def _norm_in_encoder(config: Config) -> tuple[str, str]:
-    """The encoder's LayerNorm lies elsewhere in the two kinds of encoder."""
-    place = "output.LayerNorm" if config.encoder == "transformer" else "layer_norm"
-    return r"_encoder(\d?)\.norm\.", rf"_encoder\1.{place}."
 
 
 def _encoder(config: Config) -> nn.Module:

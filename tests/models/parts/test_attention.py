@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import Attention, attend
+from whenabouts.models._parts.layers import Attention, attend
 from whenabouts.models._parts.packing import Packing
 
 NEXT_TO_NOTHING = 1e-9

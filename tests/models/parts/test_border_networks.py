@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from whenabouts.models._parts.border_networks import BorderNetworks
+from whenabouts.models._parts.borders import BorderNetworks
 
 LENGTHS = [6, 1, 4]
 

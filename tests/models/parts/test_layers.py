@@ -8,11 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.attention import AttentionBlock, CrossAttentionBlock
 from whenabouts.models._parts.borders import BorderConvolution, BorderLinear, at_truth, log_probabilities
+from whenabouts.models._parts.layers import (
+    AttentionBlock,
+    CrossAttentionBlock,
+    InputProjection,
+    MaxPooling,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
 from whenabouts.models._parts.packing import Packing
-from whenabouts.models._parts.pooling import MaxPooling, ModularPooling
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding, initialise, unit
 from whenabouts.models.protocol import best_key
 from whenabouts.models.xml import ConvolutionBlock
 from whenabouts.types import UsageError

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from whenabouts.models._parts.ranking_loss import Negatives
-from whenabouts.models._parts.relevant_pairs import (
+from whenabouts.models._parts.ranking_loss import (
     Levels,
+    Negatives,
     Pairs,
     Rule,
     localization_loss,

@@ -26,7 +26,7 @@ import torch
 torch.set_num_threads(1)
 from whenabouts.research.cli import train as command
 from whenabouts.models import reloclnet, xml
-from whenabouts.models._parts.sharing import by_rows
+from whenabouts.models.protocol import by_rows
 from whenabouts.research.training import distributed
 for method in (xml.Model._clips, reloclnet.Model._clips, reloclnet.Model._pooled):
     by_rows(method)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.attention import AttentionBlock
 from whenabouts.models._parts.dropout import Dropout
+from whenabouts.models._parts.layers import AttentionBlock, InputProjection, check_length
 from whenabouts.models._parts.packing import PackedBlock, PackedModule, Packing
-from whenabouts.models._parts.projection import InputProjection, check_length
 
 
 class BertLayer(nn.Module):

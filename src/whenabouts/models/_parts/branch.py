@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from whenabouts.models._parts.projection import InputProjection, PositionEmbedding
+from whenabouts.models._parts.layers import InputProjection, PositionEmbedding
 
 
 class Branch(nn.Module):
@@ -28,32 +28,5 @@ class Branch(nn.Module):
         return encoded
 
 
-def released_entry(name: str) -> dict[str, str]:
-    """Our names of projection and places -> those of the released programs, for a branch they call `name`."""
-    return {
-        **_both("projection.norm", f"{name}_input_proj.LayerNorm"),
-        **_both("projection.linear", f"{name}_input_proj.net.1"),
-        "positions.table.weight": f"{name}_pos_embed.position_embeddings.weight",
-        **_both("positions.norm", f"{name}_pos_embed.LayerNorm"),
-    }
-
-
-def released_block(ours: str, theirs: str) -> dict[str, str]:
-    """The same for an attention block."""
-    layers = {
-        "attention.query": "self.query",
-        "attention.key": "self.key",
-        "attention.value": "self.value",
-        "output": "output.dense",
-        "norm": "output.LayerNorm",
-    }
-    return {
-        name: other
-        for layer, their in layers.items()
-        for name, other in _both(f"{ours}.{layer}", f"{theirs}.{their}").items()
-    }
-
-
-def _both(ours: str, theirs: str) -> dict[str, str]:
-    """Weight and bias of a layer."""
-    return {f"{ours}.{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
+OF_BRANCHES = ((r"^(\w+)\.projection\.", r"\1_input_proj."), (r"^(\w+)\.positions\.", r"\1_pos_embed."))
+"""Our names of a branch's parts -> those that stand before `renaming.OF_LAYERS`."""

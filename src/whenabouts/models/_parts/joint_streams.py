@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.models._parts.bert import TypedPositions
-from whenabouts.models._parts.projection import InputProjection
+from whenabouts.models._parts.layers import InputProjection
 from whenabouts.models.protocol import ClipBatch
 
 

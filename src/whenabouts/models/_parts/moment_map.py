@@ -22,7 +22,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.projection import unit
+from whenabouts.models._parts.layers import unit
 from whenabouts.models._parts.sparse_convolution import Area, convolved
 
 Counts = Annotated[

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.projection import unit
+from whenabouts.models._parts.layers import unit
 from whenabouts.models._parts.ranking_loss import against_negatives, draw_negatives
 
 

@@ -1,7 +1,32 @@
-"""A positive must score higher than a negative drawn from the best of the negatives; means over queries."""
+"""A positive must score higher than a negative drawn from the best of the negatives; means over queries.
+
+Behind what several systems use stand the losses with potentially relevant pairs: equations 10 to 18 of
+Maeoki et al. (paper 000). A pair (i, j) is query i with the moment of query j. Besides the positives (i, i)
+some pairs of a batch are "potentially relevant": they come with a confidence C in (0, 1], and are neither
+positive nor negative. R is a score of a pair: the video's (equation 1) or the moment's (equation 14).
+
+Readings of what the paper leaves open:
+
+- A negative of a query (or of a moment) is a pair that is neither positive nor potentially relevant, in
+  equation 10 as well as in 11; where nothing is left the term is 0 and still counts in the mean.
+- The negative of equations 10 and 11 is drawn once in a step for each query and for each moment, and shared
+  by all terms, since both equations write the same accented R.
+- The other reading of both, that equation 10 is XML's and takes relevant pairs for negatives as XML does, is
+  `Levels.of_all`: negatives of equation 10 alone.
+- N_pairs counts ordered pairs (i, i+); each stands once in both sums of equations 11 and 12, once seen from
+  its query and once from its moment.
+- Two moments of one video: as a video the pair is the positive itself, so it has no part in equation 13; as a
+  moment it is a relevant pair like others (15, 17), and never a negative.
+- The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
+  this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
+- R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
+  than R, the sense of C turns round, and a training finds that out (docs/results.md has what becomes of
+  scores). That is kept as printed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,3 +87,167 @@ def against_negatives(
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     """(…) the mean over the last axis of losses (…, Q), times `weight` (Q,) where there is one."""
     return (losses if weight is None else losses * weight).mean(-1)
+
+
+SMALLEST_LOGIT = 1e-6
+"""What logits are raised to before their logarithm is taken (below equation 14)."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P potentially relevant pairs: `query` and `moment` (P,) int64 in the batch, `confidence` (P,)."""
+
+    query: Tensor
+    moment: Tensor
+    confidence: Tensor
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def those(self, keep: Tensor) -> Pairs:
+        """The pairs for which `keep` (P,) is true."""
+        return Pairs(self.query[keep], self.moment[keep], self.confidence[keep])
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The scores R that the multi-level ranking loss holds against each other.
+
+    `positive` (Q,) is R(i, i), `relevant` (P,) that of the `pairs`; each query has one negative moment or
+    video, each moment one negative query.
+    """
+
+    positive: Tensor
+    relevant: Tensor
+    pairs: Pairs
+    of_queries: Negatives
+    of_moments: Negatives
+    of_all: tuple[Negatives, Negatives] | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The margin and kind of a ranking loss, and the weights of its terms (lambda)."""
+
+    margin: float = 0.1
+    kind: Kind = "hinge"
+    relevant_over_negative: float = 0.0
+    positive_over_relevant: float = 0.0
+
+
+def pairs_of(confidence: Tensor, *, confidence_is_one: bool = False) -> Pairs:
+    """The pairs with a confidence above 0, from (Q, Q); the diagonal is never one.
+
+    `confidence_is_one` sets C to 1 for all of them (the paper's "C = 1" rows).
+    """
+    itself = torch.eye(len(confidence), dtype=torch.bool, device=confidence.device)
+    query, moment = ((confidence > 0) & ~itself).nonzero().unbind(1)
+    values = confidence[query, moment]
+    return Pairs(query, moment, torch.ones_like(values) if confidence_is_one else values)
+
+
+def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Equation 10: the mean over queries against a negative video, and over videos against a negative query.
+
+    `weight` (Q,) multiplies a query's terms (paper 004). The sum of the two is the equation.
+    """
+    sides = [
+        against_negatives(levels.positive, negatives, margin=rule.margin, kind=rule.kind)
+        for negatives in levels.of_all or (levels.of_queries, levels.of_moments)
+    ]
+    first, second = (side.mean() if weight is None else (side * weight).mean() for side in sides)
+    return first, second
+
+
+def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
+    """Equation 11: a relevant pair, as far as it is relevant, beats a negative of its query and moment."""
+    pairs = levels.pairs
+    lowered = pairs.confidence * levels.relevant
+    return _per_pair(
+        against_negatives(lowered, _taken(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
+        + against_negatives(
+            lowered, _taken(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
+        )
+    )
+
+
+def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
+    """Equation 12: the positives of its query and of its moment score no less than a relevant pair."""
+    pairs = levels.pairs
+    return _per_pair(
+        shortfall(pairs.confidence * levels.positive[pairs.query], levels.relevant, kind=rule.kind)
+        + shortfall(pairs.confidence * levels.positive[pairs.moment], levels.relevant, kind=rule.kind)
+    )
+
+
+def video_ranking_loss(
+    levels: Levels, rule: Rule, weight: Tensor | None = None, sides: tuple[float, float] = (1.0, 1.0)
+) -> Mapping[str, Tensor]:
+    """Equation 13, term by term, R being the video's score; `sides` weigh the sums of equation 10 (XML)."""
+    against_video, against_query = positive_over_negative(levels, rule, weight)
+    terms = {"negative_videos": sides[0] * against_video, "negative_queries": sides[1] * against_query}
+    return terms | _with_relevant_pairs(levels, rule)
+
+
+def moment_relevance(
+    logits: Tensor, video_scores: Tensor, alpha: float, *, as_printed: bool = True
+) -> Tensor:
+    """Equation 14: R of moments, (Q, M), from the logits (2, Q, M) of start and end at their true borders.
+
+    Logits are raised to 1e-6; below that they have no gradient, just above it one of up to a million. Not
+    `as_printed`, R is the sum of the logits themselves: log s_vcmr of equation 3 without the logarithms of
+    the two softmax sums, which is what the paper's text wants R to be.
+    """
+    borders: Tensor = logits.float()
+    if as_printed:
+        borders = borders.clamp(min=SMALLEST_LOGIT).log()
+    return borders.sum(0) + alpha * video_scores
+
+
+def moment_ranking_loss(
+    levels: Levels, rule: Rule, weight: Tensor | None = None, scale: float = 1.0
+) -> Mapping[str, Tensor]:
+    """Equation 15 times `scale` (lambda_vcmr of equation 9), term by term, R being that of equation 14."""
+    against_moment, against_query = positive_over_negative(levels, rule, weight)
+    terms = {"negative_videos": against_moment, "negative_queries": against_query}
+    terms |= _with_relevant_pairs(levels, rule)
+    return {f"moment_{name}": scale * term for name, term in terms.items()}
+
+
+def positive_likelihood(log_truth: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Equation 16: the mean negative log-likelihood of true borders, from (Q,) log P(start) + log P(end)."""
+    return -(log_truth if weight is None else log_truth * weight).mean()
+
+
+def relevant_likelihood(log_truth: Tensor, confidence: Tensor) -> Tensor:
+    """Equation 17: the same for relevant pairs, (P,), each times its confidence."""
+    return -_per_pair(confidence * log_truth)
+
+
+def localization_loss(
+    positives: Tensor, relevant: Tensor | None, lambda_nll_2: float, lambda_tl: float
+) -> Mapping[str, Tensor]:
+    """Equation 18 times lambda_tl of equation 9, term by term; from equations 16 and 17."""
+    terms = {"spans": lambda_tl * positives}
+    if relevant is not None:
+        terms["relevant_spans"] = lambda_tl * lambda_nll_2 * relevant
+    return terms
+
+
+def _with_relevant_pairs(levels: Levels, rule: Rule) -> dict[str, Tensor]:
+    """The terms of equations 11 and 12 whose weight is not 0."""
+    terms: dict[str, Tensor] = {}
+    if rule.relevant_over_negative:
+        terms["relevant_over_negative"] = rule.relevant_over_negative * relevant_over_negative(levels, rule)
+    if rule.positive_over_relevant:
+        terms["positive_over_relevant"] = rule.positive_over_relevant * positive_over_relevant(levels, rule)
+    return terms
+
+
+def _taken(negatives: Negatives, rows: Tensor) -> Negatives:
+    return Negatives(negatives.score[rows], negatives.exists[rows])
+
+
+def _per_pair(values: Tensor) -> Tensor:
+    """The sum over pairs divided by their number; 0, with a gradient of 0, where there is none."""
+    return values.sum() / max(len(values), 1)

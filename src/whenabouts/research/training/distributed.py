@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from whenabouts.models._parts.sharing import methods_by_rows
-from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.protocol import ClipBatch, QueryBatch, methods_by_rows
 from whenabouts.types import UsageError
 
 

@@ -1,13 +1,16 @@
-"""Attention within a sequence and from one sequence to another on the same grid.
+"""The layers that XML is made of, and after it ReLoCLNet, HERO, MS-SL, GMMFormer, CONQUER and PREM.
 
-What the papers of XML and ReLoCLNet call a transformer is one attention with its output layer and a residual
-LayerNorm; there is no feed-forward part.
+From features to the model's width, places, attention within a sequence and from one sequence to another on
+the same grid, and from the words of a query to one vector for each stream. What the papers of XML and
+ReLoCLNet call a transformer is one attention with its output layer and a residual LayerNorm; there is no
+feed-forward part.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +18,74 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from whenabouts.models._parts.dropout import Dropout, drop
 from whenabouts.models._parts.packing import PackedBlock, Packing
+from whenabouts.types import UsageError
 
 RELEASED_PENALTY = -10000.0
 """What the released programs add to the scores of masked keys."""
+
+
+class InputProjection(PackedBlock):
+    """LayerNorm of the raw features, dropout, linear layer, ReLU."""
+
+    def __init__(self, features: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+        self.dropout = Dropout(dropout, inplace=True)
+        self.linear = nn.Linear(features, width)
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, features) to (N, width), for packed rows."""
+        projected: Tensor = self.linear(self.dropout(self.norm(rows)))
+        return projected.relu()
+
+
+class PositionEmbedding(PackedBlock):
+    """A learned vector for each place is added; LayerNorm, dropout.
+
+    `noun` is what the sequence is made of, for the message where one is longer than the table.
+    """
+
+    def __init__(self, places: int, width: int, dropout: float, noun: str) -> None:
+        super().__init__()
+        self.table = nn.Embedding(places, width)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout, inplace=True)
+        self.noun = noun
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, width) to (N, width), for packed rows; UsageError where a sequence is too long."""
+        check_length(packing.steps, self.table.num_embeddings, self.noun)
+        placed: Tensor = self.norm(rows + self.table(packing.positions()))
+        dropped: Tensor = self.dropout(placed)
+        return dropped
+
+
+def check_length(steps: int, places: int, noun: str) -> None:
+    """Raise UsageError where a sequence has more `steps` than a table has places."""
+    if steps > places:
+        raise UsageError(
+            f"a sequence of {steps} {noun}, but the model has places for {places}: "
+            f"cut or pool it when it is read, or train with max_{noun} = {steps}"
+        )
+
+
+def initialise(model: nn.Module, spread: float) -> None:
+    """Draw fresh weights: normal with deviation `spread` for linear layers and tables, biases zero.
+
+    LayerNorm starts as the identity; convolutions keep PyTorch's own start. As in the released XML.
+    """
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=spread)
+        elif isinstance(module, nn.Conv1d):
+            module.reset_parameters()
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows brought to length 1 (a row of zeros stays one)."""
+    return torch.nn.functional.normalize(rows, dim=-1)
 
 
 class Attention(nn.Module):
@@ -122,3 +190,57 @@ def _product_penalty(mask: Tensor, like: Tensor) -> Tensor:
     """(B, 1, T, T): the penalty where either of the two positions is padding."""
     both = mask[:, None, :, None] & mask[:, None, None, :]
     return (~both).to(like.dtype) * RELEASED_PENALTY
+
+
+class Pooled(NamedTuple):
+    """`vectors` (Q, M, D), one for each of M streams; `weights` (Q, L, M) of the words, 0 behind the end."""
+
+    vectors: Tensor
+    weights: Tensor
+
+
+class ModularPooling(nn.Module):
+    """Each stream has its own attention over the words of the query (XML, "modular" queries)."""
+
+    def __init__(self, width: int, streams: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, streams, bias=False)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries with their mask (Q, L)."""
+        weights = self.linear(words).masked_fill(~mask[..., None], -1e10).softmax(1)
+        return Pooled(torch.bmm(weights.transpose(1, 2), words), weights)
+
+
+class MaxPooling(nn.Module):
+    """The largest value of each dimension over the words, the same for every stream."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries; the weights count how often a word is the largest."""
+        values, places = words.masked_fill(~mask[..., None], -torch.inf).max(1)
+        counts = torch.zeros_like(mask, dtype=words.dtype)
+        counts.scatter_add_(1, places, torch.ones_like(values).detach())
+        weights = counts / counts.sum(1, keepdim=True)
+        return Pooled(
+            values[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
+        )
+
+
+class MeanPooling(nn.Module):
+    """The mean of the words, the same for every stream."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, words: Tensor, mask: Tensor) -> Pooled:
+        """From the words (Q, L, D) of Q queries; every word counts the same."""
+        weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
+        vectors = torch.einsum("ql,qld->qd", weights.to(words.dtype), words)
+        return Pooled(
+            vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
+        )
