@@ -34,6 +34,7 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
+from whenabouts.models._parts.packing import in_turn
 from whenabouts.models._parts.ranking_loss import shortfall, weighted_mean
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
@@ -122,9 +123,10 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector to search with; parts `span` (Q, D) and `words` (Q, L), what each word counts."""
-        mask = queries.mask
-        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
-        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
+        words = in_turn(
+            queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
+        )
+        vectors, weights = self.pooling(words, queries.mask)
         pooled = vectors[:, 0]
         parts = {"span": self.span_query(pooled), "words": weights[:, :, 0]}
         return QueryEncoding({_KEYS: unit(pooled)}, parts)

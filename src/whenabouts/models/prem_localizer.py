@@ -71,7 +71,7 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts.models._parts.packing import PackedModule
+from whenabouts.models._parts.packing import PackedModule, in_turn
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.relevant_segments import overlapping_segments, segment_maxima
 from whenabouts.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
@@ -287,8 +287,7 @@ class Model(nn.Module):
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `words` (Q, L, H), `mask` (Q, L); with gates `pooled` (Q, G, H), `word_weights` (Q, L, G)."""
         mask = queries.mask
-        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
-        words = self.query_encoder(words, mask)
+        words = in_turn(queries.tokens, mask, self.query_projection, self.query_positions, self.query_encoder)
         parts = {"words": words, "mask": mask}
         if self.pooling is not None:
             pooled, weights = self.pooling(words, mask)

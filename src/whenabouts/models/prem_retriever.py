@@ -59,6 +59,7 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
+from whenabouts.models._parts.packing import in_turn
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.transformer import TransformerEncoder
 from whenabouts.models.protocol import (
@@ -143,9 +144,10 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector for each stream (5); parts `words/<stream>` (Q, L): what each word counts."""
-        mask = queries.mask
-        words = self.query_positions(self.query_projection(queries.tokens, mask), mask)
-        vectors, weights = self.pooling(self.query_encoder(words, mask), mask)
+        words = in_turn(
+            queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
+        )
+        vectors, weights = self.pooling(words, queries.mask)
         names = list(self.config.streams)
         return QueryEncoding(
             {name: unit(vectors[:, at]) for at, name in enumerate(names)},

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Named = Mapping[str, Tensor]
 Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
@@ -25,8 +28,26 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _MARK = "_whenabouts_by_rows"
 
 
+class _OfTensors:
+    """A frozen record of tensors, of tables of tensors and of other such records."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on a device."""
+        moved: Self = type(self)(**{name: _moved(value, device) for name, value in vars(self).items()})
+        return moved
+
+
+class _Encoding(_OfTensors):
+    """A record whose tensors have a row for each query, or for each video."""
+
+    def take(self, rows: Tensor) -> Self:
+        """Some of them, in the order of `rows` (P,) int64; each may come more than once."""
+        taken: Self = type(self)(**{name: _taken(value, rows) for name, value in vars(self).items()})
+        return taken
+
+
 @dataclass(frozen=True)
-class QueryBatch:
+class QueryBatch(_OfTensors):
     """Queries as a model reads them.
 
     `tokens` is (Q, L, D) features of words, or (Q, L) ids where a model has a text encoder of its own; `mask`
@@ -39,13 +60,9 @@ class QueryBatch:
     def __len__(self) -> int:
         return len(self.mask)
 
-    def to(self, device: torch.device | str) -> QueryBatch:
-        """The same on a device."""
-        return QueryBatch(self.tokens.to(device), self.mask.to(device))
-
 
 @dataclass(frozen=True)
-class ClipBatch:
+class ClipBatch(_OfTensors):
     """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
 
     A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None: videos of
@@ -59,13 +76,9 @@ class ClipBatch:
     def __len__(self) -> int:
         return len(self.mask)
 
-    def to(self, device: torch.device | str) -> ClipBatch:
-        """The same on a device."""
-        return ClipBatch(_moved(self.streams, device), self.mask.to(device), self.silent)
-
 
 @dataclass(frozen=True)
-class QueryEncoding:
+class QueryEncoding(_Encoding):
     """What a model made of Q queries.
 
     `search` holds, by stream, the vectors (Q, D) that are compared with the keys of videos; `parts` whatever
@@ -78,17 +91,9 @@ class QueryEncoding:
     def __len__(self) -> int:
         return len(next(iter((*self.search.values(), *self.parts.values()))))
 
-    def take(self, rows: Tensor) -> QueryEncoding:
-        """Some queries, in the order of `rows` (P,) int64; a query may come more than once."""
-        return QueryEncoding(_taken(self.search, rows), _taken(self.parts, rows))
-
-    def to(self, device: torch.device | str) -> QueryEncoding:
-        """The same on a device."""
-        return QueryEncoding(_moved(self.search, device), _moved(self.parts, device))
-
 
 @dataclass(frozen=True)
-class VideoEncoding:
+class VideoEncoding(_Encoding):
     """What a model keeps of V videos: made once a video, stored in the index.
 
     `keys` holds, by stream, the vectors (V, K, D) that a query is compared with: the video's score in a
@@ -105,24 +110,6 @@ class VideoEncoding:
 
     def __len__(self) -> int:
         return len(self.mask)
-
-    def take(self, rows: Tensor) -> VideoEncoding:
-        """Some videos, in the order of `rows` (P,) int64; a video may come more than once."""
-        return VideoEncoding(
-            self.mask[rows],
-            _taken(self.keys, rows),
-            _taken(self.key_masks, rows),
-            _taken(self.parts, rows),
-        )
-
-    def to(self, device: torch.device | str) -> VideoEncoding:
-        """The same on a device."""
-        return VideoEncoding(
-            self.mask.to(device),
-            _moved(self.keys, device),
-            _moved(self.key_masks, device),
-            _moved(self.parts, device),
-        )
 
 
 @dataclass(frozen=True)
@@ -146,7 +133,7 @@ class SpanScores:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(_OfTensors):
     """What a step of training sees: B = Q queries with the clip span each is true for, and V >= 1 videos.
 
     `video_of` (Q,) int64 is the row of `videos` that a query belongs to. V may be smaller than Q (a video
@@ -183,23 +170,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.spans)
-
-    def to(self, device: torch.device | str) -> Batch:
-        """The same on a device."""
-        return replace(
-            self,
-            queries=self.queries.to(device),
-            videos=self.videos.to(device),
-            video_of=self.video_of.to(device),
-            spans=self.spans.to(device),
-            positives=self.positives.to(device),
-            confidence=None if self.confidence is None else self.confidence.to(device),
-            weight=None if self.weight is None else self.weight.to(device),
-            negatives=None if self.negatives is None else self.negatives.to(device),
-            other_queries=None if self.other_queries is None else self.other_queries.to(device),
-            negative_queries=None if self.negative_queries is None else self.negative_queries.to(device),
-            labels=_moved(self.labels, device),
-        )
 
 
 Losses = Mapping[str, Tensor]
@@ -319,16 +289,8 @@ def joined(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one, padded to the longest."""
     if not encodings:
         raise ValueError("there is nothing to join")
-    first = encodings[0]
-    if isinstance(first, QueryEncoding):
-        return QueryEncoding(
-            _joined([encoding.search for encoding in encodings]),
-            _joined([encoding.parts for encoding in encodings]),
-        )
-    return VideoEncoding(
-        _stacked([encoding.mask for encoding in encodings]),
-        *(_joined([getattr(part, name) for part in encodings]) for name in ("keys", "key_masks", "parts")),
-    )
+    joint = {name: _stacked([vars(encoding)[name] for encoding in encodings]) for name in vars(encodings[0])}
+    return replace(encodings[0], **joint)
 
 
 def by_rows(method: Method) -> Method:
@@ -350,23 +312,29 @@ def methods_by_rows(model: Any) -> list[str]:
     return sorted(marked | encoders)
 
 
-def _taken(tensors: Named, rows: Tensor) -> Named:
-    return {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
+def _taken(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    return {name: tensor.index_select(0, rows) for name, tensor in value.items()}
 
 
-def _moved(tensors: Named, device: torch.device | str) -> Named:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor | _OfTensors):
+        return value.to(device)
+    return (
+        {name: _moved(inner, device) for name, inner in value.items()}
+        if isinstance(value, Mapping)
+        else value
+    )
 
 
-def _joined(parts: Sequence[Named]) -> Named:
-    return {name: _stacked([part[name] for part in parts]) for name in parts[0]}
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+def _stacked(values: Sequence[Any]) -> Any:
     """Rows of all, the second axis padded with zeros (false) to the longest where they have one."""
-    if tensors[0].dim() < 2 or len({tensor.shape[1] for tensor in tensors}) == 1:
-        return torch.cat(list(tensors))
-    longest = max(tensor.shape[1] for tensor in tensors)
+    if isinstance(values[0], Mapping):
+        return {name: _stacked([value[name] for value in values]) for name in values[0]}
+    if values[0].dim() < 2 or len({tensor.shape[1] for tensor in values}) == 1:
+        return torch.cat(list(values))
+    longest = max(tensor.shape[1] for tensor in values)
     # `pad` counts axes from the last: nothing is added to the others, then the missing rows to the second.
-    others = [0, 0] * (tensors[0].dim() - 2)
-    return torch.cat([pad(tensor, (*others, 0, longest - tensor.shape[1])) for tensor in tensors])
+    others = [0, 0] * (values[0].dim() - 2)
+    return torch.cat([pad(tensor, (*others, 0, longest - tensor.shape[1])) for tensor in values])

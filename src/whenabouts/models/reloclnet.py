@@ -38,7 +38,7 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts.models._parts.packing import Packing, compute_padding
+from whenabouts.models._parts.packing import Packing, compute_padding, in_turn
 from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
@@ -273,11 +273,9 @@ class Model(nn.Module):
     @by_rows
     def _pooled(self, queries: QueryBatch) -> Pooled:
         """A vector for each stream, and how much each word counts in it."""
-        packing = self.query_input.packing(queries.mask)
-        words = self.query_places(self.query_input(packing.pack(queries.tokens), packing), packing)
-        for encoder in self.query_encoders:
-            words = encoder(words, packing)
-        pooled: Pooled = self.pooling(packing.unpack(words), queries.mask)
+        encoders = cast("list[AttentionBlock]", list(self.query_encoders))
+        words = in_turn(queries.tokens, queries.mask, self.query_input, self.query_places, *encoders)
+        pooled: Pooled = self.pooling(words, queries.mask)
         return pooled
 
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:

@@ -39,7 +39,7 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding
+from whenabouts.models._parts.packing import PackedBlock, Packing, compute_padding, in_turn
 from whenabouts.models._parts.ranking_loss import (
     Levels,
     Negatives,
@@ -224,10 +224,10 @@ class Model(nn.Module):
 
         The words' weights say what a stream's vector was made of.
         """
-        packing = self.query_projection.packing(queries.mask)
-        words = self.query_projection(packing.pack(queries.tokens), packing)
-        words = self.query_encoder(self.query_positions(words, packing), packing)
-        vectors, weights = self.pooling(packing.unpack(words), queries.mask)
+        words = in_turn(
+            queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
+        )
+        vectors, weights = self.pooling(words, queries.mask)
         search, parts = {}, {}
         for number, (name, stream) in enumerate(self._streams().items()):
             search[name] = unit(vectors[:, number])
@@ -443,7 +443,7 @@ _RELEASED = (
 )
 
 
-def _encoder(config: Config) -> nn.Module:
+def _encoder(config: Config) -> PackedBlock:
     if config.encoder == "cnn":
         return ConvolutionBlock(config.hidden, config.encoder_kernel, config.dropout)
     return AttentionBlock(config.hidden, config.heads, config.dropout)

@@ -1,7 +1,7 @@
 """Where a moment begins and where it ends: logits for every clip of a video.
 
 A predictor of queries and clips serves one stream, or several whose similarities are averaged first
-("merged"): it is given a sequence of queries' vectors and a sequence of clips, one of each for every stream it
+("merged"): it is given a sequence of queries' vectors and one of clips, one of each for every stream it
 serves. `BorderNetworks` reads clips that have seen the query already.
 """
 

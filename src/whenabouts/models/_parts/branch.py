@@ -5,16 +5,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from whenabouts.models._parts.layers import InputProjection, PositionEmbedding
+from whenabouts.models._parts.packing import PackedBlock, in_turn
 
 
 class Branch(nn.Module):
     """Projection to `hidden` values, a learned vector for each of `places` places, and an encoder.
 
-    `encoder` takes padded rows and their mask; `noun` is what the sequence is made of, for messages.
+    `noun` is what the sequence is made of, for messages.
     """
 
     def __init__(
-        self, widths: tuple[int, int], places: int, noun: str, dropout: float, encoder: nn.Module
+        self, widths: tuple[int, int], places: int, noun: str, dropout: float, encoder: PackedBlock
     ) -> None:
         super().__init__()
         width, hidden = widths
@@ -24,8 +25,7 @@ class Branch(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, T, hidden) of features (B, T, width) with their mask (B, T)."""
-        encoded: Tensor = self.encoder(self.positions(self.projection(features, mask), mask), mask)
-        return encoded
+        return in_turn(features, mask, self.projection, self.positions, self.encoder)
 
 
 OF_BRANCHES = ((r"^(\w+)\.projection\.", r"\1_input_proj."), (r"^(\w+)\.positions\.", r"\1_pos_embed."))

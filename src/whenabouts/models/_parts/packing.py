@@ -119,6 +119,15 @@ class PackedBlock(PackedModule, ABC):
         """(N, D) to (N, D'), for packed rows."""
 
 
+def in_turn(padded: Tensor, mask: Tensor, *blocks: PackedBlock) -> Tensor:
+    """(B, T, D) with its mask (B, T) through some blocks one after the other, packed once; (B, T, D')."""
+    packing = blocks[0].packing(mask)
+    rows = packing.pack(padded)
+    for block in blocks:
+        rows = block(rows, packing)
+    return packing.unpack(rows)
+
+
 def compute_padding(model: nn.Module) -> None:
     """Let all blocks of a model compute the rows of the padding, as the released programs do."""
     for module in model.modules():
