@@ -251,7 +251,7 @@ def per_video(one: Callable[[Floats, Floats, Floats], tuple[float, float]], rela
         score = curves.score
         if relative:
             localizer = ZeroShotLocalizer()
-            lines = [_lined_up(part, np.inf) for part in _blocks(curves)]
+            lines = [_lined_up(curves, *videos, np.inf) for videos in _blocks(curves)]
             score = np.concatenate([localizer._relative(line) for line in lines])
         parts = [slice(*pair) for pair in itertools.pairwise(curves.offsets.tolist())]
         return np.array([one(score[part], curves.start[part], curves.end[part]) for part in parts])

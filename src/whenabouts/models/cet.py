@@ -25,18 +25,16 @@ Shapes as in `protocol`; S = clips and words of a pair, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.border_labels import border_terms, interpolated_labels
+from whenabouts.models._parts.border_labels import BorderModel, BorderSettings
 from whenabouts.models._parts.layers import PositionEmbedding, initialise
 from whenabouts.models._parts.packing import Packing
-from whenabouts.models._parts.text_encoder import Words, check_sizes
-from whenabouts.models._parts.transformer import Norm, TransformerEncoder, perceptron
+from whenabouts.models._parts.transformer import perceptron
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -46,7 +44,7 @@ from whenabouts.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
+from whenabouts.models.settings import Size
 
 __all__ = ["Config", "Model"]
 
@@ -55,67 +53,29 @@ _ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Config:
-    """Settings of CET; the defaults are the published ones where there are any."""
+class Config(BorderSettings):
+    """Settings of CET: those that it shares, and one of its own."""
 
-    streams: Streams = field(default_factory=lambda: {"video": 4096})
-    """Stream -> width of its features."""
-    query_width: Size = 768
-    """Width of words' features; not used where there is a `text_encoder`."""
-    text_encoder: str = ""
-    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
-    words come as features)."""
-    text: Mapping[str, Size] = field(default_factory=dict)
-    """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
-    hidden: Size = 512
-    """d of the paper."""
-    layers: Size = 6
-    heads: Size = 8
-    feedforward: Size = 2048
-    norm: Norm = "before"
-    max_clips: Size = 128
     max_tokens: Size = 40
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
-    initializer_range: NotNegative = 0.02
-    label_power: Positive = 10.0
-    """k of the paper: how fast labels fall off beside the borders."""
-    as_released: bool = False
-    """No program was released; this takes equation 10 to the letter. See `_parts/border_labels.py`."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
-        check_settings(self, "cet")
-        check_sizes(self.text, "cet")
+        self.check("cet")
 
 
-class Model(nn.Module):
+class Model(BorderModel):
     """CET with fresh weights: a localizer (see `protocol`)."""
 
+    config: Config
+
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         width, dropout = config.hidden, config.input_dropout
-        self.clip_projection = nn.Linear(sum(config.streams.values()), width, bias=False)
-        self.words = Words(config.query_width, config.text if config.text_encoder else None)
-        self.token_projection = nn.Linear(self.words.width, width, bias=False)
-        self.clip_positions = PositionEmbedding(config.max_clips, width, dropout, "clips")
         self.token_positions = PositionEmbedding(config.max_tokens, width, dropout, "tokens")
-        self.encoder = TransformerEncoder(
-            config.layers, width, config.heads, config.feedforward, config.dropout, config.norm
-        )
+        self.encoder = config.transformer()
         self.start = perceptron(width, 1)
         self.end = perceptron(width, 1)
         initialise(self, config.initializer_range)
-
-    def begin(self) -> None:
-        """Read the pretrained text encoder, where there is one, before a training's first step."""
-        self.words.begin(self.config.text_encoder)
-
-    @property
-    def video_weight(self) -> float:
-        """0: a video has no score of its own."""
-        return 0.0
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `tokens` (Q, L, D): words of the transformer's width, and `mask` (Q, L)."""
@@ -127,9 +87,7 @@ class Model(nn.Module):
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Part `clips` (V, T, D): clips of the transformer's width (equation 7)."""
         packing = Packing.of(videos.mask)
-        features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
-        rows = self.clip_positions(self.clip_projection(features), packing)
-        return VideoEncoding(videos.mask, parts={"clips": packing.unpack(rows)})
+        return VideoEncoding(videos.mask, parts={"clips": packing.unpack(self.clips(videos, packing))})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """log p_start and log p_end (equation 9) of P pairs: their sum is the logarithm of the product."""
@@ -160,11 +118,7 @@ class Model(nn.Module):
         """The terms `start` and `end` of equation 12."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         logits = self.border_logits(queries, videos, batch.video_of)
-        config = self.config
-        labels = interpolated_labels(
-            batch.spans, logits.shape[2], config.label_power, to_the_letter=config.as_released
-        )
-        return border_terms(logits, labels, videos.mask[batch.video_of], batch.weight)
+        return self.border_loss(logits, batch)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ an array step; no result depends on which other videos are in the batch.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -230,15 +231,6 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The videos `low` to `high` (exclusive) of some curves."""
-
-    curves: Curves
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Line:
     """A block of curves without empty videos, ready for array steps; V videos, N clips.
 
@@ -279,14 +271,14 @@ class ZeroShotLocalizer:
 
         A flat curve yields the stretch of its highest clips, scored as low as it is.
         """
-        parts = [self._localize(part) for part in _blocks(curves)]
+        parts = [self._localize(curves, low, high) for low, high in _blocks(curves)]
         merged = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Moments)}
         moments = Moments(**merged)
         return moments.take(total_order(moments.score, moments.video, moments.start, moments.end))
 
-    def _localize(self, part: _Part) -> Moments:
-        """Moments of one block of videos, in no particular order."""
-        line = _lined_up(part, self.config.max_gap_seconds)
+    def _localize(self, curves: Curves, low: int, high: int) -> Moments:
+        """Moments of the videos `low` to `high` (exclusive), in no particular order."""
+        line = _lined_up(curves, low, high, self.config.max_gap_seconds)
         if not len(line.height):
             nothing = np.zeros(0, dtype=np.int64)
             return Moments(nothing, np.zeros(0), np.zeros(0), np.zeros(0), nothing, nothing)
@@ -430,22 +422,21 @@ def _finite(name: str, values: ArrayLike) -> Floats:
     return array
 
 
-def _blocks(curves: Curves) -> list[_Part]:
-    """The videos in blocks of about `_BLOCK` clips; a video is never divided."""
+def _blocks(curves: Curves) -> Iterable[tuple[int, int]]:
+    """First and last (exclusive) video of blocks of about `_BLOCK` clips; a video is never divided."""
     block = curves.offsets[:-1] // _BLOCK
     cuts = np.flatnonzero(block[1:] != block[:-1]) + 1
-    edges = [0, *cuts.tolist(), len(curves)]
-    return [_Part(curves, low, high) for low, high in itertools.pairwise(edges)]
+    return itertools.pairwise([0, *cuts.tolist(), len(curves)])
 
 
-def _lined_up(part: _Part, max_gap_seconds: float) -> _Line:
-    """A block of curves as arrays over all its clips, heights in spreads above the background."""
-    curves, offsets = part.curves, part.curves.offsets[part.low : part.high + 1]
+def _lined_up(curves: Curves, low: int, high: int, max_gap_seconds: float) -> _Line:
+    """The curves of some videos as arrays over all their clips, heights in spreads above the background."""
+    offsets = curves.offsets[low : high + 1]
     clips = slice(offsets[0], offsets[-1])
     start, end = curves.start[clips], curves.end[clips]
     count = np.diff(offsets)
     filled = np.flatnonzero(count)
-    count, begin, names = count[filled], offsets[filled] - offsets[0], filled + part.low
+    count, begin, names = count[filled], offsets[filled] - offsets[0], filled + low
     video = np.repeat(np.arange(len(names)), count)
     opens = np.zeros(len(video), dtype=bool)
     if len(video):

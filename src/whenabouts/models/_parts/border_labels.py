@@ -1,4 +1,4 @@
-"""Labels of a moment's borders that fall off inside it, and the loss that learns them (CET and BET).
+"""What CET and BET have alike: labels of a moment's borders that fall off inside it, and what learns them.
 
 Papers 001 (appendix C.2, equations 10 to 12) and 002 (appendix B.2, equations 9 and 10). The printed
 numerators are `x_e - i` and `i - x_s`, the denominators and conditions have stars: `x_e* - x_s* + 1`,
@@ -15,11 +15,94 @@ moment of one clip has no border at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from whenabouts.models._parts.layers import PositionEmbedding
+from whenabouts.models._parts.packing import Packing
 from whenabouts.models._parts.ranking_loss import weighted_mean
+from whenabouts.models._parts.text_encoder import Words, check_sizes
+from whenabouts.models._parts.transformer import Norm, TransformerEncoder
+from whenabouts.models.protocol import Batch, ClipBatch, Losses
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
+
+
+@dataclass(frozen=True)
+class BorderSettings:
+    """Settings of CET and of BET; the defaults are the published ones where there are any."""
+
+    streams: Streams = field(default_factory=lambda: {"video": 4096})
+    """Stream -> width of its features."""
+    query_width: Size = 768
+    """Width of words' features; not used where there is a `text_encoder`."""
+    text_encoder: str = ""
+    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
+    words come as features)."""
+    text: Mapping[str, Size] = field(default_factory=dict)
+    """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
+    hidden: Size = 512
+    """d of the paper."""
+    layers: Size = 6
+    heads: Size = 8
+    feedforward: Size = 2048
+    norm: Norm = "before"
+    max_clips: Size = 128
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    label_power: Positive = 10.0
+    """k of the paper: how fast labels fall off beside the borders."""
+    as_released: bool = False
+    """No program was released; this takes equation 10 to the letter. See `_parts/border_labels.py`."""
+
+    def check(self, system: str) -> None:
+        """Raise UsageError, naming the system, where a setting makes no model."""
+        check_settings(self, system)
+        check_sizes(self.text, system)
+
+    def transformer(self) -> TransformerEncoder:
+        """A transformer of these settings with fresh weights."""
+        return TransformerEncoder(
+            self.layers, self.hidden, self.heads, self.feedforward, self.dropout, self.norm
+        )
+
+
+class BorderModel(nn.Module):
+    """What stands before the transformer, and the loss; a video has no score of its own."""
+
+    def __init__(self, config: BorderSettings) -> None:
+        super().__init__()
+        self.config = config
+        width = config.hidden
+        self.clip_projection = nn.Linear(sum(config.streams.values()), width, bias=False)
+        self.words = Words(config.query_width, config.text if config.text_encoder else None)
+        self.token_projection = nn.Linear(self.words.width, width, bias=False)
+        self.clip_positions = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
+
+    def begin(self) -> None:
+        """Read the pretrained text encoder, where there is one, before a training's first step."""
+        self.words.begin(self.config.text_encoder)
+
+    @property
+    def video_weight(self) -> float:
+        """0: a video has no score of its own."""
+        return 0.0
+
+    def clips(self, videos: ClipBatch, packing: Packing) -> Tensor:
+        """(N, D): packed clips of the transformer's width (equation 7), in their places."""
+        features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
+        rows: Tensor = self.clip_positions(self.clip_projection(features), packing)
+        return rows
+
+    def border_loss(self, logits: Tensor, batch: Batch) -> Losses:
+        """The terms `start` and `end` of equation 12, from the logits (2, Q, T) in each query's own video."""
+        power, to_the_letter = self.config.label_power, self.config.as_released
+        labels = interpolated_labels(batch.spans, logits.shape[2], power, to_the_letter=to_the_letter)
+        return border_terms(logits, labels, batch.videos.mask[batch.video_of], batch.weight)
 
 
 def interpolated_labels(

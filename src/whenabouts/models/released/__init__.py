@@ -1,7 +1,7 @@
 """Checkpoints of the authors' programs, read into our systems: one importer a program.
 
 The folder is the registry. An importer is a module with the name of the system that it makes; it has a
-`TITLE`, `UNUSED` (parameters that may be left over) and `settings(released: Released) -> Settings`. All
+`TITLE` and `settings(released: Released) -> Settings`. All
 importers share `checkpoint_file` (reading without running anything), `settings` (what a checkpoint says of
 itself) and `importing` (names, shapes, the finished system).
 """

@@ -17,7 +17,6 @@ from whenabouts.models.inputs import Inputs
 from whenabouts.models.released.settings import QUERY, Released, Settings
 
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
-UNUSED: frozenset[str] = frozenset()
 
 _VIDEO, _QUERY = "encoder.videoEncoder.", "encoder.queryEncoder."
 _PROJECTIONS = {"video": ("linear", "img_linear"), "sub": ("text_linear",)}

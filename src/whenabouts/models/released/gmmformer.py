@@ -6,7 +6,6 @@ from whenabouts.models.released.ms_sl import settings_of
 from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
-UNUSED: frozenset[str] = frozenset()
 
 
 def settings(released: Released) -> Settings:

@@ -96,7 +96,7 @@ def import_checkpoint(
         raise FormatError(path, f"its settings make no model: {error}") from None
     names = importlib.import_module(f"whenabouts.models.{program}").released_names(config)
     checkpoint = _shortened(checkpoint, settings.used_rows)
-    model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), importer.UNUSED))
+    model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), settings.unused))
     about = {
         "title": importer.TITLE,
         "imported from": path.name,

@@ -18,10 +18,10 @@ from whenabouts.models.released.settings import Released, Settings
 from whenabouts.types import UsageError
 
 TITLE = "MMN, imported from a checkpoint of the authors' program (or of CroCs')"
-UNUSED = frozenset({"text_encoder.bert.embeddings.position_ids"})
-"""A table of numbers that older versions of the text encoder's library keep among the parameters."""
 
 _BERT = "text_encoder.bert."
+# Older versions of the text encoder's library keep this table of numbers among the parameters.
+_UNUSED = frozenset({f"{_BERT}embeddings.position_ids"})
 _WORDS = f"{_BERT}embeddings.word_embeddings.weight"
 _TEXT_ENCODER = "distilbert-base-uncased"
 _MOST_TOKENS = 512
@@ -100,7 +100,7 @@ def settings(released: Released) -> Settings:
     )
     cells = len(cells_of(counts, data.clips // data.clips_per_cell))
     decoding = Decoding(top_videos=100, nms=data.nms, spans_before_nms=cells)
-    return Settings(config, inputs, decoding, "inclusive")
+    return Settings(config, inputs, decoding, "inclusive", unused=_UNUSED)
 
 
 def _data_set(released: Released) -> _DataSet:

@@ -12,7 +12,6 @@ from whenabouts.models.inputs import Inputs
 from whenabouts.models.released.settings import QUERY, STREAMS, Released, Settings
 
 TITLE = "MS-SL, imported from a checkpoint of the authors' program"
-UNUSED: frozenset[str] = frozenset()
 
 _CLIPS, _HEADS = 32, 4
 _SHARES = {"clip_scale_w": 0.7, "frame_scale_w": 0.3}  # TVR's

@@ -5,7 +5,6 @@ from __future__ import annotations
 from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
-UNUSED = frozenset[str]()
 
 
 def settings(released: Released) -> Settings:

@@ -59,7 +59,7 @@ class Settings:
     """Our settings for a checkpoint: of the system, its inputs and its decoding.
 
     `labels` is what an end label stood for (`models.trained`). `used_rows`: parameters, as the
-    program calls them, of which only so many first rows are used.
+    program calls them, of which only so many first rows are used. `unused`: those that may be left over.
     """
 
     config: Mapping[str, Any]
@@ -67,6 +67,7 @@ class Settings:
     decoding: Decoding
     labels: Literal["inclusive", "as-released"] = "as-released"
     used_rows: Mapping[str, int] = field(default_factory=dict)
+    unused: frozenset[str] = frozenset()
 
 
 class Released:

@@ -6,8 +6,6 @@ from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "XML, imported from a checkpoint of the TVR authors' program"
 MODULAR = "modular_vector_mapping.weight"
-UNUSED = frozenset({MODULAR})
-"""Parameters that the program keeps although its options leave them out."""
 
 
 def settings(released: Released) -> Settings:
@@ -33,4 +31,5 @@ def settings(released: Released) -> Settings:
         {**released.shared(heads=4), **parts, **weights},
         released.inputs("cut"),
         released.decoding("as-released"),
+        unused=frozenset({MODULAR}),  # the program keeps it although its options leave it out
     )
