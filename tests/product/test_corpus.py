@@ -74,7 +74,8 @@ def test_recognised_speech_is_found_kept_and_goes_with_its_video(
     (removed,) = corpus.remove("frog")
     assert removed.path == str(path)
     assert corpus.videos() == []
-    corpus.add(path, processes=1)
+    assert corpus.add(path, processes=1).removed_before == 1
+    corpus.add(path, again=True, processes=1)
     assert corpus.resolve("frog").words == ""
     assert heard == ["frog.webm"]
     assert Transcripts(str(corpus_dir)).find(corpus.resolve("frog").content_hash) is None

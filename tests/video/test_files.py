@@ -105,7 +105,7 @@ def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_gives_nothing_and_no_problem(tmp_path: Path) -> None:
-    assert find_files([tmp_path]) == Findings((), (), ())
+    assert find_files([tmp_path]) == Findings((), (), (), (tmp_path,))
 
 
 def test_a_path_that_does_not_exist_is_a_problem_that_names_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.encoder_registry import EncoderRegistry, StreamCheck
+from whenabouts.product.index.absent import as_removed, remember_removed
 from whenabouts.product.index.filters import Filter, make_filter
 from whenabouts.product.index.records import VideoNames, VideoRecord, check_video_id
 from whenabouts.product.index.store import Store
@@ -92,9 +93,10 @@ class Corpus:
     ) -> Summary:
         """Index files and folders; what came of it.
 
-        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry, and
-        what the streams take (`vision` and `text` are encoders by name, folder or as objects;
-        clip_seconds). Raises CorpusBusy while another indexer works here, unless `wait`.
+        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
+        exclude, follow, again, prune, and what the streams take (`vision` and `text` are encoders by name,
+        folder or as objects; clip_seconds). Raises CorpusBusy while another indexer works here, unless
+        `wait`.
         """
         from whenabouts.product.indexing import plan_index, run_index
 
@@ -113,10 +115,14 @@ class Corpus:
             yield
 
     def remove(self, *videos: str, wait: bool = False) -> list[Video]:
-        """Take videos out by id, file name or path; the files are left alone. Returns what was taken out."""
+        """Take videos out by id, file name or path; the files are left alone. Returns what was taken out.
+
+        They do not come back when their folder is indexed again, unless with `again`.
+        """
         with self.writing(wait=wait):
             records = {record.video_id: record for record in map(self.resolve, videos)}
             self.store.remove_videos(list(records))
+            remember_removed(self.store, map(as_removed, records.values()))
             self.transcripts.forget([record.content_hash for record in records.values()])
         return [_video(record) for record in records.values()]
 
@@ -257,7 +263,7 @@ class Corpus:
 
     def records(self) -> list[VideoRecord]:
         """The ledger rows of all videos by id; files that could not be read are not among them."""
-        return [record for record in self.store.videos() if record.state == "done"]
+        return [record for record in self.store.videos() if record.state != "failed"]
 
     def record(self, video_id: str) -> VideoRecord | None:
         """The ledger row of a video by its id alone: no names, no paths. None where there is none."""
@@ -266,7 +272,7 @@ class Corpus:
         except UsageError:
             return None
         record = self.store.video(video_id)
-        return record if record is not None and record.state == "done" else None
+        return record if record is not None and record.state != "failed" else None
 
     def words(self, record: VideoRecord, moment: Moment | None = None) -> tuple[Line, ...]:
         """The spoken passages of a video, or of a moment of it."""

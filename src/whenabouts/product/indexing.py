@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.calibration import measuring
+from whenabouts.product.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.product.index.build import build
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.product.index.progress import Progress, Summary
@@ -36,10 +37,17 @@ def plan_index(
     metadata: Mapping[str, Any] = MappingProxyType({}),
     metadata_file: str | os.PathLike[str] | None = None,
     retry: bool = False,
+    exclude: Sequence[str] = (),
+    follow: bool = True,
+    again: bool = False,
+    prune: bool = False,
     **options: Any,
 ) -> Plan:
     """What an index run would do; nothing is written.
 
+    `exclude` are gitignore patterns of what is left out; with `follow` false so are links. `again` takes what
+    was removed from the corpus, and subtitles whose recording is gone; `prune` takes out videos whose files
+    are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
     """
@@ -56,7 +64,17 @@ def plan_index(
     ledger = corpus.store.videos()
     if retry and not files:
         files = [Path(record.path) for record in ledger if record.state == "failed"]
-    return make_plan(find_files(files), ledger, settings, streams, retry=retry, notes=notes)
+    return make_plan(
+        find_files(files, exclude=exclude, follow=follow),
+        ledger,
+        settings,
+        streams,
+        retry=retry,
+        removed=removed_files(corpus.store),
+        again=again,
+        prune=prune,
+        notes=notes,
+    )
 
 
 def _set_up(corpus: Corpus, options: Mapping[str, Any], notes: list[str]) -> list[StreamRun]:
@@ -95,10 +113,21 @@ def run_index(
                 corpus.store.add_stream(run.info)
         count = processes or min(available_cores(), _MOST_PROCESSES)
         summary = build(corpus.store, plan, speech, processes=count, progress=progress)
+        _take_out(corpus, plan)
         _finish(corpus, summary, _steps(plan, progress))
     summary.notes.extend(plan.notes)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
+
+
+def _take_out(corpus: Corpus, plan: Plan) -> None:
+    """Take out what a plan prunes, and remember which subtitles are no recordings of their own."""
+    if plan.pruned:
+        corpus.store.remove_videos([record.video_id for record in plan.pruned])
+        corpus.transcripts.forget([record.content_hash for record in plan.pruned])
+        remember_removed(corpus.store, map(as_pruned, plan.pruned))
+    if plan.readmitted:
+        forget_removed(corpus.store, plan.readmitted)
 
 
 def _speech(corpus: Corpus, plan: Plan) -> Speech:

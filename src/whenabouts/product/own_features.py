@@ -86,7 +86,7 @@ def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) ->
     Raises UsageError for a stream that is not there, has no vectors, or has clips of another length.
     """
     info = check_stream(store, stream, clip_seconds)
-    records = [record for record in store.videos() if record.state == "done"]
+    records = [record for record in store.videos() if record.state != "failed"]
     made_by = encoder_fingerprint(
         info.encoder, info.fingerprint, clip_seconds=clip_seconds, normalisation="none"
     )

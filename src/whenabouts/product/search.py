@@ -419,6 +419,7 @@ class Searcher:
         )
         if not moments:
             answer, doubt = "no_match", ""
+        notes += _gone(videos.values())
         rates = self._rates if model is None else None
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates)
 
@@ -505,6 +506,13 @@ class Searcher:
         """How many clips of a stream share time with a moment."""
         block = self._store.clips_of(stream, [moment.video_id], vectors=False)
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
+
+
+def _gone(records: Iterable[VideoRecord]) -> list[str]:
+    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.state == "gone"]
+    if not names:
+        return []
+    return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]
 
 
 def ranked(

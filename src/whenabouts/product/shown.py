@@ -64,6 +64,8 @@ class Shown:
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
         lines.append(f"  words     {record.words or 'none'}")
         lines.append(f"  streams   {', '.join(sorted(record.streams)) or 'none'}")
+        if record.state == "gone":
+            lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
         if record.error:
             lines.append(f"  failed    {record.error}")
         if record.damage:
@@ -102,6 +104,7 @@ class Stats:
     chances: Mapping[str, Chance]
     rates: Mapping[str, Any] | None
     failed: tuple[VideoRecord, ...]
+    gone: tuple[VideoRecord, ...]
     indexed_at: float
 
     @classmethod
@@ -117,6 +120,7 @@ class Stats:
             chances=chances,
             rates=rates,
             failed=tuple(record for record in records if record.state == "failed"),
+            gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
         )
 
@@ -147,6 +151,7 @@ class Stats:
             },
             "calibration": None if self.rates is None else dict(self.rates),
             "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
+            "gone": [unambiguous(r.path) for r in self.gone],
             "indexed_at": self.indexed_at,
         }
 
@@ -165,6 +170,9 @@ class Stats:
             lines.append(
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
+        if self.gone:
+            lines.append(f"{len(self.gone)} files are gone (`whenabouts index PATH --prune` takes them out):")
+            lines += [f"  {unambiguous(r.path)}" for r in self.gone]
         if self.failed:
             lines.append(
                 f"{len(self.failed)} files could not be read (`whenabouts index --retry` tries again):"

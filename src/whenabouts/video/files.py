@@ -6,11 +6,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
+
+from whenabouts.video.ignored import Patterns
 
 # Pictures, mostly with sound; then sound only.
 MEDIA_SUFFIXES = frozenset(
@@ -56,23 +58,29 @@ class Findings:
     """What was found, sorted by path.
 
     `problems` are (path, what is wrong and what to do) where something asked for was not reached;
-    `notes` are (path, why) where something was left out and nothing is lost by it.
+    `notes` are (path, why) where something was left out and nothing is lost by it. `searched` are the
+    folders and files that were given; `ignored` is how many files and folders patterns left out.
     """
 
     files: tuple[SourceFile, ...]
     problems: tuple[tuple[Path, str], ...]
     notes: tuple[tuple[Path, str], ...] = ()
+    searched: tuple[Path, ...] = ()
+    ignored: int = 0
 
 
-def find_files(paths: Sequence[Path]) -> Findings:
+def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bool = True) -> Findings:
     """Recordings and transcripts at and under `paths`, each file once, however often it is reached.
 
     Folders are searched to the bottom; hidden files and folders (a leading dot) are left out, links are
-    followed once. A subtitle file belongs to the recording of the same stem in its folder, with or
+    followed once, or with `follow` false not at all (links that are given by name always are). What fits
+    the gitignore patterns `exclude`, or in folders those of a `.whenaboutsignore`, is left out. A subtitle
+    file belongs to the recording of the same stem in its folder, with or
     without a language (`talk.srt`, `talk.pt-BR.vtt`); others stand alone. A file given by name is taken
-    whatever its suffix. Nothing raises: what cannot be reached is a problem, and the rest goes on.
+    whatever its suffix. What cannot be reached is a problem, and the rest goes on; a pattern that is none
+    raises UsageError.
     """
-    walk = _Walk()
+    walk = _Walk(Patterns.of(exclude), follow)
     for path in paths:
         walk.take(Path(path))
     return walk.findings()
@@ -106,11 +114,16 @@ class _Candidate:
 class _Walk:
     """The state of one search."""
 
+    exclude: Patterns
+    follow: bool
+    searched: list[Path] = field(default_factory=list)
+    ignored: int = 0
     problems: dict[Path, str] = field(default_factory=dict)
     notes: dict[Path, str] = field(default_factory=dict)
     _media: dict[str, _Candidate] = field(default_factory=dict)
     _transcripts: dict[str, _Candidate] = field(default_factory=dict)
     _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
+    _patterns: dict[Path, Patterns] = field(default_factory=dict)
 
     def take(self, given: Path) -> None:
         """One path that the caller gave."""
@@ -119,22 +132,26 @@ class _Walk:
             status = path.stat()
         except (OSError, ValueError) as error:
             self.problems[given] = _reason(given, error)
+            self.searched.append(given.absolute())
             return
+        self.searched.append(path)
         if stat.S_ISDIR(status.st_mode):
             self._walk_folder(path, status)
         elif not stat.S_ISREG(status.st_mode):
             self.problems[path] = f"{printable(path)}: neither a file nor a folder; give a file or a folder"
+        elif self.exclude.beneath(path.parent).fits(path):
+            self.ignored += 1
         else:
             self._note_file(_Candidate(path, path.is_symlink(), True, status))
 
     def findings(self) -> Findings:
         """All that was found, with subtitles given to their recordings."""
         media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
-        beside = {recording.path.parent: _subtitles_in(recording.path.parent) for recording in media}
+        beside = {recording.path.parent: self._subtitles_in(recording.path.parent) for recording in media}
         stems = {(recording.path.parent, recording.path.stem) for recording in media}
         files, owned = [], set[str]()
         for recording in media:
-            sidecars = _sidecars_of(recording.path, beside[recording.path.parent], stems)
+            sidecars = sidecars_of(recording.path, beside[recording.path.parent], stems)
             owned.update(os.path.realpath(sidecar) for sidecar in sidecars)
             files.append(_media_file(recording, "media", sidecars))
         for real, transcript in self._transcripts.items():
@@ -144,7 +161,13 @@ class _Walk:
             tuple(sorted(files, key=lambda file: os.fsencode(file.path))),
             tuple(sorted(self.problems.items(), key=lambda entry: os.fsencode(entry[0]))),
             tuple(sorted(self.notes.items(), key=lambda entry: os.fsencode(entry[0]))),
+            tuple(self.searched),
+            self.ignored,
         )
+
+    def _subtitles_in(self, folder: Path) -> list[Path]:
+        patterns = self._patterns.get(folder, self.exclude.beneath(folder))
+        return [path for path in _subtitles_in(folder) if not patterns.fits(path)]
 
     def _walk_folder(self, top: Path, status: os.stat_result) -> None:
         """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
@@ -163,6 +186,8 @@ class _Walk:
             except OSError as error:
                 self.problems[folder] = _reason(folder, error)
                 continue
+            above = self._patterns.get(folder.parent) if folder != top else None
+            self._patterns[folder] = (above or self.exclude.beneath(folder)).with_file_of(folder)
             for entry in reversed(names):
                 if (below := self._entry(entry)) is not None:
                     (linked if entry.is_symlink() else waiting).append((Path(entry.path), below))
@@ -170,7 +195,7 @@ class _Walk:
     def _entry(self, entry: os.DirEntry[str]) -> os.stat_result | None:
         """Take in a file of a folder; give back the status of a folder to be searched."""
         path = Path(entry.path)
-        if entry.name.startswith("."):
+        if entry.name.startswith(".") or (entry.is_symlink() and not self.follow):
             return None
         try:
             status = entry.stat()
@@ -180,9 +205,13 @@ class _Walk:
             elif _kind(path) is not None:
                 self.problems[path] = _reason(path, error)
             return None
-        if stat.S_ISDIR(status.st_mode):
+        is_folder = stat.S_ISDIR(status.st_mode)
+        is_taken = is_folder or (stat.S_ISREG(status.st_mode) and _kind(path) is not None)
+        if is_taken and self._patterns[path.parent].fits(path, is_folder=is_folder):
+            self.ignored += 1
+        elif is_folder:
             return status
-        if stat.S_ISREG(status.st_mode) and _kind(path) is not None:
+        elif is_taken:
             self._note_file(_Candidate(path, entry.is_symlink(), False, status))
         return None
 
@@ -251,8 +280,13 @@ def _subtitles_in(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names, key=os.fsencode)]
 
 
-def _sidecars_of(media: Path, subtitles: list[Path], stems: set[tuple[Path, str]]) -> tuple[Path, ...]:
-    """The subtitle files of a recording: the same stem first, then those with a language."""
+def sidecars_of(
+    media: Path, subtitles: Sequence[Path], stems: Collection[tuple[Path, str]] = ()
+) -> tuple[Path, ...]:
+    """Those of some subtitle files of its folder that are a recording's: its stem, then with a language.
+
+    `stems` are (folder, stem) of all recordings: subtitles belong to the one whose stem fits best.
+    """
     own = [subtitle for subtitle in subtitles if subtitle.stem == media.stem]
     for subtitle in subtitles:
         stem, marks = subtitle.stem, 0

@@ -13,7 +13,8 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     done = whenabouts("stats")
     stats = done.json
     assert done.code == 0
-    keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "indexed_at"}
+    keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "gone"}
+    keys.add("indexed_at")
     assert set(stats) == keys
     assert stats["corpus"] == str(corpus)
     assert stats["videos"] == len(whenabouts("show").json)

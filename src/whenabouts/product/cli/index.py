@@ -62,6 +62,23 @@ def add_parser(verbs: Any) -> None:
     add_corpus(parser)
     parser.add_argument("--dry-run", action="store_true", help="say the plan and stop")
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out what fits, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore file "
+        "does so for its folder",
+    )
+    parser.add_argument(
+        "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="take also what was removed from the corpus, and subtitles whose recording is gone",
+    )
+    parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
     for option in index_options():
         parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
     parser.add_argument(
@@ -161,6 +178,10 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
         metadata=parse_metadata(options.meta),
         metadata_file=options.meta_file,
         retry=options.retry,
+        exclude=options.exclude,
+        follow=options.follow,
+        again=options.again,
+        prune=options.prune,
         **{option.keyword: getattr(options, option.keyword) for option in index_options()},
     )
 
@@ -200,7 +221,7 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
 
 def _nothing(plan: Plan, options: argparse.Namespace) -> int:
     """2, and a word on standard error, where the paths hold nothing that could be indexed."""
-    if plan.files or options.retry:
+    if plan.files or plan.gone or options.retry:
         return 0
     from whenabouts.video.files import printable
 

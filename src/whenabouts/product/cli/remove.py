@@ -14,7 +14,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "remove",
         run,
-        description="Take videos out of a corpus by id, name or path. The files themselves are left alone.",
+        description="Take videos out of a corpus by id, name or path. The files themselves are left alone; "
+        "`index` takes them again only with --again.",
     )
     parser.add_argument(
         "videos", nargs="+", metavar="VIDEO", help="id, file name or path of a video in the corpus"

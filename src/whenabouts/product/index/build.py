@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.index.lock import uninterrupted
@@ -61,6 +62,9 @@ def build(
         renamed=len(plan.renamed),
         described=plan.described,
         unchanged=plan.unchanged,
+        removed_before=plan.removed_before,
+        gone=[Path(record.path) for record in plan.gone if record not in plan.pruned],
+        pruned=[Path(record.path) for record in plan.pruned],
         left_out=list(plan.problems),
     )
     writer = _Writer(store, plan, speech, summary)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.records import VideoRecord, unambiguous
 from whenabouts.product.index.workers import Part, ReaderPool
@@ -91,7 +92,9 @@ class Plan:
     `records` are ledger rows to be written at once: of files that were renamed or touched, or of which
     the metadata have changed. `obsolete` are ids of rows that a crash left beside a newer one of the same
     file. `taken` are all ids of the ledger. `problems` are (path, what is wrong with it): left out.
-    `streams` are made of the files as their work says, each after those that it reads.
+    `streams` are made of the files as their work says, each after those that it reads. `gone` are rows
+    whose files are not there any more, `pruned` those of them that are to be taken out; `readmitted` are
+    files that were removed once and are taken again.
     """
 
     work: tuple[Work, ...]
@@ -103,6 +106,10 @@ class Plan:
     problems: tuple[tuple[Path, str], ...] = ()
     unchanged: int = 0
     failed_before: int = 0
+    removed_before: int = 0
+    gone: tuple[VideoRecord, ...] = ()
+    pruned: tuple[VideoRecord, ...] = ()
+    readmitted: tuple[RemovedFile, ...] = ()
     hours: float = 0.0
     media_files: int = 0
     transcripts: int = 0
@@ -143,6 +150,9 @@ class Plan:
             "estimated_bytes": round(self.disk_bytes),
             "unchanged": self.unchanged,
             "failed_before": self.failed_before,
+            "removed_before": self.removed_before,
+            "gone": [unambiguous(record.path) for record in self.gone],
+            "pruned": [unambiguous(record.path) for record in self.pruned],
             "work": [
                 {"path": unambiguous(w.task.path), "reason": w.reasons[0], "reasons": list(w.reasons)}
                 for w in self.work
@@ -175,6 +185,9 @@ class Plan:
             (self.described, "described anew"),
             (self.unchanged, "unchanged"),
             (self.failed_before, "left out because they failed before (--retry takes them)"),
+            (self.removed_before, "left out because they were removed (--again takes them)"),
+            (len(self.gone) - len(self.pruned), "gone (--prune takes them out)"),
+            (len(self.pruned), "gone and taken out"),
         ):
             if number:
                 parts.append(f"{number} {name}")
@@ -188,17 +201,26 @@ def make_plan(
     streams: Sequence[StreamRun],
     *,
     retry: bool = False,
+    removed: Sequence[RemovedFile] = (),
+    again: bool = False,
+    prune: bool = False,
     notes: Sequence[str] = (),
 ) -> Plan:
     """Hold the files that were found against the ledger.
 
     A file is unchanged if its size and time are; else if its content is. A new path with the content of a
     ledger row whose own file is gone is that video under a new name. `retry` takes only rows that failed.
+    What is in `removed` is left out, as are subtitles whose recording is gone, unless `again`. `prune` takes
+    rows out whose files are gone.
     """
     records = list(ledger)
-    planner = _Planner(records, settings, streams)
+    planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
     for file in findings.files:
         planner.place(file, retry=retry)
+    gone = [] if retry else planner.mark_gone()
+    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
+    for record in pruned:
+        planner.records.pop(record.video_id, None)
     work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(planner.work)]
     media = [(w.task.path, w.file.size) for w in work if w.file.kind == "media"]
     return Plan(
@@ -211,6 +233,10 @@ def make_plan(
         problems=findings.problems,
         unchanged=planner.unchanged,
         failed_before=planner.failed_before,
+        removed_before=planner.removed_before,
+        gone=tuple(gone),
+        pruned=tuple(pruned),
+        readmitted=tuple(planner.absent.readmitted),
         hours=estimate_hours(media) + _TRANSCRIPT_HOURS * (len(work) - len(media)),
         media_files=sum(f.kind == "media" for f in findings.files),
         transcripts=sum(f.kind == "transcript" for f in findings.files),
@@ -218,19 +244,26 @@ def make_plan(
         streams=tuple(streams),
         transcribe=settings.transcribe or "",
         taken=frozenset(record.video_id for record in records),
-        notes=(*notes, *(why for _, why in findings.notes)),
+        notes=(*notes, *(why for _, why in findings.notes), *prune_notes, *planner.absent.notes(findings)),
     )
 
 
 class _Planner:
     """Sorts files into what is to be done with them."""
 
-    def __init__(self, ledger: list[VideoRecord], settings: Settings, streams: Sequence[StreamRun]) -> None:
+    def __init__(
+        self,
+        ledger: list[VideoRecord],
+        settings: Settings,
+        streams: Sequence[StreamRun],
+        absent: AbsentFiles,
+    ) -> None:
         self._settings = settings
+        self.absent = absent
         self._streams = streams
         self._by_path: dict[str, VideoRecord] = {}
         self.obsolete: list[str] = []
-        for record in sorted(ledger, key=lambda record: record.state == "done"):
+        for record in sorted(ledger, key=lambda record: record.state != "failed"):
             earlier = self._by_path.get(record.path)
             if earlier is not None and earlier.state == "failed":
                 self.obsolete.append(earlier.video_id)
@@ -245,7 +278,7 @@ class _Planner:
         self.records: dict[str, VideoRecord] = {}
         self.renamed: list[tuple[Path, Path]] = []
         self.duplicates: list[tuple[Path, Path]] = []
-        self.unchanged = self.failed_before = self.described = 0
+        self.unchanged = self.failed_before = self.removed_before = self.described = 0
 
     def place(self, file: SourceFile, *, retry: bool) -> None:
         """Decide on one file."""
@@ -257,7 +290,7 @@ class _Planner:
             self._place_new(file)
         elif record.state == "failed" and _looks_alike(file, record):
             self.failed_before += 1
-        elif record.state == "done" and (
+        elif record.state != "failed" and (
             _looks_alike(file, record) or self._has_content_of(file.path, record)
         ):
             self._place_same(file, record)
@@ -266,8 +299,13 @@ class _Planner:
 
     def _place_new(self, file: SourceFile) -> None:
         """The path is not in the ledger: a new video, or one that was renamed, or a second copy."""
+        if self.absent.is_removed(file, self._hash):
+            self.removed_before += 1
+            return
+        if self.absent.is_caption_left_behind(file):
+            return
         for record in self._by_size[file.size]:
-            if record.state == "done" and self._has_content_of(file.path, record):
+            if record.state != "failed" and self._has_content_of(file.path, record):
                 self._place_twin(file, record)
                 return
         for other in self._new_by_size[file.size]:
@@ -299,6 +337,7 @@ class _Planner:
             path=str(file.path),
             size=file.size,
             modified_ns=file.modified_ns,
+            state="done",
             metadata={**record.metadata, **metadata},
             title=str(metadata.get("title") or record.title),
         )
@@ -311,6 +350,14 @@ class _Planner:
         elif record.video_id not in self._moved:
             self.described += is_described
             self.unchanged += not is_described
+
+    def mark_gone(self) -> list[VideoRecord]:
+        """Rows whose files were looked for and are not there, under no name; those not yet marked are now."""
+        gone = [record for record in self.absent.gone if record.video_id not in self._moved]
+        for record in gone:
+            if record.state == "done":
+                self.records[record.video_id] = replace(record, state="gone")
+        return gone
 
     def _missing(self, file: SourceFile, record: VideoRecord) -> tuple[list[StreamRun], list[str]]:
         """Streams to be made of a file whose content was read before, and why it is read again."""

@@ -16,7 +16,7 @@ from whenabouts.video.files import printable
 
 # Before so much is read, nobody can say how long the rest will take.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
-_SHOWN_SILENT = 10
+_SHOWN_PATHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ class Summary:
     """The result of a run; paths stand with the reason.
 
     `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
-    nothing that can be searched yet. `searchable` counts the clips of the corpus after the run.
+    nothing that can be searched yet. `gone` are not on disk any more, `pruned` were so and are taken out;
+    `removed_before` counts files that stay out because they were removed. `searchable` counts the clips of
+    the corpus after the run.
     """
 
     added: int = 0
@@ -120,6 +122,9 @@ class Summary:
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     left_out: list[tuple[Path, str]] = field(default_factory=list)
     silent: list[Path] = field(default_factory=list)
+    gone: list[Path] = field(default_factory=list)
+    pruned: list[Path] = field(default_factory=list)
+    removed_before: int = 0
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +143,9 @@ class Summary:
             "damaged": [{"path": unambiguous(path), "damage": why} for path, why in self.damaged],
             "left_out": [{"path": unambiguous(path), "why": why} for path, why in self.left_out],
             "nothing_to_search": [unambiguous(path) for path in self.silent],
+            "gone": [unambiguous(path) for path in self.gone],
+            "pruned": [unambiguous(path) for path in self.pruned],
+            "removed_before": self.removed_before,
             "notes": list(self.notes),
         }
 
@@ -150,12 +158,9 @@ class Summary:
         lines += _listed("failed (`whenabouts index --retry` takes only these):", self.failed)
         lines += _listed("damaged, taken as far as they can be read:", self.damaged)
         lines += _listed("left out:", self.left_out)
-        if self.silent:
-            number = len(self.silent)
-            lines.append(f"{number} without anything to search yet (no words, pictures not searched):")
-            lines += [f"  {printable(path)}" for path in self.silent[:_SHOWN_SILENT]]
-            if number > _SHOWN_SILENT:
-                lines.append(f"  … and {number - _SHOWN_SILENT} more")
+        lines += _paths("without anything to search yet (no words, pictures not searched):", self.silent)
+        lines += _paths("gone, their files are not there any more (--prune takes them out):", self.gone)
+        lines += _paths("taken out, their files were gone:", self.pruned)
         if self.interrupted:
             lines.append("stopped before the end; what is finished is kept, run the same command to go on")
         return lines + [f"note: {note}" for note in self.notes]
@@ -166,6 +171,14 @@ def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:
     if not files:
         return []
     return [f"{len(files)} {what}", *(f"  {named(path, why)}" for path, why in files)]
+
+
+def _paths(what: str, paths: list[Path]) -> list[str]:
+    """A heading with the number of files, and the first of them; nothing where there are none."""
+    if not paths:
+        return []
+    more = [f"  … and {len(paths) - _SHOWN_PATHS} more"] if len(paths) > _SHOWN_PATHS else []
+    return [f"{len(paths)} {what}", *(f"  {printable(path)}" for path in paths[:_SHOWN_PATHS]), *more]
 
 
 def named(path: Path, why: str) -> str:

@@ -72,7 +72,9 @@ class VideoRecord:
     `modified_ns`, `size` and `content_hash` describe the file that was indexed; they are 0, -1 and ""
     while its clips are being written, so that a row left by a crash matches no file. `words` says where
     its words came from, `words_signature` what its subtitle files looked like; `shots` are seconds where a
-    new shot starts (None: never looked for), `damage` what could not be read, `indexed_at` seconds from 1970.
+    new shot starts (None: never looked for). Of a `state` "gone" the file was not there any more when its
+    folder was indexed; it can still be searched. `damage` is what could not be read, `indexed_at` seconds
+    from 1970.
     """
 
     video_id: str
@@ -82,7 +84,7 @@ class VideoRecord:
     content_hash: str = ""
     kind: Literal["media", "transcript"] = "media"
     duration: float | None = None
-    state: Literal["done", "failed"] = "done"
+    state: Literal["done", "failed", "gone"] = "done"
     error: str = ""
     streams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     words: str = ""
