@@ -17,12 +17,10 @@ FORMAT = '''
 """Lines `QUERY|VIDEO|START|END`."""
 
 from whenabouts.formats.annotations import AnnotationBuilder
+from whenabouts.formats.files import Sign
 
-NAME, ORDER, SUMMARY, KEEPS = "bars", 15, "QUERY|VIDEO|START|END", frozenset()
-
-
-def recognises(head):
-    return head.first_line.count("|") == 3
+NAME, SUMMARY, KEEPS = "bars", "QUERY|VIDEO|START|END", frozenset()
+SIGNS = {"read_annotations": (Sign(line=r"(?:[^|]*[|]){3}[^|]*$"),)}
 
 
 def read_annotations(path):
@@ -41,7 +39,7 @@ import numpy as np
 
 from whenabouts.features.source import FeatureSource, UnreadArray
 
-NAME, SUMMARY = "text", "id: numbers"
+NAME, SUMMARY, OUTLINE = "text", "id: numbers", "(?s)file.*: .*"
 
 
 class Source(FeatureSource):
@@ -53,10 +51,6 @@ class Source(FeatureSource):
     def _inspect(self, item, where):
         row = np.array(where.split(), np.float32)
         return UnreadArray(row.shape, row.dtype, lambda: row)
-
-
-def recognises(location):
-    return b": " in location.head
 
 
 def open_source(location, options):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whenabouts import formats
-from whenabouts.formats.charades_text import read_annotations, recognises
+from whenabouts.formats import charades_text
+from whenabouts.formats.charades_text import read_annotations
 from whenabouts.formats.files import FormatError, read_head
 
 LINES = "3MSZA 24.3 30.4##person turn a light on.\nAMT7R 4.3 12.5## a picture on a wall. \n"
@@ -72,8 +73,10 @@ def test_reversed_and_negative_times_follow_the_rules_for_odd_data(tmp_path: Pat
 
 
 def test_the_format_is_recognised(tmp_path: Path) -> None:
-    assert recognises(read_head(written(tmp_path, LINES)))
-    assert not recognises(read_head(written(tmp_path, "q1 Q0 a@0.000-3.000 1 0.5 tag\n")))
+    assert formats.reader_of(charades_text, read_head(written(tmp_path, LINES)))
+    assert not formats.reader_of(
+        charades_text, read_head(written(tmp_path, "q1 Q0 a@0.000-3.000 1 0.5 tag\n"))
+    )
     assert formats.read_annotations(written(tmp_path, LINES)).queries[0].id == "3MSZA#0"
 
 

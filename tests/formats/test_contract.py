@@ -18,7 +18,7 @@ from whenabouts.formats.files import FormatError, read_head
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import UsageError, WhenaboutsError
 
-MODULES = {module.NAME: module for module in formats._formats()}
+MODULES = {module.NAME: module for module in formats.all_formats()}
 READ = [(name, way) for way in ("read_annotations", "open_run") for name in formats.format_names(way)]
 OF_TEXT = [pair for pair in READ if pair[0] != "hero"]
 WRITTEN = [
@@ -51,25 +51,24 @@ def complaint(path: Path, way: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_format_says_its_name_its_order_and_what_it_is(name: str) -> None:
+def test_a_format_says_its_name_what_it_is_and_how_its_files_begin(name: str) -> None:
     module = MODULES[name]
-    assert isinstance(module.ORDER, int)
     assert module.SUMMARY and "\n" not in module.SUMMARY
     assert name == name.lower()
     ways = ("read_annotations", "open_run", "write_annotations", "write_run")
     assert any(hasattr(module, way) for way in ways)
-    if hasattr(module, "read_annotations") and hasattr(module, "open_run"):
-        assert hasattr(module, "holds"), "a format of judgements and of runs says which a file holds"
+    assert set(module.SIGNS) == {way for way in ways[:2] if hasattr(module, way)}
 
 
 def test_no_two_formats_have_the_same_name() -> None:
-    assert len(MODULES) == len(formats._formats())
+    assert len(MODULES) == len(formats.all_formats())
 
 
 @pytest.mark.parametrize(("name", "way"), READ)
 def test_a_file_is_recognised_by_its_own_format_and_no_other(name: str, way: str, sample: Sample) -> None:
     opening = read_head(sample(name, way))
-    assert [other for other, module in MODULES.items() if module.recognises(opening)] == [name]
+    readers = {other: formats.reader_of(module, opening) for other, module in MODULES.items()}
+    assert {other: reader for other, reader in readers.items() if reader} == {name: way}
 
 
 @pytest.mark.parametrize(("name", "way"), READ)
@@ -80,7 +79,7 @@ def test_a_long_file_is_recognised_by_its_beginning(
     monkeypatch.setattr("whenabouts.formats.files._HEAD_BYTES", len(path.read_bytes()) * 3 // 4)
     opening = read_head(path)
     assert not opening.whole
-    assert MODULES[name].recognises(opening)
+    assert formats.reader_of(MODULES[name], opening) == way
 
 
 @pytest.mark.parametrize(("name", "way"), READ)

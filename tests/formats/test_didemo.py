@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whenabouts import formats
-from whenabouts.formats.didemo import read_annotations, recognises
+from whenabouts.formats import didemo
+from whenabouts.formats.didemo import read_annotations
 from whenabouts.formats.files import FormatError, read_head
 
 GOOD: dict[str, Any] = {
@@ -106,9 +107,9 @@ def test_what_is_true_is_what_a_plain_count_says(
 
 
 def test_the_format_is_recognised(tmp_path: Path) -> None:
-    assert recognises(read_head(written(tmp_path, [GOOD])))
-    assert not recognises(read_head(written(tmp_path, {"annotation_id": 1, "times": []})))
-    assert not recognises(read_head(written(tmp_path, [{"query_id": 1}])))
+    assert formats.reader_of(didemo, read_head(written(tmp_path, [GOOD])))
+    assert not formats.reader_of(didemo, read_head(written(tmp_path, {"annotation_id": 1, "times": []})))
+    assert not formats.reader_of(didemo, read_head(written(tmp_path, [{"query_id": 1}])))
     assert formats.read_annotations(written(tmp_path, [GOOD])).queries[0].id == "7"
 
 

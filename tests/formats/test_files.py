@@ -86,7 +86,7 @@ def test_a_file_of_prose_is_recognised_wherever_its_beginning_ends(name: str, tm
         collector.judge(f"v#{number}", "v", number, number + 1)
     path = tmp_path / "file"
     formats.write_annotations(collector.annotations(), path, name)
-    module = next(module for module in formats._formats() if name == module.NAME)
+    module = next(module for module in formats.all_formats() if name == module.NAME)
     data = path.read_bytes()
     for cut in range(len(data) // 4, len(data)):
-        assert module.recognises(FileHead(path, data[:cut], whole=False)), data[:cut][-60:]
+        assert formats.reader_of(module, FileHead(path, data[:cut], whole=False)), data[:cut][-60:]

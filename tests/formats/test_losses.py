@@ -16,7 +16,7 @@ from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judge
 from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Moment, ScoredMoment
 
-MODULES = {module.NAME: module for module in formats._formats()}
+MODULES = {module.NAME: module for module in formats.all_formats()}
 TRUTHS = [*formats.format_names("write_annotations"), "jsonl in a folder"]
 RUNS = formats.format_names("write_run")
 

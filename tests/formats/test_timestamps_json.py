@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whenabouts import formats
+from whenabouts.formats import timestamps_json
 from whenabouts.formats.files import FormatError, read_head
-from whenabouts.formats.timestamps_json import read_annotations, recognises
+from whenabouts.formats.timestamps_json import read_annotations
 from whenabouts.types import WhenaboutsError
 
 GOOD: dict[str, Any] = {"duration": 30.5, "timestamps": [[1, 4.5]], "sentences": [" a dog runs "]}
@@ -79,10 +80,12 @@ def test_gzip_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
 
 
 def test_the_format_is_recognised_and_that_of_mvmr_is_not(tmp_path: Path) -> None:
-    assert recognises(read_head(written(tmp_path, {"a": GOOD})))
+    assert formats.reader_of(timestamps_json, read_head(written(tmp_path, {"a": GOOD})))
     pooled = {**GOOD, "pos_moments": [[]], "retrieval_pool": [["a"]]}
-    assert not recognises(read_head(written(tmp_path, {"a": pooled})))
-    assert not recognises(read_head(written(tmp_path, [{"annotation_id": 1, "times": []}])))
+    assert not formats.reader_of(timestamps_json, read_head(written(tmp_path, {"a": pooled})))
+    assert not formats.reader_of(
+        timestamps_json, read_head(written(tmp_path, [{"annotation_id": 1, "times": []}]))
+    )
     assert formats.read_annotations(written(tmp_path, {"a": GOOD})).queries[0].id == "a#0"
 
 

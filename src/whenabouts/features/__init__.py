@@ -1,18 +1,21 @@
 """Features on disk: one interface for released layouts and our own store.
 
-The folder `layouts` is the registry: a new layout is a new file in it and nothing else. The content decides
-which layout a file or folder is in, unless the caller says.
+The folder `layouts` is the registry: every module in it that declares a `NAME` is a layout (see `Layout`),
+and a new layout is a new file and nothing else. The content decides which layout a file or folder is in,
+unless the caller says.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Protocol
 
 from whenabouts.features.fingerprint import FeatureMismatch, Fingerprint, require_same
-from whenabouts.features.layouts import Layout, all_layouts
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource
 from whenabouts.formats.files import FormatError, ReaderMissing
+from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError
 
 __all__ = [
@@ -25,6 +28,20 @@ __all__ = [
     "open_features",
     "require_same",
 ]
+
+
+class Layout(Protocol):
+    """A layout of features on disk."""
+
+    NAME: str
+    """As `--layout` takes it."""
+    SUMMARY: str
+    """One line for people: which releases, what keys."""
+    OUTLINE: str
+    """What `FeatureLocation.outline` is where it lies, and of no other layout: a regular expression."""
+
+    def open_source(self, location: FeatureLocation, options: OpenOptions) -> FeatureSource:
+        """The features that are there."""
 
 
 def open_features(
@@ -47,13 +64,18 @@ def open_features(
         _ = location.is_folder  # raises where nothing is there
         return _layout_named(layout).open_source(location, options)
     for module in all_layouts():
-        if module.recognises(location):
+        if re.fullmatch(module.OUTLINE, location.outline):
             return module.open_source(location, options)
     raise FormatError(
         location.path,
         f"{_description(location)} is in no known layout",
         accepted="; ".join(layout_summaries().values()),
     )
+
+
+def all_layouts() -> tuple[Layout, ...]:
+    """All layouts, by name; at most one recognises a location."""
+    return tuple(sorted(modules_declaring(f"{__name__}.layouts", "NAME"), key=lambda layout: layout.NAME))
 
 
 def layout_names() -> tuple[str, ...]:
@@ -75,11 +97,9 @@ def _layout_named(name: str) -> Layout:
 
 
 def _description(location: FeatureLocation) -> str:
-    if not location.is_hdf5:
-        return location.describe()
-    from whenabouts.features.layouts._hdf5 import first_entry
-
-    first = first_entry(location)
-    if first is None:
+    kind, *names = location.outline.split("\n")
+    if kind == "hdf5 without entries":
         return "an HDF5 file without entries"
-    return f"an HDF5 file whose entry {first[0]!r} holds {list(first[1])}"
+    if kind == "hdf5 group":
+        return f"an HDF5 file whose entry {names[0]!r} holds {names[1:]}"
+    return location.describe()

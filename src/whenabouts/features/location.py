@@ -15,6 +15,9 @@ from whenabouts.types import UsageError
 FINGERPRINT = "fingerprint.json"
 """What a folder's owner wrote down of the features in it."""
 
+STORE_ROWS, STORE_INDEX = "features.npy", "index.json"
+"""The files of our own store (see `layouts.store`)."""
+
 _HEAD_BYTES = 4096
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -74,6 +77,37 @@ class FeatureLocation:
         except OSError as error:
             raise FormatError(self.path, f"cannot be read: {error.strerror or error}") from None
         return tuple(sorted(names))
+
+    @cached_property
+    def outline(self) -> str:
+        """What is there, in lines: a kind, and names within it; `Layout.OUTLINE` recognises a layout by it.
+
+        "hdf5" with the first entry, or "hdf5 group" with that and the names within; "lmdb" with the data
+        file; "store" with the index of our own; "npy" with the first file of a folder, or "npz" with the
+        names of its arrays; "folder" with file names; "file" with its first bytes. Raises ReaderMissing
+        where only a package could tell, FormatError.
+        """
+        return "\n".join(name.replace("\n", " ") for name in self._outline())
+
+    def _outline(self) -> tuple[str, ...]:
+        if self.is_hdf5:
+            from whenabouts.features.layouts._hdf5 import outline
+
+            return outline(self.path)
+        if self.lmdb_file is not None:
+            return ("lmdb", self.lmdb_file.name)
+        if not self.is_folder:
+            return ("file", self.head.decode("latin-1"))
+        if {STORE_ROWS, STORE_INDEX} <= set(self.names):
+            return ("store", STORE_INDEX)
+        first = next((name for name in self.names if name.endswith((".npy", ".npz"))), None)
+        if first is None or STORE_INDEX in self.names:
+            return ("folder", *self.names)
+        if first.endswith(".npy"):
+            return ("npy", first)
+        from whenabouts.features.layouts._numpy_files import array_names
+
+        return ("npz", *array_names(self.path / first))
 
     @property
     def is_hdf5(self) -> bool:

@@ -2,18 +2,27 @@
 
 Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file and
 nothing else. A format can do what it has a function for. The content decides which format a file
-is in, unless the caller says.
+is in, unless the caller says: each declares the `SIGNS` of its files.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from whenabouts.formats._losses import keeps_of, losses_of_annotations, losses_of_run, without_grades
 from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.files import FileHead, FormatError, json_error, lmdb_file_in, read_head, read_json
+from whenabouts.formats.files import (
+    FileHead,
+    FormatError,
+    Sign,
+    json_error,
+    lmdb_file_in,
+    read_head,
+    read_json,
+)
 from whenabouts.formats.runs import RunSource
 from whenabouts.registry import modules_declaring
 from whenabouts.types import UsageError
@@ -27,20 +36,20 @@ __all__ = [
 ]
 
 
+Reader = Literal["read_annotations", "open_run"]
+
+
 class Format(Protocol):
     """A format of files. It has those of the four functions that it can honour."""
 
     NAME: str
     """As `--format` takes it."""
-    ORDER: int
-    """Formats are tried in this order on a file; the less particular ones come later."""
     SUMMARY: str
     """One line for people."""
+    SIGNS: Mapping[Reader, tuple[Sign, ...]]
+    """How its files begin, by the function that reads them; no file begins as two formats say."""
     KEEPS: frozenset[str]
     """The parts (`_losses.PARTS`) that come back when a written file is read again; others are logged."""
-
-    def recognises(self, head: FileHead) -> bool:
-        """Whether a file that begins like this is in this format."""
 
     def read_annotations(self, path: Path) -> Annotations:
         """Videos, queries and judgements."""
@@ -55,18 +64,23 @@ class Format(Protocol):
         """Write a run."""
 
 
-def _formats() -> tuple[Any, ...]:
-    """The modules of this folder that declare a format, in the order in which they are tried.
+def all_formats() -> tuple[Any, ...]:
+    """The modules of this folder that declare a format.
 
     `Any` because a format has only those of the four functions that it can honour.
     """
-    modules = modules_declaring(__name__, "NAME")
-    return tuple(sorted(modules, key=lambda module: (module.ORDER, module.NAME)))
+    return modules_declaring(__name__, "NAME")
+
+
+def reader_of(module: Any, head: FileHead) -> Reader | None:
+    """The function of a format that reads a file which begins like this; None where it is in another one."""
+    signs: Mapping[Reader, tuple[Sign, ...]] = module.SIGNS
+    return next((way for way in signs if any(head.has(sign) for sign in signs[way])), None)
 
 
 def format_names(way: str) -> tuple[str, ...]:
     """Names of the formats that have a way, one of the four functions below."""
-    return tuple(module.NAME for module in _formats() if hasattr(module, way))
+    return tuple(module.NAME for module in all_formats() if hasattr(module, way))
 
 
 def read_annotations(
@@ -124,7 +138,7 @@ def write_run(
 
 
 def _named(name: str, way: str) -> Any:
-    for module in _formats():
+    for module in all_formats():
         if name == module.NAME and hasattr(module, way):
             return module
     raise UsageError(
@@ -136,8 +150,8 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
     if name is not None:
         return _named(name, way)
     head: FileHead = read_head(lmdb_file_in(Path(path)) or Path(path))
-    for module in _formats():
-        if hasattr(module, way) and module.recognises(head):
+    for module in all_formats():
+        if hasattr(module, way) and reader_of(module, head):
             return module
     if head.whole and not head.head.strip():
         raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
@@ -154,8 +168,8 @@ def _not_known(head: FileHead, path: str, way: str) -> UsageError:
     what, option = _CALLED.get(way, ("files", "--format"))
     names = ", ".join(format_names(way))
     for other, (kind, _) in _CALLED.items():
-        for module in _formats() if other != way else ():
-            if hasattr(module, other) and module.recognises(head):
+        for module in all_formats() if other != way else ():
+            if hasattr(module, other) and reader_of(module, head):
                 pools = "; a file of pools goes to --pools" if kind == "judgements" else ""
                 return UsageError(
                     f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"

@@ -11,27 +11,20 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from pathlib import Path
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead, FormatError, open_unpacked, sibling_file
+from whenabouts.formats.files import FormatError, Sign, open_unpacked, sibling_file
 
 NAME = "charades"
-ORDER = 40
 SUMMARY = "VIDEO START END##SENTENCE (the original Charades-STA text)"
+SIGNS = {"read_annotations": (Sign(line=r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##"),)}
 
 LENGTHS = ("Charades_v1_train.csv", "Charades_v1_test.csv")
 """Files beside the text that say how long the videos are."""
 NO_LENGTH = "videos have no length in the csv beside the text"
 
-_LINE = re.compile(r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##")
 _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first line is a video, two numbers and ##."""
-    return _LINE.match(head.first_line) is not None
 
 
 def read_annotations(path: Path) -> Annotations:

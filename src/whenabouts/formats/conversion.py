@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whenabouts import formats
+from whenabouts.formats import jsonl
 from whenabouts.formats.files import FormatError, read_head, refuse_overwriting
 from whenabouts.formats.jsonl import FILES, files_of
 from whenabouts.formats.runs import RunBlock, RunSource, Task
@@ -92,22 +93,20 @@ def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | P
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
     """The module that reads a file, and what the file holds."""
     if name == "jsonl" and source.is_dir():
-        return next(m for m in formats._formats() if name == m.NAME), "judgements"
+        return jsonl, "judgements"
     head = read_head(source)
-    ways: dict[str, Kind] = {"read_annotations": "judgements", "open_run": "run"}
-    for module in formats._formats():
-        if not (name == module.NAME or (name is None and module.recognises(head))):
+    for module in formats.all_formats():
+        if name not in (None, module.NAME):
             continue
-        can = [ways[way] for way in ways if hasattr(module, way)]
-        held = module.holds(head) if hasattr(module, "holds") else None
-        if held is not None:
-            return module, "judgements" if held == "annotations" else "run"
-        if len(can) == 1:
-            return module, can[0]
-        if name is not None:
-            raise UsageError(
-                f"{source}: {head.describe()} is neither judgements nor a run in the format {name}"
-            )
+        reader = formats.reader_of(module, head)
+        if reader is None and name is not None:
+            if len(module.SIGNS) > 1:
+                raise UsageError(
+                    f"{source}: {head.describe()} is neither judgements nor a run in the format {name}"
+                )
+            (reader,) = module.SIGNS
+        if reader is not None:
+            return module, "judgements" if reader == "read_annotations" else "run"
     if name is not None:
         raise UsageError(f"format {name!r} is not known")
     both = sorted({*formats.format_names("read_annotations"), *formats.format_names("open_run")})

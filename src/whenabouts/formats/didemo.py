@@ -25,12 +25,13 @@ from typing import Annotated
 import msgspec
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead, read_json
+from whenabouts.formats.files import Sign, read_json
 from whenabouts.formats.json_records import Origin, Words
 
 NAME = "didemo"
-ORDER = 45
 SUMMARY = "descriptions with the 5-second segments that several annotators marked (DiDeMo)"
+
+SIGNS = {"read_annotations": (Sign("*/annotation_id */description"),)}
 
 SEGMENT_SECONDS = 5.0
 LONGEST_SECONDS = 30.0
@@ -38,11 +39,6 @@ NO_AGREEMENT = "queries have no span that two annotators agree on"
 SEVERAL_NAMES = "videos have two file names"
 
 _RECORD = 'a list of {"annotation_id", "description", "video", "num_segments", "times"}'
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether it is a list of objects with annotation ids and times."""
-    return head.first_line[:1] == "[" and b'"annotation_id"' in head.head and b'"times"' in head.head
 
 
 _Segment = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]

@@ -10,7 +10,7 @@ import re
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,8 @@ from typing import IO, Any, cast
 from whenabouts.types import WhenaboutsError
 
 _GZIP = b"\x1f\x8b"
-_LMDB, _LMDB_AT = b"\xde\xc0\xef\xbe", (16, 24)
+LMDB_START = rb"(?s).{16}(?:.{8})?\xde\xc0\xef\xbe"
+"""How a file of LMDB begins (32 or 64 bits, little-endian), as a regular expression."""
 _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
@@ -72,6 +73,21 @@ def _short(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """How files of a format begin: what `FileHead.has` holds against a file."""
+
+    keys: str = ""
+    """Keys that its first JSON value has, all of them: "qid vid". "*/times" is a key of an entry of that
+    object or list, "*/*/times" of an entry of such an entry."""
+    without: str = ""
+    """Keys that it does not have."""
+    line: str = ""
+    """What its first line that is not blank begins with: a regular expression."""
+    start: bytes = b""
+    """What its bytes begin with: a regular expression."""
+
+
+@dataclass(frozen=True)
 class FileHead:
     """The beginning of a file: enough to tell in which format it is."""
 
@@ -108,10 +124,22 @@ class FileHead:
         except (ValueError, RecursionError):
             return None if self.whole else _completed(text)
 
-    @property
-    def first_object(self) -> dict[str, Any]:
-        """The first JSON value where it is an object, else {}."""
-        return self.first_value if isinstance(self.first_value, dict) else {}
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of the first JSON value, of its entries and of theirs, as `Sign.keys` writes them."""
+        levels, inner = set[str](), [self.first_value]
+        for depth in range(3):
+            levels |= {"*/" * depth + key for value in inner if isinstance(value, dict) for key in value}
+            inner = [entry for value in inner for entry in _entries(value)]
+        return frozenset(levels)
+
+    def has(self, sign: Sign) -> bool:
+        """Whether the file begins so."""
+        if sign.keys:
+            return self.keys.issuperset(sign.keys.split()) and self.keys.isdisjoint(sign.without.split())
+        if sign.line:
+            return re.match(sign.line, self.first_line) is not None
+        return re.match(sign.start, self.head) is not None
 
     @property
     def is_json_document(self) -> bool:
@@ -151,11 +179,8 @@ def _completed(text: str) -> Any:
         return None
 
 
-def first_entry(value: Any) -> Any:
-    """The first element of a list, the first value of an object, None where there is none."""
-    if isinstance(value, dict):
-        value = list(value.values())[:1]
-    return value[0] if isinstance(value, list) and value else None
+def _entries(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def read_head(path: Path) -> FileHead:
@@ -228,8 +253,8 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_lmdb(head: bytes) -> bool:
-    """Whether a file that begins like this is an LMDB environment's (32 or 64 bits, little-endian)."""
-    return any(head[at : at + len(_LMDB)] == _LMDB for at in _LMDB_AT)
+    """Whether a file that begins like this is an LMDB environment's."""
+    return re.match(LMDB_START, head) is not None
 
 
 def lmdb_file_in(folder: Path) -> Path | None:

@@ -23,8 +23,9 @@ import numpy as np
 
 from whenabouts.formats._lmdb import LmdbRecords
 from whenabouts.formats.files import (
-    FileHead,
+    LMDB_START,
     FormatError,
+    Sign,
     is_lmdb,
     lmdb_file_in,
     open_unpacked,
@@ -44,11 +45,11 @@ from whenabouts.formats.runs import (
 )
 
 NAME = "hero"
-ORDER = 5
 SUMMARY = (
     "HERO's lists of videos (LMDB of msgpack), as CONQUER reads them; needs …video2dur_idx.json beside it"
 )
 KEEPS: frozenset[str] = frozenset()
+SIGNS = {"open_run": (Sign(start=LMDB_START),)}
 
 _log = logging.getLogger("whenabouts")
 
@@ -56,11 +57,6 @@ _INDEX = "*video2dur_idx*.json*"
 _ENTRY = "[[video number, score, ...], ...], best first"
 _GZIP = b"\x1f\x8b"
 _COPIED = 1 << 24
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether it is LMDB's file."""
-    return is_lmdb(head.head)
 
 
 def open_run(path: Path) -> RunSource:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Float
 from whenabouts.formats.files import (
     FileHead,
     FormatError,
+    Sign,
     open_unpacked,
     read_head,
     sibling_file,
@@ -45,9 +46,12 @@ from whenabouts.formats.json_records import (
 from whenabouts.formats.runs import BLOCK_ROWS, FileRun, RunBlock, RunSource, Task, refuse_empty
 
 NAME = "jsonl"
-ORDER = 10
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
 KEEPS = frozenset({"grades"})
+SIGNS = {
+    "open_run": (Sign("query_id moments"),),
+    "read_annotations": (Sign("query_id video_id", without="moments timestamp"),),
+}
 KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
 
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
@@ -103,21 +107,6 @@ class _RunLine(msgspec.Struct, gc=False):
 _decode_line = msgspec.json.Decoder(_RunLine).decode
 
 
-def holds(head: FileHead) -> Literal["annotations", "run"] | None:
-    """What a file has, by the keys of its first line."""
-    keys = head.first_object.keys()
-    if {"query_id", "moments"} <= keys:
-        return "run"
-    if {"query_id", "video_id"} <= keys and "timestamp" not in keys:
-        return "annotations"
-    return None
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first line is a judgement or an answer of ours."""
-    return holds(head) is not None
-
-
 def judgements_in(path: Path) -> Path:
     """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
     if not path.is_dir():
@@ -165,8 +154,7 @@ def read_annotations(path: Path) -> Annotations:
 
 def holds_queries(head: FileHead) -> bool:
     """Whether a file is a queries.jsonl, under whatever name."""
-    keys = head.first_object.keys()
-    return {"query_id", "text"} <= keys and not keys & {"video_id", "moments"}
+    return head.has(Sign("query_id text", without="video_id moments"))
 
 
 def read_queries(path: Path) -> Annotations:
@@ -256,7 +244,7 @@ def open_run(path: Path) -> RunSource:
 def _tasks_of(head: FileHead) -> tuple[Task, ...]:
     """VR where moments are seen and none of them has times."""
     whole_lines = head.head.split(b"\n")[1:-1]
-    seen: list[Any] = [head.first_object.get("moments")]
+    seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
     for raw in whole_lines if not seen[0] else []:
         try:
             record = json.loads(raw)

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from whenabouts.formats._json_writing import write_json_value
 from whenabouts.formats._losses import Losses
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import FileHead, FormatError, first_entry, read_json, write_atomically
+from whenabouts.formats.files import FormatError, Sign, read_json, write_atomically
 from whenabouts.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
 
 NAME = "mvmr"
-ORDER = 30
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
 KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
+
+SIGNS = {"read_annotations": (Sign("*/pos_moments"), Sign("*/retrieval_pool"))}
 
 # The lists by which a file is recognised are written first: a first video may have very many sentences.
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
@@ -63,18 +64,6 @@ class _Video(msgspec.Struct):
         if self.duration is not None or self.num_frames is None:
             return self.duration
         return self.num_frames / self.rate
-
-
-def holds(head: FileHead) -> Literal["annotations"] | None:
-    """Judgements where the first video has pools or positive moments of other videos."""
-    entry = first_entry(head.first_object)
-    keys = {"pos_moments", "retrieval_pool"}
-    return "annotations" if isinstance(entry, dict) and keys & entry.keys() else None
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first video has pools or positive moments of other videos."""
-    return holds(head) is not None
 
 
 def read_annotations(path: Path, as_released: bool = False) -> Annotations:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from whenabouts.formats._json_writing import (
 )
 from whenabouts.formats._losses import Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
-from whenabouts.formats.files import FileHead, write_atomically
+from whenabouts.formats.files import Sign, write_atomically
 from whenabouts.formats.json_records import (
     Finite,
     Id,
@@ -49,8 +49,12 @@ from whenabouts.formats.runs import (
 from whenabouts.types import UsageError
 
 NAME = "qvhighlights"
-ORDER = 20
 SUMMARY = "QVHighlights annotation lines and prediction lines"
+
+SIGNS = {
+    "open_run": (Sign("qid vid pred_relevant_windows"), Sign("qid vid pred_saliency_scores")),
+    "read_annotations": (Sign("qid vid", without="pred_relevant_windows pred_saliency_scores"),),
+}
 
 _TRUTH = "lines with qid, query, vid, relevant_windows"
 _RUN = "lines with qid, vid, pred_relevant_windows"
@@ -79,19 +83,6 @@ class _RunLine(msgspec.Struct):
     vid: Id
     pred_relevant_windows: list[_Window] | None = None
     pred_saliency_scores: list[Finite] | None = None
-
-
-def holds(head: FileHead) -> Literal["annotations", "run"] | None:
-    """What a file has, by the keys of its first line."""
-    keys = head.first_object.keys()
-    if not {"qid", "vid"} <= keys:
-        return None
-    return "run" if any(key.startswith("pred_") for key in keys) else "annotations"
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first line has qid and vid."""
-    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:

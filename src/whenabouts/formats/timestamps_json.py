@@ -15,25 +15,16 @@ from typing import Any
 import msgspec
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead, read_json
+from whenabouts.formats.files import Sign, read_json
 from whenabouts.formats.json_records import Origin, Positive, Times, Words, check_length
 
 NAME = "2d-tan"
-ORDER = 60
 SUMMARY = "timestamps and sentences by video (2D-TAN, MMN: Charades-STA, ActivityNet Captions, TACoS)"
+
+SIGNS = {"read_annotations": (Sign("*/timestamps */sentences", without="*/pos_moments */retrieval_pool"),)}
 
 _VIDEOS = 'an object, video id -> {"duration", "timestamps", "sentences"}'
 _LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether it is an object of videos with timestamps and sentences, and without pools (that is MVMR)."""
-    return (
-        head.is_json_document
-        and b'"timestamps"' in head.head
-        and b'"sentences"' in head.head
-        and b'"retrieval_pool"' not in head.head
-    )
 
 
 def read_annotations(path: Path) -> Annotations:

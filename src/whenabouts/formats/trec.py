@@ -11,19 +11,17 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from whenabouts.formats._losses import Losses, in_order_of_scores, list_to_write, without_empty_spans
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead, FormatError, open_unpacked, read_head, write_atomically
+from whenabouts.formats.files import FileHead, FormatError, Sign, open_unpacked, read_head, write_atomically
 from whenabouts.formats.json_records import numbered_lines
 from whenabouts.formats.runs import FileRun, RunBlock, RunSource, Task
 from whenabouts.types import UsageError
 
 NAME = "trec"
-ORDER = 90
 SUMMARY = "TREC qrels and runs; a document is video@start-end, or a video"
 KEEPS = frozenset({"grades"})
 
@@ -36,24 +34,10 @@ _TIME = rf"{_NUMBER.pattern}|(?i:{_NOT_FINITE.pattern})"
 _MOMENT = re.compile(rf"(.*)@({_TIME})-({_TIME})", re.DOTALL)
 _UNWRITABLE = re.compile(r"[ \t\r\n\v\f\ufeff]")
 
-
-def holds(head: FileHead) -> Literal["annotations", "run"] | None:
-    """What a file has, by the number of fields of its first line."""
-    fields = head.first_line.split()
-    if "##" in head.first_line or head.is_json_document:
-        return None
-    if len(fields) == 6 and _is_number(fields[4]):
-        return "run"
-    return "annotations" if len(fields) == 4 and _is_number(fields[3]) else None
-
-
-def _is_number(text: str) -> bool:
-    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first line has the fields of qrels or of a run."""
-    return holds(head) is not None
+SIGNS = {
+    "open_run": (Sign(line=rf"(?![{{[]|.*##)(?:\S+\s+){{4}}(?:{_TIME})\s+\S+$"),),
+    "read_annotations": (Sign(line=rf"(?![{{[]|.*##)(?:\S+\s+){{3}}(?:{_TIME})$"),),
+}
 
 
 def read_annotations(path: Path) -> Annotations:
@@ -93,7 +77,7 @@ def _fields(path: Path, number: int, raw: bytes, count: int, accepted: str) -> l
 
 
 def _number(path: Path, line: int, field: str, text: str) -> float:
-    value = float(text) if _is_number(text) else None
+    value = float(text) if re.fullmatch(_TIME, text) else None
     if value is None or not np.isfinite(value):
         raise FormatError(path, "is no finite number:", line=line, field=field, value=text)
     return value

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from whenabouts.formats._json_writing import (
 )
 from whenabouts.formats._losses import NO_TIMES, Losses
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import FileHead, open_unpacked, read_json, write_atomically
+from whenabouts.formats.files import Sign, open_unpacked, read_json, write_atomically
 from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
     RunBlock,
@@ -42,11 +42,14 @@ from whenabouts.formats.runs import (
 from whenabouts.types import Query
 
 NAME = "tvr"
-ORDER = 20
 SUMMARY = "TVR annotation lines, and submissions (video2idx, VCMR, SVMR, VR)"
 KEEPS = frozenset({"texts", "durations", "given videos", "unjudged queries", "query metadata type", "lists"})
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+SIGNS = {
+    "read_annotations": (Sign("desc_id desc"),),
+    "open_run": tuple(Sign(key, without="desc_id") for key in ("video2idx", *TASKS)),
+}
 _BOM = b"\xef\xbb\xbf"
 _MOST_INDEX = 1 << 53
 """Indices are held as floats, which are exact up to here."""
@@ -104,19 +107,6 @@ class _Document(msgspec.Struct):
     VCMR: list[_ReadAnswer] | None = None
     SVMR: list[_ReadAnswer] | None = None
     VR: list[_ReadAnswer] | None = None
-
-
-def holds(head: FileHead) -> Literal["annotations", "run"] | None:
-    """What a file has, by its first keys."""
-    keys = head.first_object.keys()
-    if "desc_id" in keys and "desc" in keys:
-        return "annotations"
-    return "run" if keys & {"video2idx", *TASKS} else None
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether it begins like TVR annotations or a submission."""
-    return holds(head) is not None
 
 
 def read_annotations(path: Path) -> Annotations:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,9 +21,8 @@ from whenabouts.formats._json_writing import ListWriter, id_as_number, video_dur
 from whenabouts.formats._losses import NO_TIMES, Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts.formats.files import (
-    FileHead,
     FormatError,
-    first_entry,
+    Sign,
     read_head,
     read_json,
     write_atomically,
@@ -40,9 +39,18 @@ from whenabouts.formats.runs import (
 )
 
 NAME = "tvr-ranking"
-ORDER = 30
 SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
 KEEPS = frozenset({"texts", "durations", "grades"})
+
+SIGNS = {
+    "read_annotations": (
+        Sign("query_id video_name timestamp"),
+        Sign("*/query_id */video_name */timestamp"),
+        Sign("*/query_id */relevant_moment"),
+        Sign("*/*/video_name */*/timestamp */*/relevance"),
+    ),
+    "open_run": (Sign("*/*/video_name */*/timestamp", without="*/*/relevance"),),
+}
 
 _TRUTH = "pairs with query_id, video_name, timestamp, relevance, or query_id -> a list of moments"
 _RUN = "query_id -> a list of {video_name, timestamp}, best first"
@@ -67,29 +75,6 @@ class _Prediction(msgspec.Struct):
     model_scores: Finite | None = None
 
 
-def holds(head: FileHead) -> Literal["annotations", "run"] | None:
-    """What a file has, by its first entries."""
-    value = head.first_value
-    pair = value if _is_pair(value) else first_entry(value)
-    if isinstance(pair, dict) and "query_id" in pair and ("relevant_moment" in pair or _is_pair(pair)):
-        return "annotations"
-    if not isinstance(value, dict):
-        return None
-    moment = next((first_entry(moments) for moments in value.values() if first_entry(moments)), None)
-    if not _is_pair(moment):
-        return None
-    return "annotations" if "relevance" in dict(moment or {}) else "run"
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, dict) and {"video_name", "timestamp"} <= value.keys()
-
-
-def recognises(head: FileHead) -> bool:
-    """Whether the first entry is a pair, or the first query has moments with video_name and timestamp."""
-    return holds(head) is not None
-
-
 def read_annotations(path: Path) -> Annotations:
     """Queries with their graded moments, in the order of the file; times are taken as they stand.
 
@@ -112,7 +97,7 @@ def read_annotations(path: Path) -> Annotations:
 
 def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
     """(query id, text, where, pair) of a truth file in any of its layouts."""
-    if _is_pair(read_head(path).first_value):
+    if read_head(path).has(SIGNS["read_annotations"][0]):
         for origin, fields in read_records(path):
             yield *_query_of(origin, fields), origin, fields
         return

@@ -46,24 +46,21 @@ def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
     return open_file(True)
 
 
-def first_entry(location: FeatureLocation) -> tuple[str, Any] | None:
-    """Name of the first entry of an HDF5 file, and what it is: a tuple of names for a group, else None.
-
-    None altogether where the file is not HDF5 or holds nothing.
-    """
-    if not location.is_hdf5:
-        return None
-    with open_hdf5(location.path) as file:
+def outline(path: Path) -> tuple[str, ...]:
+    """`hdf5` and the name of the first entry; of a group, `hdf5 group`, its name and those within."""
+    with open_hdf5(path) as file:
         try:
             name = next(iter(file), None)
             if name is None:
-                return None
-            if type(file.get(name, getlink=True)).__name__ != "HardLink":
-                return name, None
-            entry = file[name]
-            return name, tuple(entry)[:10] if hasattr(entry, "keys") else None
+                return ("hdf5 without entries",)
+            # A link is not followed: what it leads to may lie in another file.
+            is_here = type(file.get(name, getlink=True)).__name__ == "HardLink"
+            entry = file[name] if is_here else ()
+            if hasattr(entry, "keys"):
+                return ("hdf5 group", name, *itertools.islice(entry, 10))
+            return ("hdf5", name)
         except _FAULTS as error:
-            raise FormatError(location.path, f"is damaged ({_reason(error)}); fetch it again") from None
+            raise FormatError(path, f"is damaged ({_reason(error)}); fetch it again") from None
 
 
 class Hdf5Source(FeatureSource):

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whenabouts.features.layouts._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.layouts._hdf5 import Hdf5Source
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.types import UsageError
 
 NAME = "hdf5"
 SUMMARY = "HDF5, id -> (T, D): TVR, XML, ReLoCLNet, TVR-Ranking; Charades VGG of 2D-TAN, MMN"
+OUTLINE = r"hdf5\n[^\n]*(?<!\.avi)"
 
 _CLIP_LENGTH = re.compile(r"cl-(\d+(?:\.\d+)?)(?=\D|$)")
 
@@ -30,12 +31,6 @@ class Source(Hdf5Source):
         match = _CLIP_LENGTH.search(self.path.stem)
         named = {"clip_seconds": float(match[1])} if match and float(match[1]) > 0 else {}
         return {**named, **super()._facts()}
-
-
-def recognises(location: FeatureLocation) -> bool:
-    """Whether the first entry is a data set whose name is no file name of a video."""
-    first = first_entry(location)
-    return first is not None and first[1] is None and not first[0].endswith(".avi")
 
 
 def open_source(location: FeatureLocation, options: OpenOptions) -> Source:

@@ -6,13 +6,14 @@ annotation files the names end in `.avi` too, so `get` takes both.
 
 from __future__ import annotations
 
-from whenabouts.features.layouts._hdf5 import Hdf5Source, first_entry
+from whenabouts.features.layouts._hdf5 import Hdf5Source
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import UnreadArray
 from whenabouts.types import UsageError
 
 NAME = "tacos"
 SUMMARY = "HDF5, id.avi -> (T, D): TACoS C3D of 2D-TAN, MMN, CroCs"
+OUTLINE = r"hdf5\n[^\n]*\.avi"
 
 _SUFFIX = ".avi"
 
@@ -30,12 +31,6 @@ class Source(Hdf5Source):
 
     def _checked_item(self, item: str) -> UnreadArray:
         return super()._checked_item(item.removesuffix(_SUFFIX))
-
-
-def recognises(location: FeatureLocation) -> bool:
-    """Whether the first entry is a data set with the name of a video file."""
-    first = first_entry(location)
-    return first is not None and first[1] is None and first[0].endswith(_SUFFIX)
 
 
 def open_source(location: FeatureLocation, options: OpenOptions) -> Source:

@@ -23,6 +23,7 @@ from whenabouts.formats.files import FormatError, ReaderMissing
 
 NAME = "lmdb"
 SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"
+OUTLINE = r"lmdb\n.*"
 
 _KEY = "features"
 _LZ4 = b"\x04\x22\x4d\x18"
@@ -107,11 +108,6 @@ class Source(FeatureSource):
 
     def _release(self) -> None:
         self._records.close()
-
-
-def recognises(location: FeatureLocation) -> bool:
-    """Whether it is an LMDB environment."""
-    return location.lmdb_file is not None
 
 
 def open_source(location: FeatureLocation, options: OpenOptions) -> Source:

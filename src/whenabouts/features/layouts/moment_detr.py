@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whenabouts.features.layouts._numpy_files import FolderSource, array_names, inspect_npz
+from whenabouts.features.layouts._numpy_files import FolderSource, inspect_npz
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import UnreadArray
 
@@ -22,6 +22,7 @@ SUMMARY = (
 )
 
 _KEYS = ("features", "last_hidden_state", "pooler_output")
+OUTLINE = rf"(?s)npz\n(.*\n)?({'|'.join(_KEYS)})(\n.*)?"
 _QUERY = re.compile(r"qid(\d+)")
 
 
@@ -43,14 +44,6 @@ def _id_of(name: str) -> str:
     stem = Path(name).stem
     query = _QUERY.fullmatch(stem)
     return query[1] if query else stem
-
-
-def recognises(location: FeatureLocation) -> bool:
-    """Whether the first npz file holds an array of one of the release's names."""
-    first = next((name for name in location.names if name.endswith(".npz")), None)
-    if first is None or "index.json" in location.names:
-        return False
-    return bool(set(_KEYS) & set(array_names(location.path / first)))
 
 
 def open_source(location: FeatureLocation, options: OpenOptions) -> Source:

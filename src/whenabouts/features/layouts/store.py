@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.location import FINGERPRINT, FeatureLocation, OpenOptions
+from whenabouts.features.location import FINGERPRINT, STORE_INDEX, STORE_ROWS, FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource, Rows, UnreadArray
 from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.formats.json_records import Origin
@@ -35,13 +35,13 @@ from whenabouts.types import UsageError
 
 NAME = "whenabouts"
 SUMMARY = "folder with features.npy, index.json, fingerprint.json: our own store"
+OUTLINE = r"store\n.*"
 
 DTYPES = ("float16", "float32", "float64")
 FORMAT, VERSION = "whenabouts-features", 1
 # The project was called cuepoint until 0.x: its stores are read, and its name stays in the hash of the
 # content, so that features have the same fingerprint whichever version wrote them.
 _FORMER_FORMAT = "cuepoint-features"
-_ROWS, _INDEX = "features.npy", "index.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class Source(FeatureSource):
 
     def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
         super().__init__(location.path, options)
-        ids, lengths = _read_index(location.path / _INDEX)
-        self._rows = _map(location.path / _ROWS)
+        ids, lengths = _read_index(location.path / STORE_INDEX)
+        self._rows = _map(location.path / STORE_ROWS)
         if not self._rows.dtype.isnative:
             raise FormatError(
-                location.path / _ROWS,
+                location.path / STORE_ROWS,
                 "is",
                 field="descr",
                 value=self._rows.dtype.str,
@@ -93,9 +93,9 @@ class Source(FeatureSource):
         self._ends = np.cumsum(lengths)
         if self._rows.ndim != 2 or len(self._rows) != int(self._ends[-1]):
             raise FormatError(
-                location.path / _ROWS,
+                location.path / STORE_ROWS,
                 f"has shape {self._rows.shape}",
-                accepted=f"(rows, width) with the {int(self._ends[-1])} rows that {_INDEX} lists",
+                accepted=f"(rows, width) with the {int(self._ends[-1])} rows that {STORE_INDEX} lists",
             )
         starts = (self._ends - lengths).tolist()
         self._slices = {
@@ -126,11 +126,6 @@ class Source(FeatureSource):
         return UnreadArray(rows.shape, rows.dtype, lambda: rows)
 
 
-def recognises(location: FeatureLocation) -> bool:
-    """Whether it is a folder with an index and rows."""
-    return {_ROWS, _INDEX} <= set(location.names)
-
-
 def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
     """The features that are there."""
     if options.key is not None:
@@ -153,12 +148,12 @@ def write_store(
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")
     with _aside(path) as folder:
-        with (folder / _ROWS).open("wb") as stream:
+        with (folder / STORE_ROWS).open("wb") as stream:
             writer = _Writer(path, stream, dtype)
             for item, rows in items:
                 writer.add(item, rows)
             writer.finish()
-        _write_json(folder / _INDEX, writer.index())
+        _write_json(folder / STORE_INDEX, writer.index())
         content = writer.content()
         stated = replace(fingerprint, dtype=writer.dtype.name, width=writer.width, content=content)
         _write_json(folder / FINGERPRINT, stated.to_json())
