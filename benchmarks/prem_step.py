@@ -38,8 +38,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from whenabouts.models.prem_localizer import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.training.devices import use_large_pages
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import new_optimizer
-from whenabouts.research.training.settings import TrainingSettings
 
 STREAMS = {"video": 4352, "sub": 768}
 WORDS, TOKENS, SIDE, FOUND = 768, 30, 1536, 10

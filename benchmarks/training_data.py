@@ -99,7 +99,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
 def padding(charades: Path) -> dict[str, dict[str, float]]:
     """Clips with padding for each real clip, by order and size of batch."""
     from whenabouts.formats import read_annotations
-    from whenabouts.research.training.batches import epoch_batches
+    from whenabouts.research.training.examples import epoch_batches
 
     found = read_annotations(charades)
     durations = np.array([video.duration or 0 for video in found.videos])

@@ -44,8 +44,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.training.devices import use_large_pages
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import new_optimizer
-from whenabouts.research.training.settings import TrainingSettings
 
 BATCH, SIDE = 128, 1536
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"

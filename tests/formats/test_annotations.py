@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.formats._losses import Losses, in_order_of_scores
-from whenabouts.formats.runs import RunBlock, RunBlockBuilder, best_first
+from whenabouts.formats.files import Losses
+from whenabouts.formats.runs import RunBlock, RunBlockBuilder, best_first, in_order_of_scores
 
 rows = st.lists(
     st.tuples(

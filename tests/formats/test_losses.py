@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from whenabouts import formats
-from whenabouts.formats._losses import PARTS, keeps_of
+from whenabouts.formats import PARTS, keeps_of
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts.formats.runs import MemoryRun, RunBlock
 from whenabouts.types import Moment, ScoredMoment

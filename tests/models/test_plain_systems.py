@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import new_optimizer
-from whenabouts.research.training.settings import TrainingSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH, VIDEO = {"video": 24, "sub": 12}, {"video": 24}

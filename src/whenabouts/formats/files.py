@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import logging
 import os
 import re
 import tempfile
@@ -12,12 +13,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
 from whenabouts.types import WhenaboutsError
+
+_log = logging.getLogger("whenabouts")
 
 _GZIP = b"\x1f\x8b"
 LMDB_START = rb"(?s).{16}(?:.{8})?\xde\xc0\xef\xbe"
@@ -329,6 +332,24 @@ def json_error(
         return FormatError(path, "is nested too deeply to be read", line=line)
     # Python refuses to read whole numbers of thousands of digits.
     return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+
+
+@dataclass
+class Losses:
+    """What a format cannot hold of a run or of judgements; logged once a file is written."""
+
+    path: Path
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Note that something was lost `times` times."""
+        if times:
+            self.counts[what] = self.counts.get(what, 0) + times
+
+    def log(self) -> None:
+        """Write a warning for each loss."""
+        for what, times in self.counts.items():
+            _log.warning("%s: %d %s", self.path, times, what)
 
 
 def refuse_overwriting(target: Path, *sources: Path | str) -> None:

@@ -15,17 +15,12 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from whenabouts.formats._losses import (
-    PARTS,
-    Losses,
-    in_order_of_scores,
-    list_to_write,
-    without_empty_spans,
-)
+from whenabouts.formats import PARTS
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
 from whenabouts.formats.files import (
     FileHead,
     FormatError,
+    Losses,
     Sign,
     open_unpacked,
     read_head,
@@ -43,7 +38,17 @@ from whenabouts.formats.json_records import (
     parse_line,
     read_records,
 )
-from whenabouts.formats.runs import BLOCK_ROWS, FileRun, RunBlock, RunSource, Task, refuse_empty
+from whenabouts.formats.runs import (
+    BLOCK_ROWS,
+    FileRun,
+    RunBlock,
+    RunSource,
+    Task,
+    in_order_of_scores,
+    list_to_write,
+    refuse_empty,
+    without_empty_spans,
+)
 
 NAME = "jsonl"
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"

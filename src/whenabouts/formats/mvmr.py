@@ -17,9 +17,8 @@ from typing import Annotated, Any
 import msgspec
 
 from whenabouts.formats._json_writing import write_json_value
-from whenabouts.formats._losses import Losses
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import FormatError, Sign, read_json, write_atomically
+from whenabouts.formats.files import FormatError, Losses, Sign, read_json, write_atomically
 from whenabouts.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
 
 NAME = "mvmr"

@@ -23,9 +23,8 @@ from whenabouts.formats._json_writing import (
     video_durations,
     write_json_value,
 )
-from whenabouts.formats._losses import Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
-from whenabouts.formats.files import Sign, write_atomically
+from whenabouts.formats.files import Losses, Sign, write_atomically
 from whenabouts.formats.json_records import (
     Finite,
     Id,
@@ -43,6 +42,7 @@ from whenabouts.formats.runs import (
     RunSource,
     Task,
     check_task,
+    list_to_write,
     refuse_empty,
     rows_of,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Floats, Indices
-from whenabouts.formats.files import FormatError
+from whenabouts.formats.files import FormatError, Losses
 from whenabouts.types import Moment, Run, ScoredMoment, UsageError
 
 _log = logging.getLogger("whenabouts")
@@ -24,6 +24,9 @@ Task = Literal["VCMR", "SVMR", "VR"]
 
 RunRow = tuple[str, float, float, float]
 """video id, start, end (NaN where there is no moment), score"""
+
+NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
+"""What formats log in which a row must have times."""
 
 BLOCK_ROWS = 250_000
 """Rows after which a block is handed over: some 30 MB while it is read."""
@@ -271,3 +274,45 @@ def refuse_empty(path: Path, answered: bool) -> None:
     """Raise FormatError for a run that holds no answers."""
     if not answered:
         raise FormatError(path, "holds no answers", accepted="a run with at least one query")
+
+
+def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
+    """The same rows, with scores that give their order back when they are sorted by score, then moment.
+
+    Queries whose scores contradict the order (or tie against it) get the scores n .. 1.
+    """
+    ranked = best_first(block)
+    if ranked is block:
+        return block
+    moved = (ranked.video != block.video) | (ranked.score != block.score)
+    for old, new in ((block.start, ranked.start), (block.end, ranked.end)):
+        moved |= (old != new) & ~(np.isnan(old) & np.isnan(new))
+    query = query_of_rows(block)
+    queries = np.unique(query[moved])
+    if not len(queries):
+        return block
+    what = "queries had scores that contradict their order; they are written with the scores n .. 1"
+    losses.count(what, len(queries))
+    again = np.isin(query, queries)
+    return replace(block, score=np.where(again, falling_scores(np.diff(block.offsets)), block.score))
+
+
+def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
+    """The same rows; a span without length is none, and its row keeps video and rank."""
+    empty = block.start >= block.end
+    count = int(empty.sum())
+    if not count:
+        return block
+    losses.count("spans without length are written as videos without a moment: they keep their rank", count)
+    return replace(block, start=np.where(empty, np.nan, block.start), end=np.where(empty, np.nan, block.end))
+
+
+def list_to_write(
+    source: RunSource, losses: Losses, preferred: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+) -> tuple[Task, Iterator[RunBlock]]:
+    """The one list that is written where a format holds one (the first of `wanted`), and its blocks."""
+    task = next(task for task in preferred if task in source.tasks)
+    for other in source.tasks:
+        if other != task:
+            losses.count(f"list left out: {other} (this format holds one list, and {task} is written)")
+    return task, source.blocks(task)

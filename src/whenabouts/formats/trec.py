@@ -14,11 +14,26 @@ from pathlib import Path
 
 import numpy as np
 
-from whenabouts.formats._losses import Losses, in_order_of_scores, list_to_write, without_empty_spans
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FileHead, FormatError, Sign, open_unpacked, read_head, write_atomically
+from whenabouts.formats.files import (
+    FileHead,
+    FormatError,
+    Losses,
+    Sign,
+    open_unpacked,
+    read_head,
+    write_atomically,
+)
 from whenabouts.formats.json_records import numbered_lines
-from whenabouts.formats.runs import FileRun, RunBlock, RunSource, Task
+from whenabouts.formats.runs import (
+    FileRun,
+    RunBlock,
+    RunSource,
+    Task,
+    in_order_of_scores,
+    list_to_write,
+    without_empty_spans,
+)
 from whenabouts.types import UsageError
 
 NAME = "trec"

@@ -26,11 +26,11 @@ from whenabouts.formats._json_writing import (
     video_durations,
     write_json_value,
 )
-from whenabouts.formats._losses import NO_TIMES, Losses
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import Sign, open_unpacked, read_json, write_atomically
+from whenabouts.formats.files import Losses, Sign, open_unpacked, read_json, write_atomically
 from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
+    NO_TIMES,
     RunBlock,
     RunRow,
     RunSource,

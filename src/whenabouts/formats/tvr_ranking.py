@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 
 from whenabouts.formats._json_writing import ListWriter, id_as_number, video_durations
-from whenabouts.formats._losses import NO_TIMES, Losses, list_to_write
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts.formats.files import (
     FormatError,
+    Losses,
     Sign,
     read_head,
     read_json,
@@ -29,11 +29,13 @@ from whenabouts.formats.files import (
 )
 from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
+    NO_TIMES,
     MemoryRun,
     RunBlock,
     RunBlockBuilder,
     RunRow,
     RunSource,
+    list_to_write,
     refuse_empty,
     rows_of,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from whenabouts.research.training.state import Progress
+from whenabouts.research.training.loop import Progress
 
 
 class Killed(BaseException):

@@ -23,11 +23,10 @@ from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.models.inputs import endpoint_features
 from whenabouts.models.protocol import Batch
 from whenabouts.research.training import data as training_data
-from whenabouts.research.training.batches import ahead, epoch_batches, spans_in_clips
 from whenabouts.research.training.data import DataSettings, ExperimentData, FeatureSettings
-from whenabouts.research.training.examples import Examples
+from whenabouts.research.training.examples import Examples, ahead, epoch_batches, spans_in_clips
+from whenabouts.research.training.experiment import Order
 from whenabouts.research.training.positives import is_in
-from whenabouts.research.training.settings import Order
 from whenabouts.types import UsageError
 
 from ...golden_folder import cases, golden_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.research.training.curves import draw
+from whenabouts.research.training.run_folder import draw_curves
 
 
 def _line(epoch: float, metrics: dict[str, float] | None) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def _line(epoch: float, metrics: dict[str, float] | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("metrics", [None, {"VR R@1": 0.2, "R@1,IoU=0.5": 0.1}])
 def test_the_picture_is_written_whole(tmp_path: Path, metrics: dict[str, float] | None) -> None:
-    assert draw([_line(epoch, metrics) for epoch in (0.5, 1, 1.5)], tmp_path / "curves.png")
+    assert draw_curves([_line(epoch, metrics) for epoch in (0.5, 1, 1.5)], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
 
@@ -28,7 +28,7 @@ def test_the_picture_is_written_whole(tmp_path: Path, metrics: dict[str, float] 
 def test_nothing_is_drawn_of_nothing_or_without_matplotlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not draw([], tmp_path / "curves.png")
+    assert not draw_curves([], tmp_path / "curves.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert not draw([_line(1, None)], tmp_path / "curves.png")
+    assert not draw_curves([_line(1, None)], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()

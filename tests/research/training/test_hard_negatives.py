@@ -18,8 +18,8 @@ from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.trained import Trained
 from whenabouts.research.training import hard_negatives
+from whenabouts.research.training.experiment import NegativeSettings
 from whenabouts.research.training.hard_negatives import HardNegatives, load_first_stage, open_first_stage
-from whenabouts.research.training.settings import NegativeSettings
 from whenabouts.research.training.tables import converted
 from whenabouts.types import UsageError
 

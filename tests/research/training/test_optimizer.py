@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import (
     BertAdam,
     cut_each,
@@ -15,7 +16,6 @@ from whenabouts.research.training.optimizer import (
     new_optimizer,
     warmup_linear,
 )
-from whenabouts.research.training.settings import TrainingSettings
 from whenabouts.types import UsageError
 
 from ...golden_folder import cases, golden_folder

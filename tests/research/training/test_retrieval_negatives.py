@@ -13,8 +13,8 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.research.training.experiment import RetrievedSettings
 from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
-from whenabouts.research.training.settings import RetrievedSettings
 from whenabouts.research.training.tables import converted
 from whenabouts.types import Query, UsageError, Video
 

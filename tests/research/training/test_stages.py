@@ -19,8 +19,8 @@ from whenabouts.models.trained import Trained
 from whenabouts.research.training.devices import open_device
 from whenabouts.research.training.experiment import has_stages, load_experiment
 from whenabouts.research.training.launch import launch
+from whenabouts.research.training.loop import Progress
 from whenabouts.research.training.stages import StagedResult, launch_stages, load_stages
-from whenabouts.research.training.state import Progress
 from whenabouts.types import UsageError, WhenaboutsError
 
 from .broken_off import Killed, assert_same_tensors, dying_at

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from whenabouts.formats.files import FormatError
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import new_optimizer
-from whenabouts.research.training.settings import TrainingSettings
-from whenabouts.research.training.state import State, read_state, restore, save_state
+from whenabouts.research.training.run_folder import State, read_state, restore, save_state
 
 
 def made(width: int = 3) -> tuple[nn.Linear, torch.optim.Optimizer]:

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from whenabouts.models.trained import Trained
 from whenabouts.research.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts.research.training.batches import epoch_batches
 from whenabouts.research.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.research.training.devices import open_device
+from whenabouts.research.training.examples import epoch_batches
 from whenabouts.research.training.experiment import load_experiment
 from whenabouts.research.training.launch import TrainingResult, launch
 from whenabouts.research.training.positives import joined_by

@@ -20,8 +20,8 @@ from whenabouts.types import UsageError
 if TYPE_CHECKING:
     from whenabouts.research.training.experiment import Experiment
     from whenabouts.research.training.launch import TrainingResult
+    from whenabouts.research.training.loop import Progress
     from whenabouts.research.training.stages import StagedExperiment, StagedResult
-    from whenabouts.research.training.state import Progress
 
 _EPILOG = """\
 examples:

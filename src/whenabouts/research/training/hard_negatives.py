@@ -25,9 +25,9 @@ from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.encoded_corpus import evaluating
-from whenabouts.research.training.batches import Indices, seed_of
+from whenabouts.research.training.examples import Indices, seed_of
+from whenabouts.research.training.experiment import NegativeSettings
 from whenabouts.research.training.positives import Pairs, is_in
-from whenabouts.research.training.settings import NegativeSettings
 from whenabouts.types import UsageError
 
 Scores = NDArray[np.float16]

@@ -18,10 +18,9 @@ import whenabouts
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.experiment import Experiment
-from whenabouts.research.training.loop import train
+from whenabouts.research.training.loop import Show, train
 from whenabouts.research.training.retrieval_lists import choose_negatives
-from whenabouts.research.training.run_folder import EXPERIMENT, RunFolder, write_json
-from whenabouts.research.training.state import Show, State, read_state
+from whenabouts.research.training.run_folder import EXPERIMENT, RunFolder, State, read_state, write_json
 from whenabouts.types import UsageError
 
 _PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "lightning-fabric")

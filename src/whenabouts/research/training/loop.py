@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,26 +22,67 @@ from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
 from whenabouts.ranking import rank_split
 from whenabouts.research.evaluation.evaluate import evaluate
-from whenabouts.research.training.batches import seed_of
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
-from whenabouts.research.training.examples import Examples
-from whenabouts.research.training.experiment import Experiment
+from whenabouts.research.training.examples import Examples, seed_of
+from whenabouts.research.training.experiment import Experiment, TrainingSettings
 from whenabouts.research.training.optimizer import freeze, learning_rate_share, new_optimizer
-from whenabouts.research.training.run_folder import RunFolder
-from whenabouts.research.training.settings import TrainingSettings
-from whenabouts.research.training.state import Clock, Progress, Show, State, read_state, restore
+from whenabouts.research.training.run_folder import RunFolder, State, read_state, restore
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
     from whenabouts.formats.runs import MemoryRun
     from whenabouts.research.evaluation.evaluate import Evaluation
 
+
 _SHOWN_QUERIES = 8
 
 
 class TrainingFault(WhenaboutsError):
     """A step whose loss or gradient is no number; the message names step, terms and queries."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is. `losses` are those of the last step; `validation` is set after one."""
+
+    state: State
+    epochs: int
+    steps: int
+    steps_per_second: float
+    seconds_left: float | None
+    losses: Mapping[str, float]
+    validation: Validation | None = None
+
+
+Show = Callable[[Progress], None]
+
+
+class Clock:
+    """How long a training has taken, breaks left out."""
+
+    def __init__(self, seconds: float, step: int) -> None:
+        self._before, self._first = seconds, step
+        self._started = self._kept = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent, those before a break included."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def since_kept(self) -> float:
+        """Seconds since the state was kept."""
+        return time.monotonic() - self._kept
+
+    def kept(self) -> None:
+        """Note that it was."""
+        self._kept = time.monotonic()
+
+    def steps_per_second(self, step: int) -> float:
+        """Over this process's steps, evaluations included; 0 before there are any."""
+        spent = time.monotonic() - self._started
+        return (step - self._first) / spent if spent > 0 else 0.0
 
 
 def train(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whenabouts.research.training.settings import TrainingSettings
+from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.types import UsageError
 
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.annotations import Annotations, Indices
 from whenabouts.research.relevance.pairs import RelevantPairs
-from whenabouts.research.training.batches import Indices
-from whenabouts.research.training.settings import Positives
+from whenabouts.research.training.experiment import Positives
 from whenabouts.types import Query
 
 Pairs = tuple[Indices, Indices]

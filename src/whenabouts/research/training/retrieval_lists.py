@@ -26,9 +26,9 @@ from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import SplitRun, encode_split
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.examples import Examples
+from whenabouts.research.training.experiment import STAGE, DataSettings
 from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
 from whenabouts.research.training.run_folder import EXPERIMENT
-from whenabouts.research.training.settings import STAGE, DataSettings
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Floats
 from whenabouts.formats.runs import RunBlock, RunSource, Task
-from whenabouts.research.training.batches import Indices
+from whenabouts.research.training.examples import Indices
+from whenabouts.research.training.experiment import RetrievedSettings
 from whenabouts.research.training.hard_negatives import DrawnNegatives
 from whenabouts.research.training.positives import is_in
-from whenabouts.research.training.settings import RetrievedSettings
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:

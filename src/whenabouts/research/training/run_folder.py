@@ -15,32 +15,77 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import safetensors
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
 from whenabouts import formats
-from whenabouts.formats.files import write_atomically
+from whenabouts.drawing import COLOURS, GREY, new_figure, require_matplotlib, save_figure
+from whenabouts.formats.files import FormatError, write_atomically
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.models.staged import SYSTEM
 from whenabouts.models.trained import CONFIG, WEIGHTS
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
-    import torch
-
     from whenabouts.models.trained import Trained
     from whenabouts.research.training.experiment import Experiment
     from whenabouts.research.training.loop import Validation
-    from whenabouts.research.training.state import State
+
 
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"
 CURVES, PICTURE = "curves.jsonl", "curves.png"
 RUN, QUERIES = "validation.run.jsonl", "validation.queries.jsonl"
 LOCK = ".lock"
 _OF_A_TRAINING = (STATE, EXPERIMENT, WEIGHTS, CONFIG, SYSTEM)
+VERSION = 1
+
+
+@dataclass
+class State:
+    """The position of a training: `batch` of `epoch` is the next, `step` counts all (from 0).
+
+    `sums` and `counted` are of the losses since the last line of `curves`. `best` is the largest value of
+    the experiment's metric, at `best_step`; `stale` counts evaluations since. `finished` says why it ended,
+    "" while it goes on. `seconds` were spent, evaluations included.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    counted: int = 0
+    best: float | None = None
+    best_step: int = 0
+    best_metrics: dict[str, float | None] = field(default_factory=dict)
+    stale: int = 0
+    finished: str = ""
+    seconds: float = 0.0
+    curves: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, losses: Mapping[str, float]) -> None:
+        """Note the losses of a step that was made."""
+        for name, value in losses.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        self.counted += 1
+        self.step += 1
+        self.batch += 1
+
+    def means(self) -> dict[str, float]:
+        """Mean losses since the last line of the curves."""
+        return {name: total / max(1, self.counted) for name, total in self.sums.items()}
+
+    def end_line(self, line: Mapping[str, Any]) -> None:
+        """Put a line behind the curves and count losses anew."""
+        self.curves.append(dict(line))
+        self.sums, self.counted = {}, 0
 
 
 @dataclass(frozen=True)
@@ -142,10 +187,8 @@ class RunFolder:
         """Where the state is kept."""
         return self.path / STATE
 
-    def keep(self, state: State, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def keep(self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Keep everything that `--resume` needs, and the curves."""
-        from whenabouts.research.training.state import save_state
-
         save_state(self.state_path, state, model, optimizer)
         self._write_lines(CURVES, state.curves)
 
@@ -158,9 +201,7 @@ class RunFolder:
 
     def draw_curves(self, state: State) -> None:
         """A picture of the curves, where matplotlib is installed."""
-        from whenabouts.research.training.curves import draw
-
-        draw(state.curves, self.path / PICTURE)
+        draw_curves(state.curves, self.path / PICTURE)
 
     def write_about(self, about: Mapping[str, Any]) -> None:
         """What a reader of the numbers must know of the run."""
@@ -202,3 +243,118 @@ def _comparable(value: Any) -> Any:
     if value is None:
         return "none"
     return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Write everything that a training needs to go on; the file is whole or the one before."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for number, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in moments.items()}
+    on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    position = json.dumps({"version": VERSION, "state": asdict(state)})
+    with write_atomically(path) as stream:
+        stream.write(save(on_cpu, metadata={"training": position}))
+
+
+def read_state(path: Path) -> State:
+    """The position of a kept training. Raises FormatError for a file that is none."""
+    try:
+        with safetensors.safe_open(path, "pt") as opened:
+            metadata = opened.metadata() or {}
+        kept = json.loads(metadata["training"])
+        if kept["version"] != VERSION:
+            raise FormatError(path, "kept by another version", value=kept["version"], accepted=str(VERSION))
+        return State(**kept["state"])
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            path,
+            f"is no kept state of a training ({error}); it cannot go on: train again, into another folder",
+        ) from error
+
+
+def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Put what was kept back into a model and an optimizer of the same experiment."""
+    device = next(model.parameters()).device
+    tensors = load_file(path, device=str(device))
+    try:
+        model.load_state_dict(_below("model.", tensors))
+        kept: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _below("optimizer.", tensors).items():
+            number, key = name.split(".", 1)
+            kept.setdefault(int(number), {})[key] = tensor
+        optimizer.load_state_dict({"state": kept, "param_groups": optimizer.state_dict()["param_groups"]})
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise FormatError(path, f"does not fit the experiment ({str(error).splitlines()[0]})") from error
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def draw_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
+    """Write a picture of losses and metrics; False without matplotlib (the extra `report`) or lines."""
+    if not curves:
+        return False
+    try:
+        require_matplotlib()
+    except UsageError:
+        return False
+    validated = [line for line in curves if line.get("metrics")]
+    with new_figure(9.2 if validated else 4.8, 3.8) as figure:
+        panels = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
+        _draw_losses(panels[0], curves)
+        if validated:
+            _draw_metrics(panels[1], validated)
+        save_figure(figure, path)
+    return True
+
+
+def _draw_losses(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
+    names = [name for name in curves[-1]["losses"] if name != "gradient"]
+    for number, name in enumerate(names):
+        _line(axes, curves, [line["losses"].get(name) for line in curves], name, number)
+    positive = all(value > 0 for line in curves for name, value in line["losses"].items() if name in names)
+    if positive:
+        axes.set_yscale("log")
+        # Formulas are off in this picture, and so are powers of ten.
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="y", which="minor", labelsize=6)
+    _finish(axes, "loss (mean since the last point)")
+
+
+def _draw_metrics(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
+    """The metrics of the measure, and what it is: their sum."""
+    best = max(curves, key=lambda line: line["metric"])
+    for number, name in enumerate(_shown(curves[-1]["metrics"])):
+        values = [line["metrics"].get(name) for line in curves]
+        _line(axes, curves, [None if value is None else 100 * value for value in values], name, number)
+    axes.axvline(best["epoch"], color=GREY, linewidth=0.8, linestyle=":", label="best")
+    axes.set_ylim(bottom=0)
+    _finish(axes, "validation, percent")
+
+
+def _shown(metrics: Mapping[str, Any]) -> list[str]:
+    """Some metrics, such that one can tell their lines apart."""
+    first = [name for name in metrics if "@1," in name or name.endswith("@1")]
+    rest = [name for name in metrics if name not in first]
+    return (first + rest)[: len(COLOURS)]
+
+
+def _line(axes: Any, curves: Sequence[Mapping[str, Any]], values: list[Any], name: str, number: int) -> None:
+    epochs = [line["epoch"] for line in curves]
+    axes.plot(
+        epochs,
+        values,
+        color=COLOURS[number % len(COLOURS)],
+        linewidth=1.2,
+        marker=".",
+        markersize=4,
+        label=name,
+    )
+
+
+def _finish(axes: Any, title: str) -> None:
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("epoch")
+    axes.legend(frameon=False, fontsize=7)

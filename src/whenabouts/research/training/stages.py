@@ -20,7 +20,7 @@ from whenabouts.formats.files import FormatError
 from whenabouts.models.staged import write_stages
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
-from whenabouts.research.training.experiment import KEYS, Experiment, has_stages, load_experiment
+from whenabouts.research.training.experiment import KEYS, STAGE, Experiment, has_stages, load_experiment
 from whenabouts.research.training.launch import (
     SEEDS,
     TrainingResult,
@@ -28,10 +28,9 @@ from whenabouts.research.training.launch import (
     launch,
     seeds_to_json,
 )
+from whenabouts.research.training.loop import Show
 from whenabouts.research.training.retrieval_lists import check_lists
 from whenabouts.research.training.run_folder import EXPERIMENT, RunFolder, write_json
-from whenabouts.research.training.settings import STAGE
-from whenabouts.research.training.state import Show
 from whenabouts.research.training.tables import read_toml, refuse_unknown, set_values, value_of
 from whenabouts.types import UsageError
 
