@@ -157,8 +157,8 @@ def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Me
     side = np.array([half[name] for name in group])
     if len(names) < 2 or any(len(set(right[side == own].tolist())) < 2 for own in (0, 1)):
         raise UsageError(
-            f"{len(names)} videos: too few to calibrate on one half of them and check on the other; both "
-            "halves need right and wrong first answers"
+            f"videos of the split: {len(names)}, too few to calibrate on one half of them and check on the "
+            "other; it takes 2 videos or more, and in each half of them a right and a wrong first answer"
         )
     confidence = np.zeros(len(raw))
     for own in (0, 1):

@@ -98,7 +98,8 @@ def fit(method: Method, raw: ArrayLike, right: ArrayLike) -> Calibrator:
     if not truth.any() or truth.all():
         many = "all" if truth.size and truth.all() else "none"
         raise UsageError(
-            f"{many} of the {truth.size} first answers are right; a calibration needs right and wrong ones"
+            f"first answers that are right: {many} of {truth.size}; a calibration takes at least one that is "
+            "right and one that is wrong: give more queries, or another split"
         )
     return _fit_temperature(numbers, truth) if method == "temperature" else _fit_isotonic(numbers, truth)
 

@@ -256,6 +256,17 @@ def test_features_of_another_encoder_are_refused_naming_both(
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def test_without_a_test_split_the_validation_is_answered_and_said(
+    features: Path, checkpoint: Path, tmp_path: Path, capsys: Any
+) -> None:
+    written = checkpoint / "experiment.toml"
+    written.write_text(written.read_text().replace('\ntest = "test.jsonl"', '\ntest = ""'))
+    assert called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["queries"] == QUERIES
+    assert "names no test split: this is its validation split (--split)" in " ".join(printed.err.split())
+
+
 def test_a_split_that_no_experiment_has_is_named(features: Path, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--split 'val': accepted: train, validation, test"):
         called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--split", "val")

@@ -61,7 +61,7 @@ def add_parser(verbs: Any) -> None:
     add = split.add_argument
     add("--checkpoint", metavar="RUN", help="folder of a trained system, or owner/name on a hub")
     add("--features", metavar="DIR", help="folder of the feature files")
-    add("--split", metavar="NAME", help="train, validation or test (default)")
+    add("--split", metavar="NAME", help="train, validation or test (default: test if there is one)")
     add("--query-id", metavar="ID", help="the query, by its id")
     add_data(split)
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
@@ -129,7 +129,7 @@ def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, feat
     own = checkpoint == options.checkpoint
     chooser, localizer = stages_named(checkpoint, options.retriever if own else None)
     device = open_device(options.device).device
-    how = SplitOptions(options.split or "test", features, options.data, device)
+    how = SplitOptions(options.split, features, options.data, device)
     system = how.opened(files, localizer, options.experiment if own else None)
     retriever = None
     if chooser is not None:

@@ -81,7 +81,7 @@ def add_parser(verbs: Any) -> None:
     )
     add("--features", metavar="DIR", required=True, help="folder of the feature files")
     add("--out", metavar="FILE", required=True, help="file to write: run.jsonl, or submission.json (TVR)")
-    add("--split", metavar="NAME", default="test", help="train, validation or test (default)")
+    add("--split", metavar="NAME", help="train, validation or test (default: test if there is one)")
     add_data(parser)
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
     add(
@@ -172,7 +172,8 @@ def run(options: argparse.Namespace) -> int:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
-        _keep_what_is_read(options, system.experiment, (chooser, localizer))
+        truth = _truth(options, system)
+        _keep_what_is_read(options, system.experiment, truth, (chooser, localizer))
         split = _answered_split(options, system.split)
         retriever = None if alone else _retriever(files, options, how, chooser, system)
         answers = run_of_split(system, split, settings, retriever, display.counted)
@@ -180,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
         if options.confidence:
             source = with_confidence(answers, options.checkpoint, of_pair=options.retriever is None)
         formats.write_run(source, options.out, name, split.annotations)
-        report = _report(options, system.experiment, answers, name)
+        report = _report(options, system.experiment, answers, name, truth)
         odd = {what: times for what, times in system.split.summary.counts.items() if times}
         report |= {"system": who_answered(answers, retriever), "retriever": chooser, "odd_data": odd}
     _show(options, report)
@@ -249,7 +250,7 @@ def _retriever(
 
 
 def _keep_what_is_read(
-    options: argparse.Namespace, experiment: Experiment, systems: tuple[str | None, str]
+    options: argparse.Namespace, experiment: Experiment, truth: Path, systems: tuple[str | None, str]
 ) -> None:
     """Raise FormatError where the run would be written over anything that is read."""
     from whenabouts.formats.files import refuse_overwriting
@@ -263,17 +264,15 @@ def _keep_what_is_read(
     if chooser is not None and (Path(chooser).expanduser() / EXPERIMENT).is_file():
         theirs = experiment_of(chooser, None, options.data)
         refuse_overwriting(out, *files_of_features(theirs, options.retriever_features or options.features))
-    named = [
-        _truth(options, experiment),
-        *(Path(path) for path in (options.pools, options.retriever) if path),
-    ]
+    named = [truth, *(Path(path) for path in (options.pools, options.retriever) if path)]
     read = [path for path in named if path.is_file() or (path / "qrels.jsonl").exists()]
     refuse_overwriting(out, *(file for path in read for file in files_of(path)))
 
 
-def _truth(options: argparse.Namespace, experiment: Experiment) -> Path:
+def _truth(options: argparse.Namespace, system: OpenedSystem) -> Path:
     """The annotations of the split."""
-    return Path(experiment.data.folder or options.features) / str(getattr(experiment.data, options.split))
+    data = system.experiment.data
+    return Path(data.folder or options.features) / str(getattr(data, system.split.name))
 
 
 def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
@@ -307,13 +306,12 @@ def _format(options: argparse.Namespace) -> str:
 
 
 def _report(
-    options: argparse.Namespace, experiment: Experiment, answers: SplitRun, name: str
+    options: argparse.Namespace, experiment: Experiment, answers: SplitRun, name: str, truth: Path
 ) -> dict[str, Any]:
     """What was done, for people and programs."""
     from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
 
     split, ranker = answers.split, answers.ranker
-    truth = _truth(options, experiment)
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
     if options.pools:
         truth, protocol = Path(options.pools), protocol_for(split.annotations).name

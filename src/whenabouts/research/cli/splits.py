@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.product.cli.options import print_notes
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class OpenedSystem:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """How a split is opened: the name of the split, folders of features and annotations, and a device."""
+    """How a split is opened: name (None: as `_usual_split`), folders of features and annotations, device."""
 
-    split: str
+    split: str | None
     features: str
     data: str | None
     device: Any
@@ -55,17 +56,24 @@ class SplitOptions:
         trained = Trained.from_pretrained(place)
         trained.model.to(self.device)
         named = experiment_of(place, experiment, self.data)
-        return OpenedSystem(
-            place, trained, named, opened_split(files, trained, named, self.features, self.split)
-        )
+        split = opened_split(files, trained, named, self.features, self.split or _usual_split(named))
+        return OpenedSystem(place, trained, named, split)
 
     def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
         """What chooses the videos for another system. Raises UsageError where one of them cannot."""
         from whenabouts.ranking.split_run import check_pair
 
-        opened = self.opened(files, place)
+        opened = replace(self, split=localizer.split.name).opened(files, place)
         check_pair(opened, localizer, place)
         return opened
+
+
+def _usual_split(experiment: Experiment) -> str:
+    """Test; where the experiment has none validation, else train, with a note that says so."""
+    split = next((name for name in ("test", "validation", "train") if getattr(experiment.data, name)), "test")
+    if split != "test":
+        print_notes([f"{experiment.name} names no test split: this is its {split} split (--split)"])
+    return split
 
 
 def files_of_system(place: str) -> Iterator[Path]:
