@@ -19,6 +19,16 @@ class UsageError(WhenaboutsError, ValueError):
     """A question or an option that cannot be honoured as it was asked."""
 
 
+def number_of(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, for messages.
+
+    >>> number_of(1, "query"), number_of(1200, "query"), number_of(2, "video has", "videos have")
+    ('1 query', '1,200 queries', '2 videos have')
+    """
+    several = plural or (noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s")
+    return f"{count:,} {noun if count == 1 else several}"
+
+
 @dataclass(frozen=True, slots=True)
 class Video:
     """An item of the corpus.

@@ -66,7 +66,7 @@ def test_nothing_there_no_file_and_a_folder_without_features(tmp_path: Path) -> 
     assert "No such file" in refused(tmp_path / "nothing")
     assert "a folder without files is in no known layout" in refused(tmp_path)
     (tmp_path / "a.txt").touch()
-    assert "a folder of 1 files, such as 'a.txt'" in refused(tmp_path)
+    assert "a folder of 1 file, such as 'a.txt'" in refused(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     assert "neither a file nor a folder" in refused(tmp_path / "pipe")
 

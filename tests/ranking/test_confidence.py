@@ -175,7 +175,7 @@ def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> N
     with pytest.raises(UsageError, match="it takes 2 videos or more, and in each half"):
         report(wrong)
     one = replace(told, group=("v",) * 600)
-    with pytest.raises(UsageError, match="1 videos: too few"):
+    with pytest.raises(UsageError, match="videos of the split: 1, too few"):
         report(one)
 
 

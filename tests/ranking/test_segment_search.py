@@ -430,7 +430,7 @@ def test_a_reader_beside_a_writer_says_what_is_not_searched(
     reader = Corpus(corpus.location, encoders=[Letters()])
     with Corpus(corpus.location).writing():
         result = reader.search(QUERY, 1000, model=run, segments=4)
-    assert any("1 videos are not yet encoded with run" in note for note in result.notes)
+    assert any("1 video not yet encoded with run" in note for note in result.notes)
     assert result.moments
     assert new not in {one.moment.video_id for one in result.moments}
     assert new in {one.moment.video_id for one in reader.search(QUERY, 1000, model=run, segments=4).moments}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.formats.files import FormatError, is_lmdb, read_json
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 FINGERPRINT = "fingerprint.json"
 """What a folder's owner wrote down of the features in it."""
@@ -141,7 +141,7 @@ class FeatureLocation:
                 return "a folder without files"
             if "lock.mdb" in self.names:
                 return "a folder with lock.mdb but without data.mdb, the file of LMDB that holds the items"
-            return f"a folder of {len(self.names)} files, such as {self.names[0]!r}"
+            return f"a folder of {number_of(len(self.names), 'file')}, such as {self.names[0]!r}"
         if not self.head:
             return "an empty file"
         if self.head.startswith(b"version https://git-lfs"):

@@ -14,6 +14,7 @@ from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.layouts.store import content_hash
 from whenabouts.features.source import FeatureSource
 from whenabouts.formats.files import FormatError
+from whenabouts.types import number_of
 
 _UNIT = 1e-2
 """Rows whose length is within this of 1 count as unit rows; float16 and an added 1e-5 move it by less."""
@@ -96,8 +97,8 @@ class FeatureSummary:
             lines.append(f"{'zero rows':16}{counted.zero_rows:,}")
         if counted.rows_not_finite:
             lines.append(
-                f"{'not finite':16}{counted.rows_not_finite:,} rows in {counted.items_not_finite:,} items, "
-                f"{counted.first_not_finite!r} first"
+                f"{'not finite':16}{number_of(counted.rows_not_finite, 'row')} in "
+                f"{number_of(counted.items_not_finite, 'item')}, {counted.first_not_finite!r} first"
             )
         return lines
 

@@ -14,7 +14,7 @@ from whenabouts.formats import jsonl
 from whenabouts.formats.files import FormatError, read_head, refuse_overwriting
 from whenabouts.formats.jsonl import FILES, files_of
 from whenabouts.formats.runs import RunBlock, RunSource, Task
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 Kind = Literal["judgements", "run"]
 
@@ -40,10 +40,10 @@ class Conversion:
 
     def lines(self) -> list[str]:
         """For people."""
-        what = "judgements" if self.kind == "judgements" else "moments"
         return [
             f"{self.source} ({self.kind}, {self.source_format}) -> {self.target} ({self.target_format}): "
-            f"{self.queries} queries, {self.rows} {what}",
+            f"{number_of(self.queries, 'query')}, "
+            f"{number_of(self.rows, 'judgement' if self.kind == 'judgements' else 'moment')}",
             *(f"lost or changed: {loss}" for loss in self.losses),
         ]
 

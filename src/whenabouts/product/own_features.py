@@ -15,7 +15,7 @@ from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.layouts.store import WrittenStore, write_store
 from whenabouts.product.index.even_grid import check_stream, videos_on_grid
 from whenabouts.product.index.store import Store
-from whenabouts.types import Query, UsageError
+from whenabouts.types import Query, UsageError, number_of
 
 _HALF: np.dtype[Any] = np.dtype(np.float16)
 _QUERIES_AT_A_TIME = 2048
@@ -36,7 +36,7 @@ class Exported:
         """For people."""
         lines = self.written.lines()
         if self.left_out:
-            lines.append(f"{self.left_out:,} videos have no length and no clips, and were left out")
+            lines.append(f"{number_of(self.left_out, 'video')} without length and clips left out")
         return lines
 
 

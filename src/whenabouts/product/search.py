@@ -28,7 +28,7 @@ from whenabouts.product.index.store import Store
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
-from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError
+from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -436,7 +436,7 @@ class Searcher:
         videos = self._store.videos()
         allowed, notes = filter.choose(videos), filter.notes(videos)
         if not allowed and not notes:
-            notes = [f"none of the {len(videos)} videos of this corpus passes the filters"]
+            notes = [f"none of the {number_of(len(videos), 'video')} of this corpus passes the filters"]
         return allowed, notes
 
     def _find_in(

@@ -14,7 +14,7 @@ from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguou
 from whenabouts.product.index.store import Store
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
-from whenabouts.types import Moment
+from whenabouts.types import Moment, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ class Stats:
     @property
     def summary(self) -> str:
         """One line."""
-        return f"{self.store.videos - self.store.failed} videos, {self.store.hours:.2f} hours{self._disk}"
+        videos = number_of(self.store.videos - self.store.failed, "video")
+        return f"{videos}, {self.store.hours:.2f} hours{self._disk}"
 
     @property
     def _disk(self) -> str:
@@ -164,7 +165,9 @@ class Stats:
         for name, stream in sorted(self.store.streams.items()):
             how = "by vector index" if stream.vector_index else "exactly"
             sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
-            lines.append(f"  {name}: {stream.clips} clips by {self.encoders[name]}, searched {how}{sure}")
+            lines.append(
+                f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}, searched {how}{sure}"
+            )
         if self.rates is not None:
             alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(
@@ -175,7 +178,8 @@ class Stats:
             lines += [f"  {unambiguous(r.path)}" for r in self.gone]
         if self.failed:
             lines.append(
-                f"{len(self.failed)} files could not be read (`whenabouts index --retry` tries again):"
+                f"{number_of(len(self.failed), 'file')} could not be read "
+                "(`whenabouts index --retry` tries again):"
             )
             lines += [
                 f"  {r.error if r.path in r.error else f'{unambiguous(r.path)}: {r.error}'}"

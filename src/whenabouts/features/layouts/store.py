@@ -31,7 +31,7 @@ from whenabouts.features.location import FINGERPRINT, STORE_INDEX, STORE_ROWS, F
 from whenabouts.features.source import FeatureSource, Rows, UnreadArray
 from whenabouts.formats.files import FormatError, read_json, write_atomically
 from whenabouts.formats.json_records import Origin
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 NAME = "whenabouts"
 SUMMARY = "folder with features.npy, index.json, fingerprint.json: our own store"
@@ -64,12 +64,14 @@ class WrittenStore:
     def lines(self) -> list[str]:
         """For people."""
         lines = [
-            f"{self.path}: {self.items:,} items, {self.rows:,} rows of {self.width} {self.dtype}, "
+            f"{self.path}: {number_of(self.items, 'item')}, {number_of(self.rows, 'row')} of {self.width} "
+            f"{self.dtype}, "
             f"{self.bytes / 1e6:,.1f} MB",
             f"content {self.content}",
         ]
         if self.rows_not_finite:
-            lines.append(f"{self.rows_not_finite:,} rows are not finite, as in the source")
+            not_finite = number_of(self.rows_not_finite, "row is", "rows are")
+            lines.append(f"{not_finite} not finite, as in the source")
         return lines
 
 

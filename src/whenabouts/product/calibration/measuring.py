@@ -38,7 +38,7 @@ from whenabouts.product.calibration.questions import CalibrationQuestion, made_f
 from whenabouts.product.index.store import Store
 from whenabouts.product.search import Calibration, EncodedQuery, Searcher, StreamAnswer, literal_in, ranked
 from whenabouts.product.streams.protocol import QueryEncoder
-from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts.types import Moment, ScoredMoment, UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -122,8 +122,8 @@ class Report:
         """For people: the rates, the reliability diagram and the risk-coverage curve."""
         missing = sorted(set(self.calibration.clips) - set(self.calibration.chances))
         lines = [
-            f"uncalibrated: stream {name} has {self.calibration.clips[name]} clips; in a corpus with fewer "
-            f"than {FEWEST_CLIPS}, or where unrelated sentences find nothing, answers stay unsure"
+            f"uncalibrated: stream {name} has {number_of(self.calibration.clips[name], 'clip')}; in a corpus "
+            f"with fewer than {FEWEST_CLIPS}, or where unrelated sentences find nothing, answers stay unsure"
             for name in missing
         ]
         if not self.calibration.chances:

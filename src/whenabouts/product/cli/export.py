@@ -8,6 +8,7 @@ from typing import Any
 
 from whenabouts.product.cli.moments import add_moments, chosen_moments
 from whenabouts.product.cli.options import add_verb, for_terminal, print_notes
+from whenabouts.types import number_of
 
 _EPILOG = """\
 examples:
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         notes = export.write(chosen.moments, out, options.format, how, force=options.force)
         count = len(chosen.moments)
-        print(for_terminal(f"{out}: {count} moment{'s' if count != 1 else ''}"), file=sys.stderr)
+        print(for_terminal(f"{out}: {number_of(count, 'moment')}"), file=sys.stderr)
     print_notes([*chosen.notes, *notes])
     return 0
 

@@ -25,7 +25,7 @@ from whenabouts.product.cli.options import (
     wants_json,
 )
 from whenabouts.product.streams import index_options
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -145,7 +145,7 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
         print_json({"model": options.model, "videos": videos, **by})
     else:
         how = "" if segments is None else f", by segments of {segments:g} s"
-        _say([f"{videos:,} videos can be searched with {options.model}{how}"], sys.stdout)
+        _say([f"{number_of(videos, 'video')} can be searched with {options.model}{how}"], sys.stdout)
     return 0
 
 

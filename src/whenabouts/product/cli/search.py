@@ -25,7 +25,7 @@ from whenabouts.product.cli.options import (
     wants_json,
 )
 from whenabouts.product.streams import stream as stream_named
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,11 +139,11 @@ def _tell(
         return
     words = {"match": "a match", "unsure": "unsure", "no_match": "no match"}
     answers = ", ".join(f"{counts['answers'].get(answer, 0):,} {name}" for answer, name in words.items())
-    lines = [f"{options.out}: {number:,} queries: {answers}"]
+    lines = [f"{options.out}: {number_of(number, 'query')}: {answers}"]
     if queries.videos:
         named = f"{counts['videos_named']:,} of the {len(queries.videos):,} videos"
         lines.append(f"{named} that {options.queries} names are in {options.corpus}")
-    lines += [f"note ({times:,} queries): {note}" for note, times in notes.items()]
+    lines += [f"note ({number_of(times, 'query')}): {note}" for note, times in notes.items()]
     for line in [*lines, *([command] if command else [])]:
         console().print(for_terminal(line), markup=False, soft_wrap=True)
 

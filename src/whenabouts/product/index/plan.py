@@ -13,7 +13,7 @@ from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pru
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.records import VideoRecord, unambiguous
 from whenabouts.product.index.workers import Part, ReaderPool
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.probe import probe
 
@@ -165,8 +165,9 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan for people."""
-        what = f"{_count(self.media_files, 'video or sound file')}, {_count(self.transcripts, 'transcript')}"
-        lines = [f"found {what}; to do: {self._to_do()}"]
+        files = number_of(self.media_files, "video or sound file")
+        transcripts = number_of(self.transcripts, "transcript")
+        lines = [f"found {files}, {transcripts}; to do: {self._to_do()}"]
         if self.work:
             lines.append(
                 f"about {self.hours:.2f} hours of recordings, "
@@ -468,10 +469,6 @@ def _first(lines: list[str], most: int) -> list[str]:
     """The first few of many lines, and how many more there are."""
     more = [f"… and {len(lines) - most} more like that"] if len(lines) > most else []
     return lines[:most] + more
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _duration(seconds: float) -> str:

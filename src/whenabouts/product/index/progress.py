@@ -12,6 +12,7 @@ from whenabouts.product.index.plan import Plan
 from whenabouts.product.index.reading import Reached
 from whenabouts.product.index.records import unambiguous
 from whenabouts.product.index.workers import Message, Part
+from whenabouts.types import number_of
 from whenabouts.video.files import printable
 
 # Before so much is read, nobody can say how long the rest will take.
@@ -154,7 +155,9 @@ class Summary:
         counts = (
             f"{self.added} added, {self.updated} updated, {self.renamed} renamed, {self.unchanged} unchanged"
         )
-        lines = [f"{counts}: {self.clips} clips of {self.hours:.2f} hours in {self.seconds:.1f} s"]
+        lines = [
+            f"{counts}: {number_of(self.clips, 'clip')} of {self.hours:.2f} hours in {self.seconds:.1f} s"
+        ]
         lines += _listed("failed (`whenabouts index --retry` takes only these):", self.failed)
         lines += _listed("damaged, taken as far as they can be read:", self.damaged)
         lines += _listed("left out:", self.left_out)

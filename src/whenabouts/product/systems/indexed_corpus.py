@@ -34,7 +34,7 @@ from whenabouts.ranking.encoded_corpus import (
     evaluating,
 )
 from whenabouts.ranking.opened_system import OpenedModel
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.product.encoder_registry import EncoderRegistry
@@ -201,7 +201,7 @@ class IndexedSystem:
                 raise
             stale, _ = stale_videos(self._store, keys)
             corpus = IndexedCorpus(keys, self.trained, [record.video_id for record in stale])
-            note = f"{len(stale):,} videos are not yet encoded with {self.name} and were not searched"
+            note = f"{number_of(len(stale), 'video')} not yet encoded with {self.name}: not searched"
             return corpus, [f"{note} ({error})"] if stale else []
 
     def notes_on_unread(self, corpus: IndexedCorpus) -> list[str]:

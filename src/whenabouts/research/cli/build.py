@@ -18,7 +18,7 @@ from whenabouts.product.cli.options import (
     print_lines,
     wants_json,
 )
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.formats.annotations import Annotations
@@ -375,7 +375,7 @@ def run_tasks(options: argparse.Namespace) -> int:
     print_either(
         options,
         lambda: {"files": [str(out), str(interface)], "tasks": count},
-        lambda: [f"{out}: {count} tasks", f"{interface}: the labelling interface"],
+        lambda: [f"{out}: {number_of(count, 'task')}", f"{interface}: the labelling interface"],
     )
     return 0
 

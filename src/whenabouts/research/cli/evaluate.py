@@ -17,7 +17,7 @@ from whenabouts.product.cli.options import (
     print_json,
     wants_json,
 )
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.research.evaluation.evaluate import Evaluation
@@ -189,7 +189,7 @@ def _show_drop(drop: Drop) -> None:
     from rich.table import Table
 
     out = console()
-    out.print(for_terminal(f"{drop.name}: {drop.queries:,} queries"), style="bold", markup=False)
+    out.print(for_terminal(f"{drop.name}: {number_of(drop.queries, 'query')}"), style="bold", markup=False)
     table = Table("metric", box=None, pad_edge=False)
     for column in ("VMR, %", "MVMR, %", "drop", "of VMR, %"):
         table.add_column(column, justify="right")

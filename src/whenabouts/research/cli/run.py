@@ -27,7 +27,7 @@ from whenabouts.research.cli.splits import (
     files_of_system,
     stages_named,
 )
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.formats.runs import RunSource
@@ -343,8 +343,9 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
     out = console()
     simulated = " (simulated features)" if report["simulated"] else ""
     line = (
-        f"{report['out']} ({report['format']}): {', '.join(report['tasks'])} of {report['queries']:,} "
-        f"queries among {report['videos']:,} videos, by {report['system']}{simulated}"
+        f"{report['out']} ({report['format']}): {', '.join(report['tasks'])} of "
+        f"{number_of(report['queries'], 'query')} among {number_of(report['videos'], 'video')}, "
+        f"by {report['system']}{simulated}"
     )
     out.print(for_terminal(line), markup=False, soft_wrap=True)
     notes = [f"{options.pools}: {what}: {times:,}" for what, times in report["odd_judgements"].items()]

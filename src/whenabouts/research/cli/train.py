@@ -15,7 +15,7 @@ from whenabouts.product.cli.options import (
     print_json,
     wants_json,
 )
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.research.training.experiment import Experiment
@@ -182,7 +182,7 @@ def _show(results: list[TrainingResult], of_seeds: bool) -> None:
         simulated = " (simulated features)" if result.simulated else ""
         minutes, seconds = divmod(round(result.seconds), 60)
         out.print(for_terminal(f"{result.title}{simulated}, seed {result.seed}"), style="bold", markup=False)
-        steps = f"{result.steps:,} steps in {minutes} min {seconds:02d} s; ended: {result.reason}"
+        steps = f"{number_of(result.steps, 'step')} in {minutes} min {seconds:02d} s; ended: {result.reason}"
         best = "" if result.score is None else f"; best after step {result.step:,}"
         out.print(for_terminal(steps + best), style="dim", markup=False, soft_wrap=True)
         out.print(for_terminal(f"written: {result.folder}"), style="dim", markup=False, soft_wrap=True)

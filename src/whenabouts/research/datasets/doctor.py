@@ -12,7 +12,7 @@ from whenabouts.research.datasets import declarations, read_split
 from whenabouts.research.datasets.card import Card, make_card
 from whenabouts.research.datasets.declaration import Declaration, FeatureFile
 from whenabouts.research.datasets.folder import DEEPEST, MOST_ENTRIES, DatasetFolder, LocatedFile
-from whenabouts.types import WhenaboutsError
+from whenabouts.types import WhenaboutsError, number_of
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
 """`optional` is not there and not needed; `unverified` is there and could not be looked into."""
@@ -156,7 +156,8 @@ def _summary(card: Card) -> str:
     release = {True: ", the known release", False: ", another release than the known one", None: ""}
     odd = "".join(f"; {rule}: {times:,}" for rule, times in card.rules.items())
     numbers = card.numbers
-    return f"{numbers.videos:,} videos, {numbers.queries:,} queries{release[card.is_known_release]}{odd}"
+    counts = f"{number_of(numbers.videos or 0, 'video')}, {number_of(numbers.queries or 0, 'query')}"
+    return f"{counts}{release[card.is_known_release]}{odd}"
 
 
 def _feature_finding(folder: DatasetFolder, feature: FeatureFile, read: Sequence[Annotations]) -> Finding:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whenabouts.research.evaluation.significance import Correction
+from whenabouts.types import number_of
 
 Verdict = Literal["better", "worse", "no difference shown"]
 
@@ -179,7 +180,9 @@ class Comparison:
         return lines
 
     def _about(self, queries: int, videos: int) -> str:
-        return f"{queries:,} queries" + (f" about {videos:,} videos" if self.clustered_by == "video" else "")
+        return number_of(queries, "query") + (
+            f" about {number_of(videos, 'video')}" if self.clustered_by == "video" else ""
+        )
 
     def _missing(self) -> list[str]:
         missing = [f"{system.missing:,} by {system.name}" for system in self.systems if system.missing]

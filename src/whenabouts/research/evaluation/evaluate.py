@@ -19,7 +19,7 @@ from whenabouts.research.evaluation.highlights import highlights_of
 from whenabouts.research.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
 from whenabouts.research.evaluation.metrics import Metric, fill, mark_not_applicable, metrics_of
 from whenabouts.research.evaluation.protocols import Protocol, find_protocol, protocol_for
-from whenabouts.types import Qrels, Run, UsageError
+from whenabouts.types import Qrels, Run, UsageError, number_of
 
 # With a smaller share of judged queries among its own, a run is one of another data set.
 _LEAST_JUDGED = 0.01
@@ -91,16 +91,22 @@ class Evaluation:
 
     def lines(self) -> list[str]:
         """What a reader of the numbers must know, for people."""
-        lines = [f"{len(self.query_ids):,} queries"]
+        lines = [number_of(len(self.query_ids), "query")]
         if self.missing:
             zero = "counted as 0" if set(self.missing) <= set(self.query_ids) else "left out"
             some = ", ".join(self.missing[:3]) + (", …" if len(self.missing) > 3 else "")
             lines.append(f"{len(self.missing):,} judged queries are missing from the run, {zero} ({some})")
         lines += [f"{times:,} {reason}: left out" for reason, times in self.left_out.items()]
         if self.unknown_queries:
-            lines.append(f"{self.unknown_queries:,} queries of the run are not judged")
+            lines.append(
+                number_of(self.unknown_queries, "query of the run is", "queries of the run are")
+                + " not judged"
+            )
         if self.unknown_videos:
-            lines.append(f"{self.unknown_videos:,} moments lie in videos that the judgements do not name")
+            lines.append(
+                number_of(self.unknown_videos, "moment lies", "moments lie")
+                + " in videos that the judgements do not name"
+            )
         return [*lines, *self.notes]
 
     def to_json(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import numpy as np
 from whenabouts.confidence.rates import Rate, rate_of
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import FormatError, read_json, write_atomically
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment, UsageError, number_of
 
 LABELLING = """\
 <View>
@@ -205,7 +205,7 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield f"falsely categorised: {self.all}, in the pools of {self.queries} queries"
+        yield f"falsely categorised: {self.all}, in the pools of {number_of(self.queries, 'query')}"
         yield f"  positives in which nobody finds it: {self.positives}"
         yield f"  negatives in which people find it: {self.negatives}"
         yield f"moments of positives that people place alike (IoU 0.5): {self.same_moment}"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from whenabouts.drawing import BLUE, check_picture, new_figure, save_figure
 from whenabouts.research.relevance.pairs import ListedPairs, RelevantPairs
 from whenabouts.research.relevance.units import Units
+from whenabouts.types import number_of
 
 _BINS = 20
 _SAMPLE = 400
@@ -62,7 +63,10 @@ class Summary:
         """The same for people."""
         mean, median, most = self.per_caption
         about = "about " if self.sampled else ""
-        yield f"{self.queries} queries, {self.captions} different captions, {self.parts} parts to compare"
+        yield (
+            f"{number_of(self.queries, 'query')}, {number_of(self.captions, 'different caption')}, "
+            f"{number_of(self.parts, 'part')} to compare"
+        )
         yield (
             f"{about}{self.pairs} pairs of captions are relevant, {100 * self.share:.2f} % of all "
             f"({about}{self.query_pairs} pairs of queries); "

@@ -28,7 +28,7 @@ from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.relevance.pairs import RelevantPairs
 from whenabouts.research.training.experiment import DataSettings, Labels, Order
 from whenabouts.research.training.positives import Pairs, PositivePairs
-from whenabouts.types import Query, UsageError, Video
+from whenabouts.types import Query, UsageError, Video, number_of
 
 if TYPE_CHECKING:
     from whenabouts.research.training.hard_negatives import DrawnNegatives
@@ -99,8 +99,8 @@ class SplitSummary:
     def lines(self) -> list[str]:
         """For people."""
         head = (
-            f"{self.name:12}{_many(self.examples, 'example')} of {_many(self.queries, 'query')} in "
-            f"{_many(self.videos, 'video')}, {_many(self.clips, 'clip')}"
+            f"{self.name:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
+            f"{number_of(self.videos, 'video')}, {number_of(self.clips, 'clip')}"
         )
         return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items() if times)]
 
@@ -359,12 +359,6 @@ def _in_order(video: Indices) -> tuple[Indices, Indices]:
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     return values[order], places[inverse]
-
-
-def _many(number: int, noun: str) -> str:
-    """A number with its noun: "1 query", "2 queries"."""
-    several = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else several}"
 
 
 def seed_of(*numbers: int) -> int:

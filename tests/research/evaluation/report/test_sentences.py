@@ -13,7 +13,8 @@ from whenabouts.research.evaluation.matching import truth_of
 from whenabouts.research.evaluation.protocols import PROTOCOLS
 from whenabouts.research.evaluation.report.diagnosis import GOOD_FIRST, diagnose
 from whenabouts.research.evaluation.report.groups import by_label
-from whenabouts.research.evaluation.report.sentences import count, moved_by, percent, summarize, weak_places
+from whenabouts.research.evaluation.report.sentences import moved_by, percent, summarize, weak_places
+from whenabouts.types import number_of
 
 VCMR = PROTOCOLS["vcmr"]
 NAN = float("nan")
@@ -99,4 +100,4 @@ def test_a_group_is_weak_only_if_clearly_so(made: Callable[..., Any]) -> None:
 def test_shares_are_never_rounded_to_all_or_nothing() -> None:
     assert percent(1, 10_000) == "under 1 %" and percent(9_999, 10_000) == "over 99 %"
     assert percent(0, 5) == "0 %" and percent(5, 5) == "100 %"
-    assert count(1, "row") == "1 row" and count(0, "row") == "0 rows"
+    assert number_of(1, "row") == "1 row" and number_of(0, "row") == "0 rows"

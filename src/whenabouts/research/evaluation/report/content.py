@@ -29,7 +29,6 @@ from whenabouts.research.evaluation.report.groups import Grouping, groupings, pr
 from whenabouts.research.evaluation.report.runs import LETTERS, KeptRun, RunPart
 from whenabouts.research.evaluation.report.sentences import (
     Verdict,
-    count,
     moved_by,
     no_verdict,
     summarize,
@@ -37,7 +36,7 @@ from whenabouts.research.evaluation.report.sentences import (
     weak_places,
 )
 from whenabouts.research.evaluation.significance import bootstrap_intervals
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 TEN: Final = 10
 
@@ -365,8 +364,8 @@ def _notes(
     unknown = sum(video.duration is None for video in annotations.videos)
     if unknown:
         notes.append(
-            f"{count(unknown, 'video has', 'videos have')} no known duration: their time lines end with the "
-            "last span drawn, and moments in them have no position."
+            f"{number_of(unknown, 'video has', 'videos have')} no known duration: their time lines end with "
+            "the last span drawn, and moments in them have no position."
         )
     notes += [f"In the judgements, {number:,} {what}." for what, number in annotations.counts.items()]
     notes += comparison.notes if comparison else ()

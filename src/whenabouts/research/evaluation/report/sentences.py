@@ -20,6 +20,7 @@ from whenabouts.research.evaluation.report.diagnosis import (
     Diagnosis,
 )
 from whenabouts.research.evaluation.report.groups import Grouping
+from whenabouts.types import number_of
 
 LEAST_SHARE: Final = 0.03
 """A group is called weak only if it holds this share of the queries and `LEAST_QUERIES`, and at most half."""
@@ -64,15 +65,6 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.0f} %"
 
 
-def count(number: int, single: str, plural: str = "") -> str:
-    """A number and its noun.
-
-    >>> count(1, "query", "queries"), count(1200, "query", "queries")
-    ('1 query', '1,200 queries')
-    """
-    return f"{number:,} {single if number == 1 else plural or single + 's'}"
-
-
 def summarize(diagnosis: Diagnosis) -> Summary:
     """How many queries are found, and of what kind the failures are, most frequent kind first."""
     counts = diagnosis.class_counts
@@ -81,7 +73,7 @@ def summarize(diagnosis: Diagnosis) -> Summary:
     what = "are answered at the first place" if diagnosis.names_moments else "have a right video first"
     if first == 1:
         what = what.replace("are", "is", 1).replace("have", "has", 1)
-    headline = f"Of {count(total, 'query', 'queries')}, {first:,} ({percent(first, total)}) {what}."
+    headline = f"Of {number_of(total, 'query')}, {first:,} ({percent(first, total)}) {what}."
     if not failed:
         return Summary(headline, "Nothing fails.", ())
     kinds = sorted(_kinds(diagnosis), key=lambda kind: -kind[0])
@@ -165,7 +157,7 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
     for difference, what, at, grouping in weak[:MOST_WEAK]:
         size, rate = int(grouping.counts()[at]), float(grouping.means(first)[at])
         sentences.append(
-            f"{what} ({count(size, 'query', 'queries')}): {percent(rate, 1)} found, "
+            f"{what} ({number_of(size, 'query')}): {percent(rate, 1)} found, "
             f"against {percent(rate - difference, 1)} of the others"
         )
     return sentences
@@ -181,7 +173,7 @@ def moved_by(before: Diagnosis, after: Diagnosis) -> str:
     """What became of the queries from the first run to the second, in one sentence."""
     won, lost = exchanged(before, after)
     return (
-        f"B answers {count(won, 'query', 'queries')} at the first place that A does not; "
+        f"B answers {number_of(won, 'query')} at the first place that A does not; "
         f"A answers {lost:,} that B does not."
     )
 
