@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,9 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
+    # PyTorch's threads wait for one another in a loop of some ms, which on a busy machine takes most of a
+    # small step. GCC's library turns 1,000 times itself where it knows of more threads than processors.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from whenabouts.research.training.devices import open_device, use_large_pages
     from whenabouts.research.training.experiment import has_stages
     from whenabouts.research.training.launch import launch, launch_seeds
