@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from whenabouts import Corpus
+from whenabouts.encoders import EncoderUnavailable
 from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import EncoderMismatch, NotACorpus
 from whenabouts.product.index.transcripts import Transcripts
@@ -90,14 +91,38 @@ def test_a_speech_model_that_is_not_there_stops_the_run_before_it_begins(
     assert corpus.videos() == []
 
 
-def test_a_vision_model_that_cannot_be_had_is_told_of_and_words_go_on(
+def test_a_vision_model_that_cannot_be_had_stops_the_run_before_it_begins_unless_it_may_go_on_without(
     corpus_dir: Path, samples: Path, tmp_path: Path
 ) -> None:
-    corpus = Corpus(corpus_dir, create=True)
-    summary = corpus.add(samples / "friday.mp4", vision=str(tmp_path / "no model here"), processes=1)
+    corpus, model = Corpus(corpus_dir, create=True), str(tmp_path / "no model here")
+    with pytest.raises(EncoderUnavailable, match="no model here"):
+        corpus.add(samples / "friday.mp4", vision=model, processes=1)
+    assert corpus.videos() == []
+    summary = corpus.add(samples / "friday.mp4", vision=model, or_without=True, processes=1)
     assert summary.added == 1
-    assert any("pictures" in note and "not searched" in note for note in summary.notes)
+    assert any("pictures" in note and "no model here" in note for note in summary.notes)
     assert set(corpus.resolve("friday").streams) == {"subtitle"}
+
+
+def test_an_encoder_that_moved_breaks_only_its_own_stream(
+    corpus_dir: Path, samples: Path, planted: Any
+) -> None:
+    Corpus(corpus_dir, create=True).add(samples / "friday.mp4", vision=planted, processes=1)
+    corpus = Corpus(corpus_dir)  # which is not given the encoder
+    summary = corpus.add(samples / "nasa_13013.mp4", processes=1)
+    assert set(corpus.resolve("nasa_13013").streams) == {"subtitle"}
+    assert any("pictures of these videos are not indexed" in note for note in summary.notes)
+    result = corpus.search("the space telescope")
+    assert result.moments and all(set(moment.evidence) == {"subtitle"} for moment in result.moments)
+    assert any("vision was not searched" in note and "planted" in note for note in result.notes)
+    nowhere = corpus.search("🦁", within="nasa_13013")
+    assert nowhere.answer != "no_match"  # nobody has looked at the pictures
+    with pytest.raises(EncoderUnavailable, match="stream vision was made with planted"):
+        corpus.search("the space telescope", streams="vision")
+    whole = Corpus(corpus_dir, encoders=[planted])
+    assert not whole.search("the space telescope").notes
+    whole.add(samples / "nasa_13013.mp4", processes=1)
+    assert set(whole.resolve("nasa_13013").streams) == {"subtitle", "vision"}
 
 
 def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: Path) -> None:

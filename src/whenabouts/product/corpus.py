@@ -94,9 +94,9 @@ class Corpus:
         """Index files and folders; what came of it.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
-        exclude, follow, again, prune, and what the streams take (`vision` and `text` are encoders by name,
-        folder or as objects; clip_seconds). Raises CorpusBusy while another indexer works here, unless
-        `wait`.
+        exclude, follow, again, prune, or_without, and what the streams take (`vision` and `text` are encoders
+        by name, folder or as objects; clip_seconds). Raises CorpusBusy while another indexer works here,
+        unless `wait`.
         """
         from whenabouts.product.indexing import plan_index, run_index
 
@@ -217,13 +217,15 @@ class Corpus:
         calibration = load_calibration(self.store)
         state = (self.store.streams, calibration)
         if self._searcher is None or self._searcher[0] != state:
+            usable, broken = self.encoders.usable()
             searcher = Searcher(
                 self.store,
-                self.encoders.for_queries(),
+                usable,
                 calibration.scales,
                 calibration.chances,
                 calibration.thresholds,
                 calibration.rates,
+                broken,
             )
             self._searcher = state, searcher
         return self._searcher[1]

@@ -68,9 +68,26 @@ class EncoderRegistry:
         return self.adopt(open_text_encoder(name), None)
 
     def for_queries(self) -> dict[str, TextEncoder]:
-        """What queries are encoded with, for each stream that has vectors."""
-        streams = self._store.streams
-        return {name: self.encoder_of(info) for name, info in streams.items() if info.dimension}
+        """What queries are encoded with, for each stream that has vectors.
+
+        Raises EncoderUnavailable, EncoderMismatch.
+        """
+        usable, broken = self.usable()
+        if broken:
+            raise next(iter(broken.values()))
+        return usable
+
+    def usable(self) -> tuple[dict[str, TextEncoder], dict[str, WhenaboutsError]]:
+        """The encoders of the streams that have vectors, and why others cannot be used here."""
+        usable: dict[str, TextEncoder] = {}
+        broken: dict[str, WhenaboutsError] = {}
+        for name, info in self._store.streams.items():
+            if info.dimension:
+                try:
+                    usable[name] = self.encoder_of(info)
+                except WhenaboutsError as error:
+                    broken[name] = error
+        return usable, broken
 
     def check(self) -> list[StreamCheck]:
         """Whether each stream can be searched."""

@@ -9,17 +9,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.calibration import measuring
 from whenabouts.product.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.product.index.build import build
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.product.index.progress import Progress, Summary
+from whenabouts.product.index.records import EncoderMismatch
 from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import available_cores
 from whenabouts.product.search import load_calibration
 from whenabouts.product.streams import all_streams, index_options
 from whenabouts.product.streams.protocol import Setup, StreamRun
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.files import find_files
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def plan_index(
     follow: bool = True,
     again: bool = False,
     prune: bool = False,
+    or_without: bool = False,
     **options: Any,
 ) -> Plan:
     """What an index run would do; nothing is written.
@@ -50,6 +53,8 @@ def plan_index(
     are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
+    Raises EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
+    with a note. An encoder of the corpus that cannot be used any more costs its own stream alone.
     """
     settings = Settings(
         shots=shots,
@@ -58,7 +63,7 @@ def plan_index(
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
     notes: list[str] = []
-    streams = _set_up(corpus, options, notes)
+    streams = _set_up(corpus, options, notes, or_without=or_without)
     files = [Path(os.fspath(path)) for path in paths]
     corpus.store.refresh()
     ledger = corpus.store.videos()
@@ -77,18 +82,35 @@ def plan_index(
     )
 
 
-def _set_up(corpus: Corpus, options: Mapping[str, Any], notes: list[str]) -> list[StreamRun]:
-    """What each stream is made with, in the order in which streams are made."""
+def _set_up(
+    corpus: Corpus, options: Mapping[str, Any], notes: list[str], *, or_without: bool
+) -> list[StreamRun]:
+    """What each stream is made with, in the order in which streams are made; see `plan_index`."""
     accepted = {option.keyword for option in index_options()}
     if unknown := sorted(options.keys() - accepted):
         raise UsageError(f"there is no option {unknown[0]!r}; streams take {', '.join(sorted(accepted))}")
     given = {keyword: value for keyword, value in options.items() if value is not None}
     runs: dict[str, StreamRun] = {}
+    left_out: WhenaboutsError | None = None
     for name, stream in all_streams().items():
-        if set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
-            info = corpus.store.streams.get(name)
+        if not set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
+            continue
+        info = corpus.store.streams.get(name)
+        try:
             run = stream.setup(Setup(corpus.location, info, given, corpus.encoders, notes))
+        except (EncoderUnavailable, EncoderMismatch) as error:
+            is_named = any(option.keyword in given for option in stream.options)
+            if is_named and not (or_without and isinstance(error, EncoderUnavailable)):
+                raise
+            left_out = left_out or error
+            notes.append(
+                f"the {stream.title} of these videos are not indexed: {error}. Run the same command again "
+                "when the model is there; what is indexed stays as it is"
+            )
+        else:
             runs |= {} if run is None else {name: run}
+    if left_out is not None and not runs:
+        raise left_out
     return list(runs.values())
 
 
@@ -152,6 +174,8 @@ def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]
             show_share = partial(show, "measuring what unrelated questions score")
             show_share(0.0)
             measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
+    except (EncoderUnavailable, EncoderMismatch) as error:
+        summary.notes.append(f"what unrelated questions score was not measured again: {error}")
     except KeyboardInterrupt:
         # Both are made up for at the end of the next run.
         summary.interrupted = True

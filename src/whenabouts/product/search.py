@@ -28,7 +28,7 @@ from whenabouts.product.index.store import Store
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
-from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, number_of
+from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -353,6 +353,8 @@ class Searcher:
     words only, or not at all. `scales` and `chances` are what has been measured of the streams
     (`calibration/`); without them scores are still ordered, but without a confidence. `thresholds` part
     the three answers; `rates` say how often these are wrong, and are handed on with each answer.
+    Streams that are `broken` (their encoder cannot be used here) are left out, with a note; one that is
+    asked for by name, or that is the last, raises its error.
     """
 
     def __init__(
@@ -363,6 +365,7 @@ class Searcher:
         chances: Mapping[str, Chance] = MappingProxyType({}),
         thresholds: Thresholds = FIXED,
         rates: Mapping[str, Any] | None = None,
+        broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._scales = dict(scales)
@@ -370,11 +373,12 @@ class Searcher:
         self._chances = dict(chances)
         self._thresholds = thresholds
         self._rates = rates
+        self._broken = dict(broken)
 
     @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that can be searched."""
-        return tuple(self._store.streams)
+        return tuple(name for name in self._store.streams if name not in self._broken)
 
     def chance(self, stream: str) -> Chance | None:
         """What unrelated sentences score in a stream, None where that was not measured."""
@@ -406,6 +410,8 @@ class Searcher:
             answers = self._find_in(words, allowed, streams)
             ranked = self.rank(answers)
             answer, doubt = _judged(words, ranked, answers, self._thresholds)
+            if not streams:
+                notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
@@ -420,6 +426,9 @@ class Searcher:
         if not moments:
             answer, doubt = "no_match", ""
         notes += _gone(videos.values())
+        if answer == "no_match" and self._broken and model is None and not streams:
+            # What was not looked at is never said to be without an answer.
+            answer, doubt = "unsure", f"{' and '.join(self._broken)} could not be searched"
         rates = self._rates if model is None else None
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates)
 
@@ -442,9 +451,10 @@ class Searcher:
     def _find_in(
         self, text: str, allowed: Sequence[str] | None, streams: Sequence[str]
     ) -> list[StreamAnswer]:
-        chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(
-            self._store.streams
-        )
+        chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(self.streams)
+        unusable = [name for name in chosen if name in self._broken] or ([] if chosen else [*self._broken])
+        if unusable:
+            raise self._broken[unusable[0]]
         encoded = self.encode(text, chosen)
         return [self.search_stream(stream, encoded, allowed) for stream in chosen]
 

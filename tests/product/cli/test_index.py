@@ -147,3 +147,20 @@ def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.Mon
     last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
     assert "25 %" in last
     assert "files" not in last and "friday.mp4" not in last and "left" not in last
+
+
+def test_a_mistyped_vision_model_ends_the_command_before_anything_is_indexed(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    place, model = str(tmp_path / "a.corpus"), str(tmp_path / "mistyped")
+    video = str(samples / "friday.mp4")
+    refused = bare("index", video, "--corpus", place, "--vision", model)
+    assert refused.code == 2
+    assert model in refused.err
+    assert bare("stats", "--corpus", place, "--json").json["videos"] == 0
+    done = bare(
+        "index", video, "--corpus", place, "--vision", model, "--or-without", "--processes", "1", "--json"
+    )
+    assert done.code == 0
+    assert done.json["added"] == 1
+    assert any(model in note for note in done.json["notes"])

@@ -82,6 +82,11 @@ def add_parser(verbs: Any) -> None:
     for option in index_options():
         parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
     parser.add_argument(
+        "--or-without",
+        action="store_true",
+        help="go on, with a note, where a model that is named cannot be loaded",
+    )
+    parser.add_argument(
         "--shots", action="store_true", help="find shots also where pictures are not searched"
     )
     parser.add_argument(
@@ -182,6 +187,7 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
         follow=options.follow,
         again=options.again,
         prune=options.prune,
+        or_without=options.or_without,
         **{option.keyword: getattr(options, option.keyword) for option in index_options()},
     )
 

@@ -64,7 +64,7 @@ def _searched(options: argparse.Namespace) -> Chosen:
 
     result = searched(options)
     notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
-    if result.answer == "no_match":
+    if result.answer == "no_match" or not result.moments:
         closest = "; `whenabouts search` shows the closest" if result.moments else ""
         return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
     if result.answer == "unsure" and not options.unsure:

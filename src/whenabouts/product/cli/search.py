@@ -165,7 +165,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
         table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.answer == "unsure":
-        table.print(f"Not sure: {result.doubt}. The best are:", style="bold", soft_wrap=True)
+        best = " The best are:" if shown else ""
+        table.print(f"Not sure: {result.doubt}.{best}", style="bold", soft_wrap=True)
     rows = [_cells(result, rank, scored) for rank, scored in enumerate(shown, 1)]
     widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
     if rows:

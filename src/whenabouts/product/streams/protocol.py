@@ -157,7 +157,8 @@ class Stream:
     def setup(self, setup: Setup) -> StreamRun | None:
         """What an index run makes this stream with, its encoder opened; None where it is not made.
 
-        Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read.
+        Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read: what the user named
+        stops the run then, and of what the corpus has by itself this stream alone is left out.
         """
         return None
 

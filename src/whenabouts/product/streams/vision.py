@@ -87,28 +87,22 @@ class Vision(Stream):
 
     def _encoder(self, setup: Setup) -> ImageEncoder | None:
         """The encoder that was named or the corpus's own; None, with a note on what to do, without one."""
-        from whenabouts.encoders import EncoderUnavailable, open_image_encoder
+        from whenabouts.encoders import open_image_encoder
 
         choice, info = setup.options.get("vision"), setup.info
         encoder: ImageEncoder
-        try:
-            if choice is not None:
-                opened = open_image_encoder(choice) if isinstance(choice, str) else choice
-                encoder = setup.encoders.adopt(opened, info)
-                return encoder
-            if info is not None:
-                encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
-                return encoder
-            setup.notes.append(
-                "pictures are not searched, only words: no vision model was named. Add it now or later with "
-                "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
-                "words that are indexed stay as they are"
-            )
-        except EncoderUnavailable as error:
-            setup.notes.append(
-                f"the pictures of these videos are not searched, only their words: {error}. "
-                "Run the same command again when the model is there; words that are indexed stay as they are"
-            )
+        if choice is not None:
+            opened = open_image_encoder(choice) if isinstance(choice, str) else choice
+            encoder = setup.encoders.adopt(opened, info)
+            return encoder
+        if info is not None:
+            encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
+            return encoder
+        setup.notes.append(
+            "pictures are not searched, only words: no vision model was named. Add it now or later with "
+            "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
+            "words that are indexed stay as they are"
+        )
         return None
 
     def encode(

@@ -425,7 +425,7 @@ def open_search(
     """
 
     def by_words(text: str, streams: Sequence[str], allowed: Sequence[str] | None) -> Sequence[str]:
-        return Searcher(store, registry.for_queries()).candidates(text, streams, allowed)
+        return Searcher(store, registry.usable()[0]).candidates(text, streams, allowed)
 
     first = model.retriever or model
     if segments is None:
