@@ -184,7 +184,7 @@ import numpy as np
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 began = time.perf_counter()
-from whenabouts.product.index.tables import import_lancedb
+from whenabouts.product.index.lance import import_lancedb
 import_lancedb()
 imported = time.perf_counter()
 from whenabouts.product.index.store import Store

@@ -30,9 +30,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whenabouts.product.index.records import ClipHits, VideoRecord
+from whenabouts.product.index.records import ClipHits, VideoRecord, vector_field
 from whenabouts.product.index.store import SideTable, Store
-from whenabouts.product.index.tables import vector_field
 from whenabouts.product.index.upkeep import Distance
 from whenabouts.types import UsageError
 

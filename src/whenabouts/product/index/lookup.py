@@ -5,24 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.product.index.records import ClipBlock, ClipHits
-from whenabouts.product.index.tables import (
-    CLIP_COLUMNS,
-    among,
-    block_of,
-    has_index,
-    hits_of,
-    no_hits,
-    printable,
-)
-from whenabouts.product.index.upkeep import Distance, VectorIndex
+from whenabouts.product.index.records import ClipBlock, ClipHits, printable
+
+if TYPE_CHECKING:
+    from whenabouts.product.index.upkeep import Distance, VectorIndex
+
+CLIP_COLUMNS = ["video_id", "index", "start", "end"]
 
 JOINED_WEIGHT = 0.5
 """What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
@@ -75,6 +70,20 @@ KEYS_EFFORT = Effort(0.4, 800, None)
 """Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
 in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
 0.2 found 99.5 %, 0.12 found 99.1 %."""
+
+
+def literal(value: str) -> str:
+    """A string as an SQL literal; quotes cannot end it.
+
+    >>> print(literal("Bob's"))
+    'Bob''s'
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def among(column: str, values: Iterable[str]) -> str:
+    """The condition that a text column is one of `values` (at least one)."""
+    return f"{column} IN ({', '.join(literal(value) for value in values)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +245,11 @@ def _summed(first: Any, second: Any, weight: float, k: int) -> ClipHits:
     return hits_of(summed, summed["_score_sum"].to_numpy().astype(np.float32), k)
 
 
+def has_index(table: Any, column: str) -> bool:
+    """Whether a column is indexed."""
+    return any(index.columns == [column] for index in table.list_indices())
+
+
 def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     """All clips of some videos (each named once), with vectors of width `dimension` (0: without)."""
     condition = among("video_id", video_ids) if video_ids else "false"
@@ -280,3 +294,57 @@ def says(text: str, words: Collection[str]) -> bool:
         return False
     there = set(_WORD.findall(lowered))
     return all(word in there or DENSE_SCRIPT.search(word) for word in words)
+
+
+# What was read, as values ----------------------------------------------------------------------------
+
+
+def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
+    """Rows that were found, with their scores, in total order: score, video id, index."""
+    ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
+    index = table["index"].to_numpy()
+    order = np.lexsort((index, ids, -score))[:limit]
+    return ClipHits(
+        video_ids=ids[order].tolist(),
+        index=index[order].astype(np.int32),
+        start=table["start"].to_numpy()[order],
+        end=table["end"].to_numpy()[order],
+        score=score[order],
+    )
+
+
+def no_hits() -> ClipHits:
+    """The answer that holds nothing."""
+    none = np.zeros(0)
+    return ClipHits([], none.astype(np.int32), none, none, none.astype(np.float32))
+
+
+def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
+    """Rows of some videos, sorted into the order of `video_ids` and of the clips' index."""
+    place = {video_id: position for position, video_id in enumerate(video_ids)}
+    column = table["video_id"].combine_chunks().dictionary_encode()
+    names = np.array([place[name] for name in column.dictionary.to_pylist()], dtype=np.int64)
+    owner = names[column.indices.to_numpy()] if len(names) else np.zeros(0, np.int64)
+    index = table["index"].to_numpy()
+    order = np.lexsort((index, owner))
+    counts = np.bincount(owner, minlength=len(video_ids))
+    return ClipBlock(
+        video_ids=list(video_ids),
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        index=index[order].astype(np.int32),
+        start=table["start"].to_numpy()[order],
+        end=table["end"].to_numpy()[order],
+        text=table["text"].combine_chunks().take(order).to_pylist(),
+        vectors=_matrix(table, dimension)[order],
+    )
+
+
+def _matrix(table: Any, dimension: int) -> NDArray[np.float32]:
+    """The vector column as (n, D) float32; rows without a vector are zero."""
+    matrix = np.zeros((len(table), dimension), np.float32)
+    if dimension == 0:
+        return matrix
+    column = table["vector"].combine_chunks()
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    matrix[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
+    return matrix

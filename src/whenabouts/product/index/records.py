@@ -1,8 +1,10 @@
-"""What a corpus holds, as plain values with numpy columns: ledger rows, clips in, clips out."""
+"""What a corpus holds: ledger rows, clips in, clips out as plain values with numpy columns, and as tables."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 import unicodedata
 from collections import defaultdict
@@ -287,3 +289,143 @@ def spoken_name(path: Path) -> str:
 def unambiguous(path: Path | str) -> str:
     """A path or text as valid Unicode, whatever its bytes are: escaped, so that nothing is lost."""
     return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+# As Arrow tables ------------------------------------------------------------------------------------
+
+
+def description_schema() -> Any:
+    """Schema of table `corpus`: facts by key, and the lease of a writer on an object store."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [("key", pa.string()), ("value", pa.string()), ("owner", pa.string()), ("expires", pa.float64())]
+    )
+
+
+def ledger_schema() -> Any:
+    """Schema of table `videos`: one row per video. Paths are bytes, as file names are."""
+    import pyarrow as pa
+
+    text = (
+        "content_hash",
+        "kind",
+        "state",
+        "error",
+        "streams",
+        "words",
+        "words_signature",
+        "title",
+        "metadata",
+    )
+    return pa.schema(
+        [("video_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("modified_ns", pa.int64())]
+        + [(name, pa.string()) for name in text]
+        + [("duration", pa.float64()), ("has_picture", pa.bool_()), ("shots", pa.list_(pa.float64()))]
+        + [("damage", pa.string()), ("indexed_at", pa.float64())]
+    )
+
+
+def clips_schema(dimension: int) -> Any:
+    """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0."""
+    import pyarrow as pa
+
+    columns = [
+        ("id", pa.string()),
+        ("video_id", pa.string()),
+        ("index", pa.int32()),
+        ("start", pa.float64()),
+        ("end", pa.float64()),
+        ("text", pa.string()),
+        ("context", pa.string()),
+    ]
+    return pa.schema(columns + ([vector_field(dimension)] if dimension else []))
+
+
+def vector_field(dimension: int) -> Any:
+    """The vector column: nullable, float16 (half the disk and half the time of float32, same recall)."""
+    import pyarrow as pa
+
+    return pa.field("vector", pa.list_(pa.float16(), dimension))
+
+
+def printable(text: str) -> str:
+    """Text that a table can hold: bytes that are no UTF-8 (from file names) become replacement signs."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def ledger_rows(records: Iterable[VideoRecord]) -> Any:
+    """Ledger rows as an Arrow table."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([_ledger_row(record) for record in records], schema=ledger_schema())
+
+
+def _ledger_row(record: VideoRecord) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in ledger_schema().names}
+    for name in ("error", "words", "words_signature", "title", "damage", "content_hash"):
+        row[name] = printable(row[name])
+    row["path"] = os.fsencode(record.path)
+    row["streams"] = json.dumps(dict(record.streams))
+    row["metadata"] = json.dumps(dict(record.metadata), default=str)
+    row["shots"] = None if record.shots is None else [float(border) for border in record.shots]
+    return row
+
+
+def records_of(table: Any) -> list[VideoRecord]:
+    """An Arrow table of ledger rows as records, in order of their video id."""
+    columns = table.select(ledger_schema().names).to_pydict()
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    records = [_record(row) for row in rows]
+    return sorted(records, key=lambda record: record.video_id)
+
+
+def _record(row: dict[str, Any]) -> VideoRecord:
+    row["path"] = os.fsdecode(row["path"])
+    row["streams"] = json.loads(row["streams"])
+    row["metadata"] = json.loads(row["metadata"])
+    row["shots"] = None if row["shots"] is None else tuple(row["shots"])
+    return VideoRecord(**row)
+
+
+def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns]) -> Any:
+    """The clips of several videos as an Arrow table, video by video."""
+    import pyarrow as pa
+
+    schema = clips_schema(stream.dimension)
+    parts = [_video_rows(stream, video_id, columns, schema) for video_id, columns in clips.items()]
+    return pa.Table.from_batches(parts, schema=schema)
+
+
+def _video_rows(stream: StreamInfo, video_id: str, clips: ClipColumns, schema: Any) -> Any:
+    import pyarrow as pa
+
+    count = len(clips)
+    text = [printable(line) for line in clips.text] if clips.text is not None else [""] * count
+    context = [printable(line) for line in clips.context] if clips.context is not None else text
+    columns: list[Any] = [
+        pa.array([clip_id(video_id, stream.name, index) for index in range(count)], pa.string()),
+        pa.array([video_id] * count, pa.string()),
+        pa.array(np.arange(count, dtype=np.int32)),
+        pa.array(clips.start),
+        pa.array(clips.end),
+        pa.array(text, pa.string()),
+        pa.array(context, pa.string()),
+    ]
+    if stream.dimension:
+        columns.append(_vectors(stream, video_id, clips))
+    return pa.record_batch(columns, schema=schema)
+
+
+def _vectors(stream: StreamInfo, video_id: str, clips: ClipColumns) -> Any:
+    import pyarrow as pa
+
+    if clips.vectors is None:
+        return pa.nulls(len(clips), pa.list_(pa.float16(), stream.dimension))
+    if clips.vectors.shape[1] != stream.dimension:
+        raise UsageError(
+            f"{video_id}: vectors of width {clips.vectors.shape[1]} were given for stream {stream.name}, "
+            f"which holds {stream.dimension} (made by {stream.encoder})"
+        )
+    values = np.ascontiguousarray(clips.vectors, dtype=np.float16).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values), stream.dimension)

@@ -41,7 +41,16 @@ from numpy.typing import ArrayLike
 import whenabouts
 from whenabouts.product.index import lock as locks
 from whenabouts.product.index import lookup
-from whenabouts.product.index.lookup import Narrowing
+from whenabouts.product.index.lance import (
+    LANCE_ERRORS,
+    connect,
+    explained,
+    folder_of,
+    is_remote,
+    open_table,
+    speaking,
+)
+from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits
 from whenabouts.product.index.records import (
     ClipBlock,
     ClipColumns,
@@ -54,24 +63,13 @@ from whenabouts.product.index.records import (
     StreamInfo,
     StreamStats,
     VideoRecord,
-    unit_query,
-)
-from whenabouts.product.index.tables import (
-    LANCE_ERRORS,
-    among,
     clip_rows,
     clips_schema,
-    connect,
     description_schema,
-    folder_of,
-    is_remote,
     ledger_rows,
     ledger_schema,
-    literal,
-    no_hits,
-    open_table,
     records_of,
-    speaking,
+    unit_query,
     vector_field,
 )
 from whenabouts.product.index.upkeep import (
@@ -125,6 +123,8 @@ class Store:
         self._streams: dict[str, StreamInfo] = {}
         self._indices: dict[str, VectorIndex] = {}
         self._sides: dict[str, SideTable] = {}
+        self._facts: dict[str, str] = {}
+        self.description_version = -1
         self._lock = self._new_lock()
         self._depth = 0
         self._one_thread = threading.RLock()
@@ -173,7 +173,8 @@ class Store:
 
     def _look_again(self) -> None:
         self._description.checkout_latest()
-        self._read_description()
+        if self._description.version != self.description_version:
+            self._read_description()
         for name, table in list(self._tables.items()):
             try:
                 table.checkout_latest()
@@ -181,6 +182,7 @@ class Store:
                 del self._tables[name]
 
     def _read_description(self) -> None:
+        version = self._description.version
         rows = self._description.search().limit(10_000).to_arrow()
         facts = dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
         form = json.loads(facts.get("format", '{"version": 0}'))
@@ -199,6 +201,10 @@ class Store:
         }
         sides = [json.loads(value) for key, value in facts.items() if key.startswith("table:")]
         self._sides = {fact["name"]: SideTable(**fact) for fact in sides}
+        self._facts = {
+            key.removeprefix("fact:"): value for key, value in facts.items() if key.startswith("fact:")
+        }
+        self.description_version = version
 
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
         import pyarrow as pa
@@ -206,19 +212,15 @@ class Store:
         row = {"key": key, "value": json.dumps(dict(value)), "owner": "", "expires": 0.0}
         table = pa.Table.from_pylist([row], schema=description_schema())
         _upsert(self._description, "key", table)
+        self._read_description()
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        self._description.delete(among("key", keys))
+        self._read_description()
 
     def fact(self, key: str) -> Mapping[str, Any] | None:
         """A small fact kept with the corpus (JSON values), or None."""
-        condition = among("key", [f"fact:{key}"])
-
-        def read() -> list[str]:
-            values: list[str] = (
-                self._description.search().where(condition).limit(1).to_arrow()["value"].to_pylist()
-            )
-            return values
-
-        values = self._read("read the corpus", read)
-        return json.loads(values[0]) if values else None
+        return json.loads(self._facts[key]) if key in self._facts else None
 
     def put_fact(self, key: str, value: Mapping[str, Any]) -> None:
         """Keep a small fact with the corpus; it replaces the one of the same key."""
@@ -228,20 +230,11 @@ class Store:
     def forget_fact(self, key: str) -> None:
         """Keep a fact no longer."""
         with self.writing(), speaking(self.place, "write"):
-            self._description.delete(among("key", [f"fact:{key}"]))
+            self._forget([f"fact:{key}"])
 
     def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
         """All small facts whose key begins so, by key."""
-        condition = (
-            f"key >= {literal(f'fact:{prefix}')} AND key < {literal(f'fact:{prefix}' + chr(0x10FFFF))}"
-        )
-
-        def read() -> dict[str, Mapping[str, Any]]:
-            rows = self._description.search().where(condition).limit(10_000).to_arrow()
-            pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-            return {key.removeprefix("fact:"): json.loads(value) for key, value in pairs}
-
-        return self._read("read the corpus", read)
+        return {key: json.loads(value) for key, value in self._facts.items() if key.startswith(prefix)}
 
     def _table(self, name: str) -> Any:
         if name not in self._tables:
@@ -278,20 +271,16 @@ class Store:
                 index_kinds(table)
             self._tables[side.name] = table
             self._describe(f"table:{side.name}", asdict(side))
-            self._read_description()
 
     def remove_sides(self, names: Sequence[str]) -> None:
         """Drop tables beside the clips."""
         if not names:
             return
         with self.writing(), speaking(self.place, "remove tables"):
-            self._description.delete(
-                among("key", [f"{kind}:{name}" for name in names for kind in ("table", "index")])
-            )
+            self._forget([f"{kind}:{name}" for name in names for kind in ("table", "index")])
             for name in names:
                 self._db.drop_table(name, ignore_missing=True)
                 self._tables.pop(name, None)
-            self._read_description()
 
     def replace_in_side(self, name: str, video_ids: Sequence[str], rows: Any | None) -> None:
         """Rows of some videos in a table beside the clips: the old ones go, then the new ones come."""
@@ -392,7 +381,6 @@ class Store:
             elif present is None:
                 self._create_clips(info)
             self._describe(f"stream:{info.name}", asdict(replace(info, settings=dict(info.settings))))
-            self._read_description()
 
     def _create_clips(self, info: StreamInfo) -> None:
         name = f"clips_{info.name}"
@@ -422,10 +410,9 @@ class Store:
                     if name in record.streams
                 ]
             )
-            self._description.delete(among("key", [f"stream:{name}", f"index:{name}"]))
+            self._forget([f"stream:{name}", f"index:{name}"])
             self._db.drop_table(f"clips_{name}", ignore_missing=True)
             self._tables.pop(f"clips_{name}", None)
-            self._read_description()
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -676,7 +663,6 @@ class Store:
         tidy(table, alone=alone)
         if trained is not None:
             self._describe(f"index:{index}", asdict(trained))
-            self._read_description()
         _log.info("%s: table %s optimized in %.1f s", self.place, name, time.monotonic() - started)
 
     def stats(self) -> StoreStats:
@@ -702,17 +688,19 @@ def _repeated(
     place: str, action: str, read: Callable[[], Result], renew: Callable[[], None] | None = None
 ) -> Result:
     """What `read` gives, tried again (after `renew`) while a writer's clean-up takes files away under it."""
-    with speaking(place, action):
-        for attempt in range(_READ_ATTEMPTS - 1):
-            try:
-                if attempt and renew is not None:
-                    renew()
-                return read()
-            except WhenaboutsError:
-                raise
-            except LANCE_ERRORS:
-                time.sleep(attempt * _READ_PAUSE_SECONDS)
-        return read()
+    attempt = 0
+    while True:
+        try:
+            if attempt and renew is not None:
+                renew()
+            return read()
+        except WhenaboutsError:
+            raise
+        except LANCE_ERRORS as error:
+            attempt += 1
+            if attempt == _READ_ATTEMPTS:
+                raise explained(place, action, error) from error
+            time.sleep((attempt - 1) * _READ_PAUSE_SECONDS)
 
 
 class _DescriptionLease:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from whenabouts.product.index.lance import connect, is_remote, open_table, speaking
 from whenabouts.product.index.lock import uninterrupted
-from whenabouts.product.index.tables import among, connect, is_remote, literal, open_table, speaking
+from whenabouts.product.index.lookup import among, literal
 from whenabouts.video.cues import Cue, CueTrack, Word
 
 _TABLE = "transcripts"

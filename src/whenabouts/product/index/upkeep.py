@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from whenabouts.product.index.tables import has_index
+from whenabouts.product.index.lookup import has_index
 
 Distance = Literal["cosine", "dot", "l2"]
 """How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost, and its distances
