@@ -37,9 +37,8 @@ from whenabouts.overlap import temporal_iou
 from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.opened import IndexedSystem, OpenedModel, open_model
 from whenabouts.product.systems.search import TrainedSearch
-from whenabouts.ranking.opened_system import OpenedModel, open_model
 from whenabouts.ranking.proposals import SegmentSettings
 from whenabouts.ranking.units import segment_clips
 

@@ -32,12 +32,11 @@ from whenabouts.product.index.keys import open_keys
 from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.indexed_corpus import unpacked
+from whenabouts.product.systems.opened import IndexedSystem, open_model
 from whenabouts.product.systems.search import TrainedSearch
-from whenabouts.product.systems.search_keys import unpacked
 from whenabouts.ranking.candidates import best_units, score_corpus
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
-from whenabouts.ranking.opened_system import open_model
 from whenabouts.ranking.rank import NMS, rank
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5

@@ -42,9 +42,8 @@ from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecor
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems import indexed_corpus
 from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import IndexedSystem
+from whenabouts.product.systems.opened import IndexedSystem, open_model
 from whenabouts.product.systems.search import TrainedSearch
-from whenabouts.ranking.opened_system import open_model
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}

@@ -59,6 +59,16 @@ def total_order(score: Floats, group: Indices, start: Floats, end: Floats) -> In
     return order.astype(np.int64)
 
 
+def place_in_group(groups: Indices) -> Indices:
+    """(N,) how many of the same group stand before each; equal numbers (0 or more) are neighbours.
+
+    >>> place_in_group(np.array([2, 2, 5, 2])).tolist()
+    [0, 1, 0, 0]
+    """
+    opens = np.flatnonzero(np.diff(groups, prepend=-1))
+    return np.asarray(np.arange(len(groups)) - np.repeat(opens, np.diff(opens, append=len(groups))), np.int64)
+
+
 def suppress(
     group: Indices,
     start: Floats,

@@ -24,8 +24,8 @@ from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import EncoderMismatch
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import IndexedSystem
-from whenabouts.product.systems.search_keys import check_features, unpacked
+from whenabouts.product.systems.indexed_corpus import unpacked
+from whenabouts.product.systems.opened import IndexedSystem, check_features
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.confidence import TrainedConfidence
 from whenabouts.types import UsageError
@@ -115,7 +115,7 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
     indexed, _ = finder.localizer.corpus()
     scores = {}
-    for kept in indexed.keys.encodings():
+    for kept in indexed.kept(np.arange(len(indexed.ids))):
         encoding = unpacked([kept])
         scores[kept.video_id] = float(trained.model.score_videos(asked, encoding)[0, 0])
     expected = sorted(scores, key=lambda name: (-scores[name], name))[:count]

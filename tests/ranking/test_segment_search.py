@@ -32,8 +32,8 @@ from whenabouts.models.protocol import (
 )
 from whenabouts.models.trained import Trained
 from whenabouts.product.index.keys import Keys, known_systems, system_of
+from whenabouts.product.systems import indexed_corpus
 from whenabouts.product.systems import search as segment_search
-from whenabouts.product.systems.indexed_corpus import IndexedCorpus
 from whenabouts.ranking import Ranker
 from whenabouts.ranking.candidates import score_corpus
 from whenabouts.ranking.proposals import SegmentSettings
@@ -146,16 +146,20 @@ def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
     expected = corpus.search(QUERY, 5, model=run, segments=4)
     last = max(record.video_id for record in corpus.records())
 
-    nearest_segments = IndexedCorpus.nearest_segments
+    nearest_units = indexed_corpus.nearest_units
 
-    def odd(self: IndexedCorpus, *query: Any) -> tuple[list[str], NDArray[np.int64]]:
-        names, numbers = nearest_segments(self, *query)
+    def odd(*query: Any, whole: bool) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.float64]]:
+        names, numbers, scores = nearest_units(*query, whole=whole)
         first = min(record.video_id for record in corpus.records())
-        return [*names, "gone", first, last], np.append(numbers, [0, 1000, 1000])
+        more = np.append(numbers, [0, 1000, 1000]), np.append(scores, [0.0, 0.0, 0.0])
+        return np.append(names, ["gone", first, last]), *more
 
-    monkeypatch.setattr(IndexedCorpus, "nearest_segments", odd)
+    def gone(*_: Any, whole: bool) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.float64]]:
+        return np.array(["gone"]), np.zeros(1, np.int64), np.zeros(1)
+
+    monkeypatch.setattr(indexed_corpus, "nearest_units", odd)
     assert spans_of(corpus.search(QUERY, 5, model=run, segments=4)) == spans_of(expected)
-    monkeypatch.setattr(IndexedCorpus, "nearest_segments", lambda *_: (["gone"], np.zeros(1, np.int64)))
+    monkeypatch.setattr(indexed_corpus, "nearest_units", gone)
     assert corpus.search(QUERY, 5, model=run, segments=4).answer == "no_match"
 
 

@@ -16,9 +16,10 @@ from whenabouts.formats.runs import RunBlock
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import QueryBatch
+from whenabouts.overlap import place_in_group
 from whenabouts.ranking import Ranker, rank, ranker
 from whenabouts.ranking.candidates import Candidates
-from whenabouts.ranking.proposals import Proposals, SegmentSettings, joined_segments, place_in_group
+from whenabouts.ranking.proposals import Proposals, SegmentSettings, joined_segments
 from whenabouts.ranking.rank import Moments, best_first, rank_proposals
 from whenabouts.ranking.ranker import SegmentCorpus
 from whenabouts.ranking.split import SplitRun

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.formats.annotations import Annotations
     from whenabouts.product.corpus_run import CorpusRun
-    from whenabouts.product.corpus_systems import CorpusSystems, System
     from whenabouts.product.index.lock import Holder
     from whenabouts.product.index.progress import Progress, Summary
     from whenabouts.product.own_features import Exported
     from whenabouts.product.search import Searcher, SearchOptions, SearchResult
     from whenabouts.product.shown import Line, Shown, Stats
-    from whenabouts.ranking.opened_system import OpenedModel
+    from whenabouts.product.systems.opened import OpenedModel
+    from whenabouts.product.systems.search import CorpusSystems, System
 
 
 class Corpus:
@@ -61,7 +61,7 @@ class Corpus:
         self.store = Store.open(self.location, create=create, storage_options=storage_options)
         self.encoders = EncoderRegistry(self.store, encoders)
         self.transcripts = Transcripts(self.location, storage_options)
-        self._searcher: tuple[Any, Searcher] | None = None
+        self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, OpenedModel] = {}
         self._systems: CorpusSystems | None = None
 
@@ -213,10 +213,10 @@ class Corpus:
         """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
         from whenabouts.product.search import Searcher, load_calibration
 
-        self.check_filled()
-        calibration = load_calibration(self.store)
-        state = (self.store.streams, calibration)
-        if self._searcher is None or self._searcher[0] != state:
+        version = self.store.description_version
+        if self._searcher is None or self._searcher[0] != version:
+            self.check_filled()
+            calibration = load_calibration(self.store)
             usable, broken = self.encoders.usable()
             searcher = Searcher(
                 self.store,
@@ -227,14 +227,14 @@ class Corpus:
                 calibration.rates,
                 broken,
             )
-            self._searcher = state, searcher
+            self._searcher = version, searcher
         return self._searcher[1]
 
     @property
     def systems(self) -> CorpusSystems:
         """The trained systems that search this corpus, kept open."""
         if self._systems is None:
-            from whenabouts.product.corpus_systems import CorpusSystems
+            from whenabouts.product.systems.search import CorpusSystems
 
             self._systems = CorpusSystems(self.store, self.encoders, self._loaded)
         return self._systems

@@ -11,7 +11,7 @@ from whenabouts.types import Moment, UsageError
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
-    from whenabouts.product.corpus_systems import System
+    from whenabouts.product.systems.search import System
 
 
 def explain(

@@ -374,11 +374,12 @@ class Searcher:
         self._thresholds = thresholds
         self._rates = rates
         self._broken = dict(broken)
+        self._streams = {name: stream_named(name) for name in store.streams}
 
     @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that can be searched."""
-        return tuple(name for name in self._store.streams if name not in self._broken)
+        return tuple(name for name in self._streams if name not in self._broken)
 
     def chance(self, stream: str) -> Chance | None:
         """What unrelated sentences score in a stream, None where that was not measured."""
@@ -461,7 +462,7 @@ class Searcher:
     def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
         """Encode a query, once for each stream that has an encoder."""
         vectors = {
-            name: stream_named(name).query_vector(text, self._encoders[name])
+            name: self._streams[name].query_vector(text, self._encoders[name])
             for name in streams
             if name in self._encoders
         }
@@ -471,15 +472,14 @@ class Searcher:
         self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
     ) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
-        stream, store, vector = stream_named(name), self._store, query.vectors.get(name)
+        stream, store, vector = self._streams[name], self._store, query.vectors.get(name)
         nearest = None if vector is None else store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed)
         matched = None
         if stream.has_words is not False:
             most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
             matched = store.match_text(name, query.text, most, video_ids=allowed)
         block = store.clips_of(name, _candidates(nearest, matched))
-        has_words = bool(block.text and block.text[0]) if stream.has_words is None else stream.has_words
-        bm25 = _bm25(block, matched) if has_words or vector is None else None
+        bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
         cosine = None if vector is None else block.vectors @ vector
         scores = fuse(cosine, bm25, self._scales.get(name))
         moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
@@ -493,7 +493,7 @@ class Searcher:
         for name in streams:
             if (vector := query.vectors.get(name)) is not None:
                 hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
-            if stream_named(name).has_words is not False:
+            if self._streams[name].has_words is not False:
                 hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
         return _candidates(*hits)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.overlap import place_in_group
 from whenabouts.ranking.candidates import Candidates
 from whenabouts.ranking.encoded_corpus import Floats, Indices
 from whenabouts.ranking.units import Units
@@ -146,13 +147,3 @@ def _firsts_of_least(values: Indices, begins: Indices) -> Indices:
     group[begins[1:]] = 1
     order = np.lexsort((values, group.cumsum()))
     return np.asarray(order[begins], np.int64)
-
-
-def place_in_group(groups: Indices) -> Indices:
-    """(N,) how many of the same group stand before each; equal numbers (0 or more) are neighbours.
-
-    >>> place_in_group(np.array([2, 2, 5, 2])).tolist()
-    [0, 1, 0, 0]
-    """
-    opens = np.flatnonzero(np.diff(groups, prepend=-1))
-    return np.asarray(np.arange(len(groups)) - np.repeat(opens, np.diff(opens, append=len(groups))), np.int64)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from whenabouts.models.decoding import BestSpans, Decoding, seconds_of
 from whenabouts.models.protocol import QueryEncoding
-from whenabouts.overlap import suppress
+from whenabouts.overlap import place_in_group, suppress
 from whenabouts.ranking.candidates import Candidates, can_retrieve, query_blocks
 from whenabouts.ranking.encoded_corpus import Floats, Indices, MemoryCorpus, System, device_of, evaluating
 from whenabouts.ranking.localize import best_moments, best_of_each, check_localizes
-from whenabouts.ranking.proposals import Proposals, place_in_group
+from whenabouts.ranking.proposals import Proposals
 from whenabouts.ranking.units import Footage, Units
 
 NMS = 0.5
@@ -87,18 +87,19 @@ def rank(
     candidates: Candidates,
     decoding: Decoding,
     *,
+    limit: int | None = None,
     weight: float | None = None,
     exact: bool = False,
     cut: bool = False,
 ) -> Moments:
-    """The best `decoding.spans_per_query` moments of each query in its candidate videos.
+    """The best `limit` (None: `decoding.spans_per_query`) moments of each query in its candidate videos.
 
     A moment scores `span + weight * video`, a logarithm; `weight` None is the system's own `video_weight`.
     Order is total: score, then row of the corpus, start, end. A moment goes that shares more than
     `decoding.nms` with a better one of its video: of the `spans_before_nms` best, or, where it is `exact`, of
     all spans, so that as many survive as are asked for. `cut`: "as-released" moments end with their video.
     """
-    limit = decoding.spans_per_query
+    limit = decoding.spans_per_query if limit is None else limit
     looked_at = decoding.spans_before_nms
     if exact:
         looked_at = max(_LEAST_SPANS, _SPANS_A_MOMENT * limit)
@@ -168,6 +169,7 @@ def rank_proposals(
     padding_seconds: float,
     *,
     nms: float | None,
+    limit: int | None = None,
     weight: float | None = None,
 ) -> Moments:
     """The best moments in proposals: SPR's third stage, by any localizer, each read as if it were a video.
@@ -179,9 +181,9 @@ def rank_proposals(
     videos, what the retriever gives the proposal's best segment.
 
     SPR answers with one moment a proposal, without suppression; padded proposals of a video may overlap, and
-    `nms` drops what comes twice (None: what is the same). A query has at most `decoding.spans_per_query`.
-    `proposals` name videos of `footage`, and so do the moments. Raises UsageError for a system that finds no
-    moments.
+    `nms` drops what comes twice (None: what is the same). A query has at most `limit` (None:
+    `decoding.spans_per_query`). `proposals` name videos of `footage`, and so do the moments. Raises
+    UsageError for a system that finds no moments.
     """
     check_localizes(trained.model)
     parts = [Moments.none()]
@@ -194,7 +196,7 @@ def rank_proposals(
             )
             parts.append(replace(moments, query=moments.query + some.start))
     names = [video.id for video in footage.videos]
-    return best_first(Moments.joined(parts), names, nms, decoding.spans_per_query)
+    return best_first(Moments.joined(parts), names, nms, limit or decoding.spans_per_query)
 
 
 def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:

@@ -194,14 +194,13 @@ def remove_keys(store: Store, info: SystemKeys) -> None:
 class Keys:
     """The keys and encodings of one trained system in one corpus.
 
-    Encodings that were read are remembered, `cache_bytes` of them, and so is which videos there are:
-    open the keys anew where somebody else may have changed them.
+    Encodings that were read are remembered, `cache_bytes` of them, and so is which kinds there are: open the
+    keys anew where somebody else may have changed them.
     """
 
     def __init__(self, store: Store, info: SystemKeys, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
         self._cache: ByteCache[tuple[str, bool], KeptVideo] = ByteCache(cache_bytes, _bytes_of)
-        self._all: list[str] | None = None
         self._kinds: tuple[tuple[str, ...], ...] | None = None
         self.info = info
 
@@ -219,10 +218,10 @@ class Keys:
         """How many videos are encoded."""
         return self._store.count_side(self.info.encodings)
 
-    def rows(self) -> NDArray[np.int64]:
-        """(V,) how many rows each encoded video has on the grid; 0 where the system reads nothing in it."""
-        column = self._store.read_side(self.info.encodings, ["rows"])["rows"]
-        return np.asarray(column.to_numpy(), np.int64)
+    def rows(self) -> dict[str, int]:
+        """How many rows each encoded video has on the grid; 0 where the system reads nothing in it."""
+        table = self._store.read_side(self.info.encodings, ["video_id", "rows"])
+        return dict(zip(table["video_id"].to_pylist(), table["rows"].to_pylist(), strict=True))
 
     def put(self, videos: Sequence[EncodedVideo]) -> None:
         """Write videos; what was there of them goes."""
@@ -274,15 +273,11 @@ class Keys:
         only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
         return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids, kind=only)
 
-    def encodings(self, video_ids: Sequence[str] | None = None, *, with_keys: bool = True) -> list[KeptVideo]:
-        """What is kept of some videos (None: all), in order of `video_ids`.
+    def encodings(self, video_ids: Sequence[str], *, with_keys: bool = True) -> list[KeptVideo]:
+        """What is kept of some videos, in order of `video_ids`.
 
         Left out are those not encoded, and those in which the system reads nothing.
         """
-        if video_ids is None:
-            if self._all is None:
-                self._all = sorted(self.marks())
-            video_ids = self._all
         cached = self._cache.get_many((name, with_keys) for name in video_ids)
         kept = {name: video for (name, _), video in cached.items()}
         missing = [name for name in video_ids if name not in kept]
@@ -294,7 +289,7 @@ class Keys:
 
     def _forget(self) -> None:
         self._cache.clear()
-        self._all = self._kinds = None
+        self._kinds = None
 
     def _read(self, video_ids: Sequence[str] | None, with_keys: bool) -> dict[str, KeptVideo]:
         columns = ["video_id", "mark", "rows", "duration", "encoding", *(["packed"] if with_keys else [])]

@@ -183,9 +183,17 @@ class Stream:
         vector: NDArray[np.float32] = encoder.encode_text([text])[0]
         return vector
 
+    def shows_words(self, block: ClipBlock) -> bool:
+        """Whether clips of this stream have text that full-text search looks at."""
+        return bool(block.text and block.text[0]) if self.has_words is None else self.has_words
+
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """Moments on the curve of each video of a block, best first; `scores` (n,) has one per clip."""
-        if block.text and block.text[0]:
+        """Moments on the curve of each video of a block, best first; `scores` (n,) has one per clip.
+
+        Of words at peaks: what a passage scores already counts the minute around it, and moments keep apart.
+        Else on segments, snapped to shots: a frame is one glance, so moments gain by lasting.
+        """
+        if self.shows_words(block):
             return moments_at_peaks(block, scores)
         return moments_on_segments(block, scores, shots)
 

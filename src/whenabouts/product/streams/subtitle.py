@@ -13,18 +13,12 @@ from whenabouts.product.streams.protocol import (
     Setup,
     Stream,
     StreamRun,
-    moments_at_peaks,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from whenabouts.encoders.protocol import TextEncoder
-    from whenabouts.models.zero_shot import Moments
     from whenabouts.product.index.reading import ReadVideo
-    from whenabouts.product.index.records import ClipBlock, ClipColumns
-    from whenabouts.product.streams.protocol import ShotBorders
+    from whenabouts.product.index.records import ClipColumns
 
 LETTERS = "letters"
 """Stands for an encoder where words are searched by letter only: no vectors, width 0."""
@@ -88,10 +82,6 @@ class Subtitle(Stream):
             context=[passage.context for passage in passages],
             vectors=None if encode is None else passage_vectors(passages, encode),
         )
-
-    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """At peaks: what a passage scores already counts the minute around it, and moments keep apart."""
-        return moments_at_peaks(block, scores)
 
 
 STREAM = Subtitle()

@@ -13,7 +13,6 @@ from whenabouts.product.streams.protocol import (
     Setup,
     Stream,
     StreamRun,
-    moments_on_segments,
 )
 
 if TYPE_CHECKING:
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from whenabouts.encoders.protocol import ImageEncoder
-    from whenabouts.models.zero_shot import Moments
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.product.index.records import ClipBlock, ClipColumns
-    from whenabouts.product.streams.protocol import ShotBorders
+    from whenabouts.product.index.records import ClipColumns
 
 DEFAULT_CLIP_SECONDS = 1.0
 # Measured on two cores (benchmarks/encoders.py).
@@ -132,10 +129,6 @@ class Vision(Stream):
         starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
         ends = np.minimum(starts + seconds, grid.bounds(len(grid) - 1)[1])
         return ClipColumns(starts, ends, [""] * len(clips), vectors[shown])
-
-    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """Segments of the curve, snapped to shots: a frame is one glance, so moments gain by lasting."""
-        return moments_on_segments(block, scores, shots)
 
 
 STREAM = Vision()

@@ -10,7 +10,6 @@ import numpy as np
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 from whenabouts.product.index.store import Store
 from whenabouts.product.search import shortened
-from whenabouts.product.streams import stream as stream_named
 from whenabouts.ranking.encoded_corpus import Floats, Indices, MemoryCorpus
 from whenabouts.ranking.rank import Moments
 from whenabouts.types import Evidence, Moment, ScoredMoment
@@ -35,6 +34,7 @@ class Places:
 
 def with_evidence(
     store: Store,
+    transcripts: Sequence[str],
     system: str,
     query: QueryEncoding,
     corpus: MemoryCorpus,
@@ -44,14 +44,14 @@ def with_evidence(
 ) -> list[ScoredMoment]:
     """The moments of one query with their scores, their evidence and their words.
 
-    `query` and `corpus` are as one system keeps them; `names` are the videos that the moments number. Without
-    search keys the `system` itself stands for the evidence.
+    `transcripts` are the streams of what is said. `query` and `corpus` are as one system keeps them; `names`
+    are the videos that the moments number. Without search keys the `system` itself stands for the evidence.
     """
     if not len(moments):
         return []
     spans = zip(moments.video.tolist(), moments.start.tolist(), moments.end.tolist(), strict=True)
     named = [Moment(names[video], start, end) for video, start, end in spans]
-    words = _words_of(store, sorted({moment.video_id for moment in named}))
+    words = _words_of(store, transcripts, sorted({moment.video_id for moment in named}))
     units, row = np.unique(places.row, return_inverse=True)
     videos, seconds = corpus.take(units), corpus.clip_seconds[places.row]
     streams = [stream for stream in query.search if stream in videos.keys]
@@ -60,7 +60,17 @@ def with_evidence(
         clips = slice(int(places.first[at]), int(places.last[at]) + 1)
         begin, clip = float(places.begin[at]), float(seconds[at])
         pieces = (
-            _best_clip(stream, query, videos, int(row[at]), clips, moment, begin, clip, words)
+            _best_clip(
+                stream,
+                query,
+                videos,
+                int(row[at]),
+                clips,
+                moment,
+                begin,
+                clip,
+                words if stream in transcripts else None,
+            )
             for stream in streams
         )
         evidence = {piece.stream: piece for piece in pieces if piece is not None}
@@ -71,12 +81,11 @@ def with_evidence(
     return scored
 
 
-def _words_of(store: Store, video_ids: Sequence[str]) -> Words:
+def _words_of(store: Store, transcripts: Sequence[str], video_ids: Sequence[str]) -> Words:
     """What gives the words said in a stretch of some videos."""
-    streams = [name for name in store.streams if stream_named(name).transcript]
-    if not streams:
+    if not transcripts:
         return lambda video_id, start, end: ""
-    block = store.clips_of(streams[0], video_ids, vectors=False)
+    block = store.clips_of(transcripts[0], video_ids, vectors=False)
     places = {name: at for at, name in enumerate(block.video_ids)}
 
     def words(video_id: str, start: float, end: float) -> str:
@@ -96,7 +105,7 @@ def _best_clip(
     moment: Moment,
     begin: float,
     seconds: float,
-    words: Words,
+    words: Words | None,
 ) -> Evidence | None:
     """The clip of a moment whose key is nearest; the whole moment where keys are no clips.
 
@@ -114,5 +123,5 @@ def _best_clip(
         end = max(min(end, clip + seconds), start)
     if (score := float(scores.max())) == -np.inf:
         return None
-    text = words(moment.video_id, start, end) if stream_named(stream).transcript else ""
+    text = "" if words is None else words(moment.video_id, start, end)
     return Evidence(stream, score, start, end, shortened(text))

@@ -16,11 +16,12 @@ into depends on the query and is encoded for it.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,13 +30,21 @@ from whenabouts.clips import clip_spans
 from whenabouts.models import staged
 from whenabouts.models.decoding import best_spans
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
+from whenabouts.models.trained import Trained
 from whenabouts.product.index.keys import KeptVideo
 from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.store import Store
 from whenabouts.product.search import RankedMoments, Searcher
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.systems.evidence import Places, with_evidence
-from whenabouts.product.systems.indexed_corpus import WAIT_SECONDS, IndexedCorpus, IndexedSystem, open_indexed
-from whenabouts.product.systems.search_keys import unpacked
+from whenabouts.product.systems.indexed_corpus import IndexedCorpus, unpacked
+from whenabouts.product.systems.opened import (
+    WAIT_SECONDS,
+    IndexedSystem,
+    OpenedModel,
+    open_indexed,
+    open_model,
+)
 from whenabouts.product.systems.stored_footage import StoredFootage, StoredRows
 from whenabouts.ranking.candidates import Candidates, best_units, can_retrieve, score_corpus
 from whenabouts.ranking.confidence import Background, TrainedConfidence
@@ -49,7 +58,6 @@ from whenabouts.ranking.encoded_corpus import (
     evaluating,
 )
 from whenabouts.ranking.localize import can_localize
-from whenabouts.ranking.opened_system import OpenedModel
 from whenabouts.ranking.proposals import SegmentSettings, joined_segments
 from whenabouts.ranking.rank import NMS, Moments, best_first, rank, rank_proposals
 from whenabouts.ranking.units import Units, segment_clips
@@ -108,6 +116,9 @@ class TrainedSearch:
         self.localizer, self.retriever, self.segments = localizer, retriever, segments
         self._store, self._by_words = store, by_words
         self._systems = [system for system in dict.fromkeys((localizer, retriever)) if system is not None]
+        self._transcripts = [name for name in store.streams if stream_named(name).transcript]
+        self._nms = NMS if localizer.trained.decoding.nms is None else localizer.trained.decoding.nms
+        self._decoding = replace(localizer.trained.decoding, nms=self._nms)
         self._background: tuple[int, Background] | None = None
         if segments is not None:
             own, theirs = localizer.trained.inputs, self._chooser.trained.inputs
@@ -218,15 +229,13 @@ class TrainedSearch:
         else:
             keyed, by = retrieved.corpus, retrieved.query
             places = _places(moments, videos, keyed)
-        return with_evidence(self._store, trained.system, by, keyed, moments, videos.ids, places)
+        return self._with_evidence(by, keyed, moments, videos.ids, places)
 
     def _ranked(self, videos: MemoryCorpus, query: QueryEncoding, candidates: Candidates, k: int) -> Moments:
         """The k best moments that differ; the best videos from end to end, where no moments are found."""
         trained = self.localizer.trained
         if can_localize(trained.model):
-            nms = NMS if trained.decoding.nms is None else trained.decoding.nms
-            decoding = replace(trained.decoding, spans_per_query=k, nms=nms)
-            return rank(trained, videos, query, candidates, decoding, exact=True, cut=True)
+            return rank(trained, videos, query, candidates, self._decoding, limit=k, exact=True, cut=True)
         best = candidates.first(k)
         rows, score = best.rows[0].cpu().numpy(), best.scores[0].double().cpu().numpy()
         last = videos.take(rows).mask.sum(1).cpu().numpy() - 1
@@ -325,14 +334,14 @@ class TrainedSearch:
         if kept is not None and self._count(kept) <= SCORED_SEGMENTS:
             every = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
             return kept, every, np.arange(len(every))
-        names, number = corpus.nearest_segments(_search_vectors(query), SCORED_SEGMENTS, allowed)
-        kept = corpus.keys.encodings(sorted(set(names)))
+        units, _ = corpus.nearest(_search_vectors(query), SCORED_SEGMENTS, allowed)
+        rows, number = corpus.place_of(units)
+        kept = corpus.kept(np.unique(rows))
         every = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
         place = {video.video_id: at for at, video in enumerate(kept)}
-        video = np.array([place.get(name, len(kept)) for name in names], np.int64)
+        video = np.array([place.get(corpus.ids[row], len(kept)) for row in rows.tolist()], np.int64)
         borders = np.searchsorted(every.video, np.arange(len(kept) + 2))
         numbers = borders[video] + number
-        # What another program takes out or writes anew in this moment is not what the keys were of.
         return kept, every, np.unique(numbers[numbers < borders[video + 1]])
 
     def _count(self, kept: Sequence[KeptVideo]) -> int:
@@ -358,17 +367,18 @@ class TrainedSearch:
         best = best_units(scores, self.segments.depth, torch.from_numpy(corpus.audible)[None])
         rows = torch.from_numpy(numbers).to(best.rows.device)[best.rows]
         proposals = joined_segments(Candidates(rows, best.scores), segments, self.segments)
-        nms = NMS if trained.decoding.nms is None else trained.decoding.nms
         if can_localize(trained.model):
             own_footage = StoredFootage(self._own_rows, kept)
             own_footage.read_ahead(proposals.video)
             own = query if self.localizer is self._chooser else self.localizer.encode(text)
-            decoding, padding = replace(trained.decoding, spans_per_query=k), self.segments.padding_seconds
-            moments = rank_proposals(trained, own_footage, own, proposals, decoding, padding, nms=nms)
+            decoding, padding = self._decoding, self.segments.padding_seconds
+            moments = rank_proposals(
+                trained, own_footage, own, proposals, decoding, padding, nms=self._nms, limit=k
+            )
         else:
             score = proposals.score.astype(np.float64)
             whole = Moments.whole(proposals.query, proposals.video, score, proposals.end)
-            moments = best_first(replace(whole, start=proposals.start), names, nms, k)
+            moments = best_first(replace(whole, start=proposals.start), names, self._nms, k)
         # Each moment is read by itself for its evidence: the clip of it whose key is nearest.
         windows = Units.around(footage, moments.video, moments.start, moments.end)
         if not len(windows):
@@ -376,7 +386,18 @@ class TrainedSearch:
         keyed = windows.encoded(self._chooser.trained.model)
         row, last = np.arange(len(windows)), keyed.take([0]).mask.shape[1] - 1
         places = Places(row, np.zeros_like(row), np.full_like(row, last), windows.start)
-        return with_evidence(self._store, trained.system, query, keyed, moments, names, places)
+        return self._with_evidence(query, keyed, moments, names, places)
+
+    def _with_evidence(
+        self,
+        query: QueryEncoding,
+        keyed: MemoryCorpus,
+        moments: Moments,
+        names: Sequence[str],
+        places: Places,
+    ) -> list[ScoredMoment]:
+        system = self.localizer.trained.system
+        return with_evidence(self._store, self._transcripts, system, query, keyed, moments, names, places)
 
 
 def _search_vectors(query: QueryEncoding) -> dict[str, np.ndarray]:
@@ -440,3 +461,49 @@ def open_search(
     chooser = open_indexed(store, registry, first, clips)
     localizer = chooser if first is model else open_indexed(store, registry, model)
     return TrainedSearch(store, localizer, chooser, settings, by_words)
+
+
+System = str | os.PathLike[str] | Trained
+"""A trained system: a folder, a hub's name, or an object."""
+
+
+class CorpusSystems:
+    """Trained systems on one handle of a corpus."""
+
+    def __init__(
+        self, store: Store, encoders: EncoderRegistry, loaded: dict[str, OpenedModel] | None = None
+    ) -> None:
+        """`loaded` systems are shared with other handles."""
+        self._store, self._encoders = store, encoders
+        self._loaded = {} if loaded is None else loaded
+        self._searches: dict[str, tuple[Any, TrainedSearch]] = {}
+
+    def search(
+        self, model: System, retriever: System | None = None, segments: float | None = None
+    ) -> TrainedSearch:
+        """A trained system on whole videos, or on segments of so many seconds.
+
+        `retriever` chooses the videos for it, in place of the one that a staged run names.
+        """
+        opened, name = self._open(model, retriever)
+        state, name = (opened, self._store.streams), f"{name}\0{segments and float(segments)}"
+        if name not in self._searches or self._searches[name][0] != state:
+            self._searches[name] = state, open_search(self._store, self._encoders, opened, segments)
+        return self._searches[name][1]
+
+    def _open(self, model: System, retriever: System | None) -> tuple[OpenedModel, str]:
+        """A trained system with its retriever, and what distinguishes the pair from others."""
+        given, name = _named(model)
+        chooser, chooser_name = (None, "") if retriever is None else _named(retriever)
+        name = f"{name}\0{chooser_name}"
+        opened = self._loaded.get(name)
+        if opened is None or not opened.is_current:
+            opened = self._loaded[name] = open_model(given, chooser)
+        return opened, name
+
+
+def _named(model: System) -> tuple[str | Trained, str]:
+    """A trained system as it is opened, and what distinguishes it from others."""
+    if isinstance(model, Trained):
+        return model, f"python:{id(model)}"
+    return os.fspath(model), os.fspath(model)

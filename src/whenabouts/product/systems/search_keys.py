@@ -7,7 +7,6 @@ videos in segments (`units.py`) keys alone are kept.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.clips import clip_counts
-from whenabouts.models.inputs import Inputs, StreamInput
-from whenabouts.models.protocol import VideoEncoding, joined
-from whenabouts.product.index.even_grid import GridVideo, check_stream, videos_on_grid
+from whenabouts.models.inputs import Inputs
+from whenabouts.models.protocol import VideoEncoding
+from whenabouts.product.index.even_grid import GridVideo, videos_on_grid
 from whenabouts.product.index.keys import (
     EncodedVideo,
-    KeptVideo,
     Keys,
     SystemKeys,
     add_keys,
@@ -37,9 +35,9 @@ from whenabouts.product.index.keys import (
     system_of,
 )
 from whenabouts.product.index.lock import uninterrupted
-from whenabouts.product.index.records import EncoderMismatch, VideoRecord
+from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
-from whenabouts.product.streams import all_streams
+from whenabouts.product.systems.indexed_corpus import key_seconds
 from whenabouts.product.systems.stored_footage import ROWS_AT_A_TIME, in_parts, rows_about
 from whenabouts.ranking.encoded_corpus import (
     Floats,
@@ -47,7 +45,6 @@ from whenabouts.ranking.encoded_corpus import (
     Progress,
     device_of,
     evaluating,
-    from_tensors,
     packed_tensors,
 )
 from whenabouts.ranking.units import Units
@@ -65,89 +62,8 @@ _VIDEOS_AT_A_TIME = 512
 _LOOKED_AT = 16
 _CLIPS_AT_ONCE = 6_400
 _LARGEST_HALF = 60_000.0
-_KINDS = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
 # A key whose length is farther from 1 is not found by its direction alone.
 _UNIT_WITHIN = 0.01
-
-
-def _remedy(lacking: Sequence[str]) -> str:
-    """What can be done about streams that a corpus lacks."""
-    streams = all_streams()
-    if not streams.keys() >= set(lacking):
-        return (
-            "streams must be called as in the corpus: train on what `whenabouts features export` writes of "
-            f"it, by the names {' and '.join(streams)}"
-        )
-    return f"{', '.join(streams[name].remedy for name in lacking)}, or take a system that was trained without"
-
-
-def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
-    """Notes on what could not be checked of whether a system fits a corpus.
-
-    Raises UsageError for a stream that the corpus lacks or that has clips of another length; EncoderMismatch,
-    naming both sides stream by stream, where vectors were made by other encoders than it was trained on.
-    """
-    inputs = trained.inputs
-    lacking = [stream for stream in inputs.streams if stream not in store.streams]
-    if lacking:
-        raise UsageError(
-            f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
-            f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
-        )
-    wrong, notes = [], []
-    for stream, trained_on in inputs.streams.items():
-        info = check_stream(store, stream, inputs.clip_seconds)
-        problem, note = check_features(trained_on, info.encoder, info.fingerprint, info.dimension)
-        wrong += [f"stream {stream}: {problem}"] if problem else []
-        notes += [f"{name}: stream {stream}: {note}"] if note else []
-    if wrong:
-        raise EncoderMismatch(
-            f"{name} does not fit {store.place}: {'; '.join(wrong)}. Index the videos into a new corpus with "
-            "the encoders of the system, or train on `whenabouts features export` of this corpus"
-        )
-    return notes
-
-
-def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
-    """What is wrong with features for a system ("": nothing), and what could not be checked of them.
-
-    The hash of the weights decides where both sides have one, else the encoder's name.
-    """
-    theirs, ours = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
-    there = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
-    there += f", weights {theirs[:12]}…)" if theirs else ")"
-    here = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
-    both = f"trained on {there}, here it is {here}"
-    if trained_on.width != width:
-        return both, ""
-    if trained_on.fingerprint and trained_on.fingerprint == fingerprint:
-        return "", ""
-    if theirs and ours:
-        return ("", "") if theirs == ours else (both, "")
-    if trained_on.encoder:
-        return ("", "") if trained_on.encoder == encoder else (both, "")
-    return "", f"the system does not say which encoder it was trained with; taken for {encoder}"
-
-
-def _weights_of(fingerprint: str) -> str:
-    """The hash of the weights in a fingerprint: an encoder's own line, or facts as JSON; "" without one."""
-    try:
-        facts = json.loads(fingerprint)
-    except ValueError:
-        parts = fingerprint.removesuffix(":tokens").split()
-        facts = dict(part.split("=", 1) for part in parts if "=" in part)
-    if not isinstance(facts, dict):
-        return ""
-    return str(facts.get("weights_sha256") or facts.get("weights") or "")
 
 
 def stale_videos(store: Store, keys: Keys) -> tuple[list[VideoRecord], list[str]]:
@@ -412,13 +328,6 @@ def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDAr
     return joined_keys
 
 
-def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
-    """Seconds that one of a video's cells stands for: as its inputs say, or an equal share of the video."""
-    if cells == trained.inputs.cells_of(rows):
-        return trained.inputs.clip_seconds_of(rows, duration)
-    return duration / cells
-
-
 def _packed(encoding: VideoEncoding, row: int, groups: Sequence[str]) -> bytes:
     """Some of one video's encoding as bytes."""
     tensors = packed_tensors(encoding, groups, row)
@@ -431,49 +340,3 @@ def _half(tensor: Tensor) -> Tensor:
     if tensor.dtype != torch.float32:
         return tensor
     return tensor.to(torch.float16) if float(tensor.abs().max()) < _LARGEST_HALF else tensor
-
-
-def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
-    """The encodings of some videos (at least one), padded to the longest, in full precision.
-
-    They have keys where these were read. Videos of one length are unpacked together: hundreds one by one
-    would take longer than scoring them.
-    """
-    alike: defaultdict[tuple[bytes, bytes], list[int]] = defaultdict(list)
-    for at, video in enumerate(videos):
-        alike[_header(video.encoding), _header(video.packed)].append(at)
-    groups = [_together([videos[at] for at in places]) for places in alike.values()]
-    if len(groups) == 1:
-        return groups[0]
-    order = torch.tensor([at for places in alike.values() for at in places])
-    return joined(groups).take(order.argsort())
-
-
-def _header(content: bytes) -> bytes:
-    """The beginning of safetensors' bytes that says which tensors follow."""
-    return content[: 8 + int.from_bytes(content[:8], "little")]
-
-
-def _together(videos: Sequence[KeptVideo]) -> VideoEncoding:
-    """The encodings of videos whose tensors have the same names, kinds and shapes."""
-    tensors = _tensors([video.encoding for video in videos])
-    if videos[0].packed:
-        tensors |= _tensors([video.packed for video in videos])
-    return from_tensors(tensors)
-
-
-def _tensors(contents: Sequence[bytes]) -> dict[str, Tensor]:
-    """The tensors of several files of safetensors with one header, each with a row a file."""
-    head = _header(contents[0])
-    rows = torch.frombuffer(bytearray().join(contents), dtype=torch.uint8).view(len(contents), -1)
-    tensors = {}
-    for name, entry in json.loads(head[8:]).items():
-        if name != "__metadata__":
-            low, high = (len(head) + at for at in entry["data_offsets"])
-            kind, shape = _KINDS[entry["dtype"]], (len(contents), *entry["shape"])
-            # Half precision is made whole as it is copied; a header is as long as any number needs.
-            if kind == torch.float16 and len(rows[0]) % 2 == 0:
-                tensors[name] = rows[:, low:high].view(kind).float().view(shape)
-            else:
-                tensors[name] = rows[:, low:high].contiguous().view(-1).view(kind).view(shape)
-    return {name: part.float() if part.dtype == torch.float16 else part for name, part in tensors.items()}
