@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from whenabouts.product.cli.main import main
 from whenabouts.product.index.store import Store
 
 
@@ -30,13 +33,23 @@ class Done:
         return json.loads(self.out)
 
 
+# Asking what unrelated sentences score comes last and takes longer than all that is disturbed here.
+_PROGRAM = """
+import sys
+from whenabouts.product.calibration import measuring
+from whenabouts.product.cli.main import main
+measuring.is_due = lambda store, known: False
+sys.exit(main())
+"""
+
+
 class Program:
-    """`whenabouts`, as people run it."""
+    """`whenabouts` in a process of its own; its corpora stay uncalibrated."""
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Begin a command in a process group of its own, so that Ctrl-C can be sent to all of it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "whenabouts", *(str(argument) for argument in arguments)],
+            [sys.executable, "-c", _PROGRAM, *(str(argument) for argument in arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -54,6 +67,20 @@ class Program:
 @pytest.fixture(scope="session")
 def program() -> Program:
     return Program()
+
+
+@pytest.fixture(scope="session")
+def here() -> Callable[..., Done]:
+    """Run a command in this process; it leaves no traceback."""
+
+    def run(*arguments: str | Path) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
+        assert "Traceback" not in err.getvalue()
+        return Done(code, out.getvalue(), err.getvalue())
+
+    return run
 
 
 @pytest.fixture(scope="session")

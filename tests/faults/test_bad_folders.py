@@ -108,30 +108,30 @@ def test_a_file_without_permission_is_named_and_the_rest_is_done(tmp_path: Path,
     assert "permission" in str(told)
 
 
-def test_nothing_to_index_is_said_and_is_an_error(tmp_path: Path, program: Any) -> None:
+def test_nothing_to_index_is_said_and_is_an_error(tmp_path: Path, here: Any) -> None:
     folder = tmp_path / "nothing here"
     folder.mkdir()
     (folder / "notes.txt").write_text("no film")
-    done = program("index", folder, tmp_path / "missing", "--corpus", tmp_path / "corpus", "--json")
+    done = here("index", folder, tmp_path / "missing", "--corpus", tmp_path / "corpus", "--json")
     assert done.code == 2
     assert "nothing to index in" in done.err
     assert "missing" in done.err
     assert done.json["files"] == 0
 
 
-def test_a_corpus_among_its_videos_is_no_video(tmp_path: Path, program: Any) -> None:
+def test_a_corpus_among_its_videos_is_no_video(tmp_path: Path, here: Any) -> None:
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     place = tmp_path / "my.corpus"
     Store.open(place, create=True)
-    done = program("index", tmp_path, place, "--corpus", place, "--json")
+    done = here("index", tmp_path, place, "--corpus", place, "--json")
     assert done.code == 0
     assert (done.json["added"], done.json["failed"], done.json["left_out"]) == (1, [], [])
-    inside = program("index", place, "--corpus", place, "--json")
+    inside = here("index", place, "--corpus", place, "--json")
     assert inside.code == 2
     assert "nothing to index" in inside.err
 
 
-def test_a_place_that_cannot_hold_a_corpus_is_named(tmp_path: Path, program: Any) -> None:
+def test_a_place_that_cannot_hold_a_corpus_is_named(tmp_path: Path, here: Any) -> None:
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
@@ -141,23 +141,20 @@ def test_a_place_that_cannot_hold_a_corpus_is_named(tmp_path: Path, program: Any
         (tmp_path / "full", "thesis.txt"),
         (Path("/proc/corpus"), "No such file"),
     ):
-        done = program("index", tmp_path / "a.vtt", "--corpus", place)
+        done = here("index", tmp_path / "a.vtt", "--corpus", place)
         assert done.code == 2, place
         assert str(place) in done.err
         assert why in done.err
-        assert "Traceback" not in done.err
-    assert stat.S_ISREG((tmp_path / "a.vtt").stat().st_mode)
+        assert stat.S_ISREG((tmp_path / "a.vtt").stat().st_mode)
 
 
 @pytest.mark.parametrize("given", [(), ("--text", "minilm")])
-def test_a_corpus_of_another_encoder_is_left_alone(
-    tmp_path: Path, program: Any, given: tuple[str, ...]
-) -> None:
+def test_a_corpus_of_another_encoder_is_left_alone(tmp_path: Path, here: Any, given: tuple[str, ...]) -> None:
     place = tmp_path / "corpus"
     store = Store.open(place, create=True)
     store.add_stream(StreamInfo("subtitle", "acme-encoder", "acme@1", 8))
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
-    done = program("index", tmp_path / "a.vtt", "--corpus", place, *given)
+    done = here("index", tmp_path / "a.vtt", "--corpus", place, *given)
     assert done.code == 2
     assert "acme-encoder" in done.err
     assert str(place) in done.err
@@ -165,25 +162,25 @@ def test_a_corpus_of_another_encoder_is_left_alone(
     assert not Store.open(place).videos()
 
 
-def test_a_corpus_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path, program: Any) -> None:
+def test_a_corpus_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path, here: Any) -> None:
     place = tmp_path / "corpus"
     store = Store.open(place, create=True)
     with contextlib.suppress(NewerCorpus):
         store._describe("format", {"version": 99, "whenabouts": "9.9"})
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     for arguments in (("index", tmp_path / "a.vtt"), ("search", "a")):
-        done = program(*arguments, "--corpus", place)
+        done = here(*arguments, "--corpus", place)
         assert done.code == 2
         assert "upgrade whenabouts" in done.err
         assert "9.9" in done.err
 
 
 def test_speech_that_cannot_be_recognised_is_said_before_anything_is_read(
-    tmp_path: Path, program: Any, samples: Path
+    tmp_path: Path, here: Any, samples: Path
 ) -> None:
     model = tmp_path / "no model"
     model.mkdir()
-    done = program("index", samples, "--corpus", tmp_path / "corpus", "--transcribe", model, "--json")
+    done = here("index", samples, "--corpus", tmp_path / "corpus", "--transcribe", model, "--json")
     assert done.code == 2
     assert str(model) in done.err or "whenabouts[speech]" in done.err
     assert not Store.open(tmp_path / "corpus").videos()

@@ -17,14 +17,14 @@ import pytest
 
 from whenabouts.product.index.store import Store
 
-TALKS = 100
+TALKS = 70  # a write takes 64
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, write_talks: Any, samples: Path) -> Path:
     """Transcripts enough for several writes, and two videos that are decoded for their shots."""
     videos = tmp_path_factory.mktemp("videos")
-    write_talks(videos, TALKS)
+    write_talks(videos, TALKS, 2)
     for name in ("friday.mp4", "friday.vtt", "bottle-detection.mp4"):
         shutil.copy(samples / name, videos / name)
     return videos
