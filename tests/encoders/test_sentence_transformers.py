@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 
 from whenabouts.encoders import EncoderUnavailable, encode_passages, open_text_encoder
 
-pytest.importorskip("sentence_transformers")
+# Importing it takes seconds, in every process that collects the tests.
+pytestmark = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
+)
 
 
 def test_prompts_of_the_model_are_used(bert_folder: Callable[..., Path]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,14 @@ Calibrate = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Calibrate:
-    """The command on a corpus of the sample videos that is its own."""
-    place = tmp_path_factory.mktemp("calibrate") / "samples.corpus"
-    Corpus(place, create=True).add(samples, processes=1)
+def place(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> Path:
+    """A corpus of the sample videos that is this file's own."""
+    return Path(shutil.copytree(samples_corpus, tmp_path_factory.mktemp("calibrate") / "samples.corpus"))
+
+
+@pytest.fixture(scope="module")
+def calibrated(place: Path) -> Calibrate:
+    """The command on that corpus."""
     parser = argparse.ArgumentParser()
     calibrate_verb.add_parser(parser.add_subparsers())
 
@@ -96,14 +101,9 @@ def test_given_questions_and_figures(calibrated: Calibrate, tmp_path: Path) -> N
             assert json.loads(content)["calibration"] == said["calibration"]
 
 
-def test_a_folder_that_cannot_be_one_is_told(calibrated: Calibrate, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    with pytest.raises(WhenaboutsError, match=r"taken.* cannot be written: "):
-        calibrated("--out", str(tmp_path / "taken"))
-
-
-def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, tmp_path: Path) -> None:
-    _, before = calibrated("--json")
+def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, place: Path, tmp_path: Path) -> None:
+    before = Corpus(place).store.fact("calibration:subtitle")
+    assert before
     queries = tmp_path / "known.jsonl"
     queries.write_text(json.dumps({**KNOWN[0], "video": "gone.mp4"}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"known\.jsonl, line 1: .*has no video 'gone\.mp4'"):
@@ -113,8 +113,7 @@ def test_a_bad_line_leaves_what_was_measured(calibrated: Calibrate, tmp_path: Pa
         UsageError, match=r"line 1: query 'crown jewels.*4-600 s is behind the end of friday\.mp4 \("
     ):
         calibrated("--queries", str(queries))
-    _, after = calibrated("--json")
-    assert before == after
+    assert Corpus(place).store.fact("calibration:subtitle") == before
 
 
 def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path, samples: Path) -> None:
@@ -126,6 +125,9 @@ def test_a_corpus_of_one_short_video_is_uncalibrated_and_says_so(tmp_path: Path,
     assert report.to_json()["calibration"] is None
     assert report.lines()[0].startswith("uncalibrated: stream subtitle has 5 clips")
     assert len(report.write(tmp_path / "out")) == 1
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    with pytest.raises(WhenaboutsError, match=r"taken.* cannot be written: "):
+        report.write(tmp_path / "taken")
     result = corpus.search("crown jewels were stolen")
     assert result.answer == "unsure"
     assert result.doubt.startswith("uncalibrated: ")

@@ -32,14 +32,15 @@ HOSTILE_LINE = "&lt;img src=x onerror=alert(1)&gt; the lighthouse keeper's lamp"
 
 
 @pytest.fixture(scope="session")
-def indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
+def indexed(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> Path:
     """The sample videos and a transcript that is full of script, indexed; not to be changed."""
     folder = tmp_path_factory.mktemp("served")
     # The name holds a slash's worth of trouble, but no slash: no file name can.
     (folder / HOSTILE.replace("/", "_")).write_text(
         f"WEBVTT\n\n00:00.500 --> 00:04.000\n{HOSTILE_LINE}\n", encoding="utf-8"
     )
-    Corpus(folder / "corpus", create=True).add(samples, folder, processes=1)
+    shutil.copytree(samples_corpus, folder / "corpus")
+    Corpus(folder / "corpus").add(folder, processes=1)
     return folder / "corpus"
 
 

@@ -14,6 +14,7 @@ from whenabouts.product.indexing import plan_index, run_index
 from whenabouts.product.server.service import Readers
 from whenabouts.product.server.settings import Limits
 
+from ...uncalibrated import uncalibrated
 from .conftest import Open
 
 
@@ -80,13 +81,14 @@ def test_searches_go_on_while_videos_come_change_and_go(
             if answer.status_code != 200:
                 wrong.append(answer.text)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    stop.set()
-    writer.join(120)
+    with uncalibrated():
+        writer = threading.Thread(target=write)
+        writer.start()
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        stop.set()
+        writer.join(120)
     assert wrong == []
