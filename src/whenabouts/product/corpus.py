@@ -94,9 +94,9 @@ class Corpus:
         """Index files and folders; what came of it.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
-        exclude, follow, again, prune, or_without, and what the streams take (`vision` and `text` are encoders
-        by name, folder or as objects; clip_seconds). Raises CorpusBusy while another indexer works here,
-        unless `wait`.
+        language, exclude, follow, again, prune, or_without, and what the streams take (`vision` and `text`
+        are encoders by name, folder or as objects; clip_seconds). Raises CorpusBusy while another indexer
+        works here, unless `wait`.
         """
         from whenabouts.product.indexing import plan_index, run_index
 
@@ -296,20 +296,25 @@ class Corpus:
             raise UsageError(f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id")
         return records[fitting[0]]
 
-    def show(self, what: str) -> Shown:
-        """What is known of a video, or of a moment given as VIDEO@START-END."""
-        from whenabouts.product.shown import show
+    def show(self, what: str, language: str | None = None) -> Shown:
+        """What is known of a video, or of a moment given as VIDEO@START-END.
+
+        With a `language` (such as "de") its words are those of the subtitles in it. Raises UsageError where
+        there are none.
+        """
+        from whenabouts.product.shown import show, show_track
 
         self.store.refresh()
+        moment = None
         try:
-            return show(self.store, self.resolve(what), None)
+            record = self.resolve(what)
         except UsageError:
             if "@" not in what:
                 raise
-        moment = self.moment(what)
-        record = self.store.video(moment.video_id)
-        assert record is not None
-        return show(self.store, record, moment)
+            moment = self.moment(what)
+            record = self.resolve(moment.video_id)
+        shown = show(self.store, record, moment)
+        return show_track(shown, self.transcripts.tracks(record.content_hash), language)
 
     def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Exported:
         """Write a stream on an even grid as a feature store, for a training on this corpus.

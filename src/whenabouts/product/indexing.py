@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
 
 _MOST_PROCESSES = 8
+_LANGUAGE = "subtitle language"
 
 
 def plan_index(
@@ -39,6 +41,7 @@ def plan_index(
     metadata: Mapping[str, Any] = MappingProxyType({}),
     metadata_file: str | os.PathLike[str] | None = None,
     retry: bool = False,
+    language: str | None = None,
     exclude: Sequence[str] = (),
     follow: bool = True,
     again: bool = False,
@@ -48,9 +51,10 @@ def plan_index(
 ) -> Plan:
     """What an index run would do; nothing is written.
 
-    `exclude` are gitignore patterns of what is left out; with `follow` false so are links. `again` takes what
-    was removed from the corpus, and subtitles whose recording is gone; `prune` takes out videos whose files
-    are gone from the paths.
+    `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
+    ("" forgets it). `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
+    `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
+    videos whose files are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
     Raises EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
@@ -59,6 +63,7 @@ def plan_index(
     settings = Settings(
         shots=shots,
         transcribe=_speech_model(transcribe),
+        language=_language(corpus, language),
         metadata=dict(metadata),
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
@@ -136,6 +141,8 @@ def run_index(
         count = processes or min(available_cores(), _MOST_PROCESSES)
         summary = build(corpus.store, plan, speech, processes=count, progress=progress)
         _take_out(corpus, plan)
+        if plan.language != corpus_language(corpus):
+            corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
         _finish(corpus, summary, _steps(plan, progress))
     summary.notes.extend(plan.notes)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
@@ -189,6 +196,18 @@ def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[
             progress(Progress.after_files(step, fraction, len(plan.work)))
 
     return show
+
+
+def corpus_language(corpus: Corpus) -> str:
+    """The language of the subtitles that were named to be searched; "" where none was."""
+    return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
+
+
+def _language(corpus: Corpus, named: str | None) -> str | None:
+    language = corpus_language(corpus) if named is None else named
+    if language and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", language):
+        raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
+    return language.lower() or None
 
 
 def _speech_model(name: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,8 @@ from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguou
 from whenabouts.product.index.store import Store
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
-from whenabouts.types import Moment, number_of
+from whenabouts.types import Moment, UsageError, number_of
+from whenabouts.video.cues import CueTrack, speaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Track:
+    """One of several subtitles of a video, and whether it is the one that is searched."""
+
+    language: str | None
+    source: str
+    is_searched: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """A video's record, the words in it (or in a moment of it), and its shots."""
 
@@ -34,6 +44,7 @@ class Shown:
     moment: Moment | None
     words: tuple[Line, ...]
     shots: Sequence[float] | None
+    tracks: tuple[Track, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -53,6 +64,10 @@ class Shown:
             "moment": [self.moment.start, self.moment.end] if self.moment else None,
             "words": [{"start": line.start, "end": line.end, "text": line.text} for line in self.words],
             "shots": None if self.shots is None else list(self.shots),
+            "tracks": [
+                {"language": track.language, "source": track.source, "searched": track.is_searched}
+                for track in self.tracks
+            ],
         }
 
     def lines(self) -> list[str]:
@@ -63,6 +78,9 @@ class Shown:
         lines.append(f"  recorded  {recorded_at(record):%Y-%m-%d %H:%M}")
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
         lines.append(f"  words     {record.words or 'none'}")
+        for track in self.tracks:
+            mark = " (searched)" if track.is_searched else ""
+            lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
         lines.append(f"  streams   {', '.join(sorted(record.streams)) or 'none'}")
         if record.state == "gone":
             lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
@@ -74,6 +92,28 @@ class Shown:
             lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
         lines += [f"  {format_time(line.start):>12}  {line.text}" for line in self.words]
         return [unambiguous(line) for line in lines]
+
+
+def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
+    """The same with all its subtitles, and the words of those in `language` in place of the searched ones.
+
+    Raises UsageError for a language that none of them is in.
+    """
+    searched = shown.record.words
+    listed = tuple(Track(track.language, track.source, track.source == searched) for track in tracks)
+    if language is None:
+        return replace(shown, tracks=listed)
+    chosen = next((track for track in tracks if speaks(track, language)), None)
+    if chosen is None:
+        there = ", ".join(sorted({track.language or "?" for track in tracks})) or "one track alone"
+        raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {there}")
+    moment = shown.moment
+    words = tuple(
+        Line(cue.start, cue.end, cue.text)
+        for cue in chosen.cues
+        if moment is None or (cue.start < moment.end and cue.end > moment.start)
+    )
+    return replace(shown, tracks=listed, words=words)
 
 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:

@@ -20,6 +20,41 @@ if TYPE_CHECKING:
     from av.subtitles.stream import SubtitleStream
 
 LARGEST_BYTES = 64 << 20
+# ISO 639-2 codes of containers, and names that file names have, as ISO 639-1 codes.
+_SHORT_CODES = {
+    "eng": "en",
+    "fra": "fr",
+    "fre": "fr",
+    "deu": "de",
+    "ger": "de",
+    "spa": "es",
+    "por": "pt",
+    "ita": "it",
+    "nld": "nl",
+    "dut": "nl",
+    "rus": "ru",
+    "zho": "zh",
+    "chi": "zh",
+    "jpn": "ja",
+    "kor": "ko",
+    "ara": "ar",
+    "hin": "hi",
+}
+_LANGUAGE_NAMES = {
+    "english": "en",
+    "french": "fr",
+    "german": "de",
+    "spanish": "es",
+    "portuguese": "pt",
+    "italian": "it",
+    "dutch": "nl",
+    "russian": "ru",
+    "chinese": "zh",
+    "japanese": "ja",
+    "korean": "ko",
+    "arabic": "ar",
+    "hindi": "hi",
+}
 _MICROSECONDS = 1_000_000
 # A cue without a length is shown as long as this, or until the next one.
 _LENGTHLESS_SECONDS = 2.0
@@ -88,16 +123,18 @@ def words_of(
 ) -> list[CueTrack]:
     """All text tracks of a video, the one to be indexed first; empty where there is none.
 
-    Sidecars come before embedded tracks, full tracks before forced ones (which translate signs only),
-    those in `language` (such as "en") before others, and a plain `talk.srt` before `talk.en.srt`. A track
-    that cannot be read is listed last, without cues, and its note says why: the others still count.
-    No picture is decoded.
+    Full tracks come before forced ones (which translate signs only), those in `language` (such as "en")
+    before others, sidecars before embedded tracks; then a plain `talk.srt`, the language of the sound,
+    English (which the offline encoder reads best), and the rest. A track that cannot be read is listed
+    last, without cues, and its note says why: the others still count. No picture is decoded.
     """
     tracks = [_sidecar(sidecar, path.stem) for sidecar in sidecars]
     tracks += _embedded(path, [track for track in probe.subtitle_tracks if track.is_text])
 
-    def preference(track: CueTrack) -> tuple[bool, bool, bool]:
-        return not track.cues, track.is_forced, language is not None and not _speaks(track, language)
+    def preference(track: CueTrack) -> tuple[bool, bool, bool, bool, int]:
+        is_other = language is not None and not speaks(track, language)
+        is_embedded = not track.source.startswith("sidecar:")
+        return not track.cues, track.is_forced, is_other, is_embedded, _distance(track, probe.sound_language)
 
     return sorted(tracks, key=preference)
 
@@ -154,16 +191,34 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
         track = read_cue_file(path)
     except (SubtitleError, OSError) as error:
         return CueTrack((), f"sidecar:{path.name}", None, (f"left out: {error}",))
-    tags = [mark for mark in marks if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", mark)]
-    language = next((tag for tag in tags if tag not in ("sdh", "asr")), None)
+    tags = [_LANGUAGE_NAMES.get(mark, mark) for mark in marks]
+    tags = [tag for tag in tags if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", tag)]
+    language = next((tag for tag in tags if tag not in ("sdh", "asr", "cc")), None)
     is_forced = "forced" in marks or "foreign" in marks
     return CueTrack(track.cues, track.source, language, track.notes, is_forced)
 
 
-def _speaks(track: CueTrack, language: str) -> bool:
+def speaks(track: CueTrack, language: str) -> bool:
     """Whether a track is in a language: `en` takes `en`, `en-US` and `eng`."""
-    tag = (track.language or "").lower()
-    return tag == language.lower() or tag[:2] == language.lower()[:2]
+    return track.language is not None and _base(track.language) == _base(language)
+
+
+def _base(language: str) -> str:
+    """A language without its region or script, by its shortest code.
+
+    >>> _base("pt-BR"), _base("eng"), _base("ger")
+    ('pt', 'en', 'de')
+    """
+    tag = re.split("[-_]", language.lower())[0]
+    return _SHORT_CODES.get(tag, tag)
+
+
+def _distance(track: CueTrack, sound: str | None) -> int:
+    """How far a track stands back where no language was named."""
+    if track.language is None:
+        return 0
+    wanted = [language for language in (sound, "en") if language]
+    return next((rank for rank, language in enumerate(wanted, 1) if speaks(track, language)), 3)
 
 
 def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:

@@ -72,6 +72,7 @@ class Probe:
 
     `duration` is seconds, None where neither container nor packets tell. `missing_bytes` says how much
     of a broken-off file is lacking, 0 for a whole one; `duration` is then what the file claims.
+    `sound_language` is what the first sound says that it speaks, None where it does not.
     `metadata` are the container's own tags (title, creation_time, …), keys in lower case.
     """
 
@@ -81,6 +82,7 @@ class Probe:
     has_audio: bool
     subtitle_tracks: tuple[SubtitleTrack, ...]
     missing_bytes: int = 0
+    sound_language: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,6 +102,9 @@ def probe(path: Path) -> Probe:
             has_audio=any(audio.codec_context is not None for audio in container.streams.audio),
             subtitle_tracks=tuple(_track(track) for track in container.streams.subtitles),
             missing_bytes=missing_bytes(path),
+            sound_language=next(
+                (_language(audio.metadata.get("language")) for audio in container.streams.audio), None
+            ),
             metadata=_tags(container.metadata),
         )
     if probed.picture is None and not probed.has_audio:

@@ -95,6 +95,12 @@ def add_parser(verbs: Any) -> None:
         help="recognise speech where there are no subtitles (faster-whisper model)",
     )
     parser.add_argument(
+        "--language",
+        metavar="CODE",
+        help="of subtitles in several languages search these, such as en, from then on (default: a file "
+        "without a language, else the language of the sound, else English)",
+    )
+    parser.add_argument(
         "--meta", action="append", default=[], metavar="KEY=VALUE", help="say something of these videos"
     )
     parser.add_argument(
@@ -183,6 +189,7 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
         metadata=parse_metadata(options.meta),
         metadata_file=options.meta_file,
         retry=options.retry,
+        language=options.language,
         exclude=options.exclude,
         follow=options.follow,
         again=options.again,

@@ -27,6 +27,9 @@ def add_parser(verbs: Any) -> None:
         description="A video's record, its words and its shots; or of one moment, VIDEO@START-END.",
     )
     parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="nothing: list all videos")
+    parser.add_argument(
+        "--language", metavar="CODE", help="the words of the subtitles in this language, such as de"
+    )
     add_corpus(parser)
     add_format(parser)
 
@@ -36,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     if options.what is None:
         return _list(corpus, options)
-    shown = corpus.show(options.what)
+    shown = corpus.show(options.what, options.language)
     if wants_json(options):
         print_json(shown.to_json())
         return 0

@@ -226,6 +226,9 @@ class _Writer:
         """Whose cues count: subtitles, or else speech; a track without cues where nobody speaks."""
         tracks = read.tracks or ()
         notes = [note for track in tracks for note in track.notes]
+        readable = [track for track in tracks if track.cues]
+        if len(readable) > 1 or (work.record is not None and work.record.words):
+            self._speech.kept.keep_tracks(read.content_hash, readable if len(readable) > 1 else ())
         chosen = next((track for track in tracks if track.cues), None)
         if chosen is None and read.probe is not None:
             if read.probe.has_audio:

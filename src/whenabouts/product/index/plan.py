@@ -37,12 +37,14 @@ class Settings:
     """How videos are read, whatever streams are made of them.
 
     `shots`: find shots also where no stream reads frames. `transcribe` names a speech model for what has no
-    subtitles. `metadata` is of all files, `metadata_of` of single ones by stem, name, end of the path, or
-    path.
+    subtitles. `language` (such as "en") is that of the subtitles that are searched where there are several,
+    None for the likeliest. `metadata` is of all files, `metadata_of` of single ones by stem, name, end of
+    the path, or path.
     """
 
     shots: bool = False
     transcribe: str | None = None
+    language: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -116,6 +118,7 @@ class Plan:
     bytes: int = 0
     streams: tuple[StreamRun, ...] = ()
     transcribe: str = ""
+    language: str = ""
     taken: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
@@ -244,6 +247,7 @@ def make_plan(
         bytes=sum(w.file.size for w in work),
         streams=tuple(streams),
         transcribe=settings.transcribe or "",
+        language=settings.language or "",
         taken=frozenset(record.video_id for record in records),
         notes=(*notes, *(why for _, why in findings.notes), *prune_notes, *planner.absent.notes(findings)),
     )
@@ -364,7 +368,7 @@ class _Planner:
         """Streams to be made of a file whose content was read before, and why it is read again."""
         is_media = file.kind == "media"
         reasons: list[str] = []
-        if has_new_cues := is_media and record.words_signature != words_signature(file):
+        if has_new_cues := is_media and record.words_signature != self._signature(file):
             reasons.append("words changed")
         lacks_speech = is_media and self._lacks_speech(record)
         missing: list[StreamRun] = []
@@ -401,6 +405,9 @@ class _Planner:
         other = record.words.startswith("speech:") and record.words != f"speech:{model}"
         return bool(model) and (not record.words or other)
 
+    def _signature(self, file: SourceFile) -> str:
+        return words_signature(file, self._settings.language)
+
     def _has_content_of(self, path: Path, record: VideoRecord) -> bool:
         return bool(record.content_hash) and self._hash(path) == record.content_hash
 
@@ -433,6 +440,7 @@ class _Planner:
             shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
             content_hash=self._hashes.get(file.path) or settled,
+            language=self._settings.language,
         )
         beside = [self._by_path.get(str(sidecar)) for sidecar in file.sidecars]
         self.work.append(
@@ -443,7 +451,7 @@ class _Planner:
                 metadata=self._settings.metadata_for(file.path),
                 streams=tuple(run.name for run in streams),
                 record=record,
-                words_signature=words_signature(file),
+                words_signature=self._signature(file),
                 supersedes=tuple(row.video_id for row in beside if row and row.kind == "transcript"),
             )
         )
@@ -453,9 +461,12 @@ def _looks_alike(file: SourceFile, record: VideoRecord) -> bool:
     return (file.size, file.modified_ns) == (record.size, record.modified_ns)
 
 
-def words_signature(file: SourceFile) -> str:
-    """What tells that the subtitle files beside a video are the same as before: names, sizes, times."""
-    facts = []
+def words_signature(file: SourceFile, language: str | None = None) -> str:
+    """What tells that the same words are searched as before: names, sizes and times of subtitle files.
+
+    And the language that was named, for there may be several in the video as well.
+    """
+    facts = [f"language:{language}"] if language and file.kind == "media" else []
     for sidecar in file.sidecars:
         try:
             status = sidecar.stat()

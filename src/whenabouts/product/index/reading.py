@@ -49,7 +49,8 @@ class ReadTask:
     """What to read of one file.
 
     `frames` are the settings of all streams that read frames. `content_hash` is empty where it has yet to be
-    computed; `threads` decode (0: one for each core).
+    computed; of cues in several languages those in `language` come first; `threads` decode (0: one for each
+    core).
     """
 
     number: int
@@ -62,6 +63,7 @@ class ReadTask:
     shots: bool = False
     cues: bool = True
     content_hash: str = ""
+    language: str | None = None
     threads: int = 0
 
     @property
@@ -140,7 +142,7 @@ def read_file(task: ReadTask) -> Iterator[Content]:
         yield FileRead(digest, None, (track,), None, max((cue.end for cue in track.cues), default=0.0), None)
         return
     probed = probe(task.path)
-    tracks = tuple(words_of(task.path, task.sidecars, probed)) if task.cues else None
+    tracks = tuple(words_of(task.path, task.sidecars, probed, language=task.language)) if task.cues else None
     end = probed.duration or 0.0
     if task.sound and probed.has_audio:
         for piece in sound_pieces(task.path, _SOUND_SECONDS):

@@ -1,14 +1,14 @@
-"""Speech that was recognised once, kept with the corpus: it takes hours to make and is never made twice.
+"""Speech that was recognised once, kept with the corpus, and subtitles in languages that are not searched.
 
-A table `transcripts` beside the others, one row for the content of a file and a model, so that a rename,
-another sentence encoder or a run that failed later costs no second recognition.
+A table `transcripts` beside the others, one row for the content of a file and a model (or a track), so that
+a rename, another sentence encoder or a run that failed later costs no second recognition, which takes hours.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from whenabouts.video.cues import Cue, CueTrack, Word
 
 _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
+# Stands in the place of a model, with the track's source.
+_TRACK = "track:"
 
 
 class Transcripts:
@@ -29,26 +31,63 @@ class Transcripts:
         self._options = storage_options
         self._db: Any = None
         self._opened: Any = None
+        self._with_tracks: set[str] | None = None
 
     def find(self, content_hash: str, model: str = "") -> CueTrack | None:
         """The transcript that `model` made of this content (where none is named: the last one made)."""
         if self._table() is None:
             return None
-        condition = f"content_hash = {literal(content_hash)}"
-        if model:
-            condition += f" AND model = {literal(model)}"
-        with speaking(self._place, "read transcripts"):
-            rows = self._table().search().where(condition).limit(None).to_arrow().to_pylist()
+        rows = [row for row in self._rows(content_hash) if not row["model"].startswith(_TRACK)]
+        rows = [row for row in rows if not model or row["model"] == model]
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
+
+    def tracks(self, content_hash: str) -> list[CueTrack]:
+        """The subtitles of a video that has them more than once, in the order of their files and streams."""
+        if self._table() is None:
+            return []
+        rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
+        return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
+
+    def _tracked(self) -> set[str]:
+        """Contents of which subtitles are kept; read once, for only its holder writes."""
+        if self._with_tracks is None:
+            self._with_tracks = set()
+            if self._table() is not None:
+                with speaking(self._place, "read transcripts"):
+                    rows = self._table().search().where(f"model LIKE '{_TRACK}%'").select(["content_hash"])
+                    self._with_tracks = set(rows.limit(None).to_arrow()["content_hash"].to_pylist())
+        return self._with_tracks
+
+    def _rows(self, content_hash: str) -> list[dict[str, Any]]:
+        condition = f"content_hash = {literal(content_hash)}"
+        with speaking(self._place, "read transcripts"):
+            rows: list[dict[str, Any]] = (
+                self._table().search().where(condition).limit(None).to_arrow().to_pylist()
+            )
+        return rows
 
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
         """Keep a transcript; it replaces the one of the same model."""
+        self._write([_row(content_hash, model, track)])
+
+    def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
+        """Keep the subtitles of a video in place of those that it had."""
+        if content_hash in self._tracked():
+            condition = f"content_hash = {literal(content_hash)} AND model LIKE '{_TRACK}%'"
+            with speaking(self._place, "write transcripts"), uninterrupted():
+                self._table().delete(condition)
+            self._tracked().discard(content_hash)
+        if tracks:
+            self._tracked().add(content_hash)
+            self._write([_row(content_hash, _TRACK + track.source, track) for track in tracks])
+
+    def _write(self, values: list[dict[str, Any]]) -> None:
         import pyarrow as pa
 
         with speaking(self._place, "write transcripts"), uninterrupted():
             if self._table() is None:
                 self._opened = self._database().create_table(_TABLE, schema=_schema(), exist_ok=True)
-            rows = pa.Table.from_pylist([_row(content_hash, model, track)], schema=_schema())
+            rows = pa.Table.from_pylist(values, schema=_schema())
             merge = self._opened.merge_insert("id")
             merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
