@@ -217,8 +217,8 @@ def _distance(track: CueTrack, sound: str | None) -> int:
     """How far a track stands back where no language was named."""
     if track.language is None:
         return 0
-    wanted = [language for language in (sound, "en") if language]
-    return next((rank for rank, language in enumerate(wanted, 1) if speaks(track, language)), 3)
+    preferred = [language for language in (sound, "en") if language]
+    return next((rank for rank, language in enumerate(preferred, 1) if speaks(track, language)), 3)
 
 
 def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
