@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from whenabouts.confidence.chance import FIXED, MATCH_AT, NO_MATCH_BELOW, Chance, Thresholds, answer_for
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
+from whenabouts.product.coverage import Coverage, coverage_of
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
@@ -159,6 +160,7 @@ class SearchResult:
     It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
     `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
     answers are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
+    `coverage` says which videos were searched by which stream, None where a trained system searched.
     """
 
     query: str
@@ -168,6 +170,7 @@ class SearchResult:
     notes: tuple[str, ...] = ()
     doubt: str = ""
     calibration: Mapping[str, Any] | None = None
+    coverage: Coverage | None = None
 
     def __iter__(self) -> Iterator[ScoredMoment]:
         return iter(self.moments)
@@ -239,6 +242,7 @@ class SearchResult:
             "moments": [self._moment(rank, scored) for rank, scored in enumerate(self.moments, 1)],
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
+            "searched": None if self.coverage is None else self.coverage.to_json(),
         }
 
     def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
@@ -375,6 +379,7 @@ class Searcher:
         self._rates = rates
         self._broken = dict(broken)
         self._streams = {name: stream_named(name) for name in store.streams}
+        self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -430,8 +435,18 @@ class Searcher:
         if answer == "no_match" and self._broken and model is None and not streams:
             # What was not looked at is never said to be without an answer.
             answer, doubt = "unsure", f"{' and '.join(self._broken)} could not be searched"
-        rates = self._rates if model is None else None
-        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates)
+        rates, coverage = (self._rates, self.coverage(allowed, streams)) if model is None else (None, None)
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates, coverage)
+
+    def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
+        """Which videos a search speaks for, and by which streams; of the whole corpus it is kept."""
+        key = (self._store.version, tuple(streams))
+        if allowed is None and self._covered is not None and self._covered[0] == key:
+            return self._covered[1]
+        coverage = coverage_of(self._store.videos(allowed), streams, self.streams)
+        if allowed is None:
+            self._covered = key, coverage
+        return coverage
 
     def find_all(
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()

@@ -9,6 +9,7 @@ from typing import Any
 
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.rates import Rate
+from whenabouts.product.coverage import Coverage, coverage_of
 from whenabouts.product.index.filters import recorded_at
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
@@ -60,7 +61,7 @@ class Shown:
             "recorded": recorded_at(record).isoformat(),
             "metadata": dict(record.metadata),
             "words_from": record.words,
-            "streams": dict(record.streams),
+            "streams": {name: made for name, made in record.streams.items() if name in self._streams},
             "moment": [self.moment.start, self.moment.end] if self.moment else None,
             "words": [{"start": line.start, "end": line.end, "text": line.text} for line in self.words],
             "shots": None if self.shots is None else list(self.shots),
@@ -69,6 +70,15 @@ class Shown:
                 for track in self.tracks
             ],
         }
+
+    @property
+    def _coverage(self) -> Coverage:
+        return coverage_of([self.record], (), list(self.record.streams))
+
+    @property
+    def _streams(self) -> list[str]:
+        """Those that have something of the video."""
+        return [name for name, count in self._coverage.streams.items() if count]
 
     def lines(self) -> list[str]:
         """For people."""
@@ -81,7 +91,8 @@ class Shown:
         for track in self.tracks:
             mark = " (searched)" if track.is_searched else ""
             lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
-        lines.append(f"  streams   {', '.join(sorted(record.streams)) or 'none'}")
+        lines.append(f"  streams   {', '.join(sorted(self._streams)) or 'none'}")
+        lines += [f"  without   {line}" for line in [self._coverage.not_searched] if line]
         if record.state == "gone":
             lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
         if record.error:
@@ -146,6 +157,7 @@ class Stats:
     failed: tuple[VideoRecord, ...]
     gone: tuple[VideoRecord, ...]
     indexed_at: float
+    coverage: Coverage
 
     @classmethod
     def of(
@@ -162,6 +174,7 @@ class Stats:
             failed=tuple(record for record in records if record.state == "failed"),
             gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
+            coverage=coverage_of(records, (), list(store.streams)),
         )
 
     @property
@@ -185,12 +198,14 @@ class Stats:
                 name: {
                     "encoder": self.encoders[name],
                     "clips": stream.clips,
+                    "videos": self.coverage.streams.get(name, 0),
                     "vector_index": stream.vector_index,
                     "calibrated": name in self.chances,
                 }
                 for name, stream in self.store.streams.items()
             },
             "calibration": None if self.rates is None else dict(self.rates),
+            "searched": self.coverage.to_json(),
             "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
             "gone": [unambiguous(r.path) for r in self.gone],
             "indexed_at": self.indexed_at,
@@ -208,6 +223,8 @@ class Stats:
             lines.append(
                 f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}, searched {how}{sure}"
             )
+        if self.coverage.videos:
+            lines.append(f"  {self.coverage.line}")
         if self.rates is not None:
             alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(

@@ -42,6 +42,7 @@ class StreamWhy:
         return {
             "stream": self.stream,
             "clips_in_moment": self.clips,
+            "absent": "" if self.clips else stream_named(self.stream).absent,
             "clip_rank": self.retrieved_at,
             "video_rank": self.video_at,
             "score": self.best_score,

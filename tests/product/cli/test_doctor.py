@@ -54,6 +54,7 @@ def test_why_a_moment_was_found(whenabouts: Whenabouts, form: str) -> None:
         assert set(stream) == {
             "stream",
             "clips_in_moment",
+            "absent",
             "clip_rank",
             "video_rank",
             "score",

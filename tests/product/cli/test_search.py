@@ -32,7 +32,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
     answer = done.json
     assert done.code == 0
     assert done.err == ""
-    assert set(answer) == {"query", "answer", "moments", "notes", "calibration"}
+    assert set(answer) == {"query", "answer", "moments", "notes", "calibration", "searched"}
     assert answer["query"] == "the space telescope"
     assert answer["answer"] == "match"
     assert 1 < len(answer["moments"]) <= 5
@@ -69,7 +69,12 @@ def test_nothing_of_the_kind_is_no_match_with_exit_code_one(whenabouts: Whenabou
     assert done.json["answer"] == "no_match"
     table = whenabouts("search", "negotiating fishing quotas in parliament", "--table")
     assert table.code == 1
-    assert table.out.startswith("No match in this corpus.")
+    # Nobody looked at the pictures, so nothing is said of them.
+    assert table.out.startswith("No match in the words of this corpus.")
+    assert "pictures were not searched (index with --vision" in table.out
+    assert done.json["searched"]["not_searched"]["vision"] > 0
+    of_words = whenabouts("search", "negotiating fishing quotas", "--stream", "subtitle", "--table")
+    assert of_words.out.startswith("No match in this corpus.") and "pictures" not in of_words.out
 
 
 @pytest.mark.parametrize("k", [1, 2, 1000])

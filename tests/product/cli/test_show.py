@@ -68,3 +68,9 @@ def test_what_is_not_there_is_told(whenabouts: Whenabouts, what: str, told: str)
     done = whenabouts("show", what)
     assert (done.code, done.out) == (2, "")
     assert told in done.err or "VIDEO@START-END" in done.err
+
+
+def test_a_video_without_words_has_no_stream_of_words(whenabouts: Whenabouts) -> None:
+    assert whenabouts("show", "frog.webm").json["streams"] == {}
+    table = whenabouts("show", "frog.webm", "--table").out
+    assert "streams   none" in table and "pictures were not searched" in table

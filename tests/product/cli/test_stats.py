@@ -14,7 +14,7 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     stats = done.json
     assert done.code == 0
     keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "gone"}
-    keys.add("indexed_at")
+    keys |= {"indexed_at", "searched"}
     assert set(stats) == keys
     assert stats["corpus"] == str(corpus)
     assert stats["videos"] == len(whenabouts("show").json)
@@ -22,7 +22,7 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     held = sum(path.stat().st_size for path in corpus.rglob("*"))
     assert 0.9 * held < stats["bytes"] < 1.1 * held
     words = stats["streams"]["subtitle"]
-    assert set(words) == {"encoder", "clips", "vector_index", "calibrated"}
+    assert set(words) == {"encoder", "clips", "videos", "vector_index", "calibrated"}
     assert words["encoder"] == "minilm"
     assert words["clips"] > 15
 
@@ -31,3 +31,4 @@ def test_lines_for_people(whenabouts: Whenabouts) -> None:
     out = whenabouts("stats", "--table").out
     assert "videos" in out and "hours" in out and "MB on disk" in out
     assert "subtitle" in out and "minilm" in out
+    assert "pictures were not searched" in out

@@ -163,6 +163,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
+        if result.coverage is not None and not result.coverage.is_whole and result.coverage.searched:
+            where = f"the {result.coverage.searched} of {where}"
         table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
@@ -184,6 +186,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(
             f"and {hidden} more that unrelated sentences find as easily (--json lists them)", style="dim"
         )
+    if result.coverage is not None:
+        table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)
 
 
 def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, ...]:

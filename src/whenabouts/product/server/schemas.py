@@ -217,6 +217,18 @@ class SearchPool(BaseModel):
     total_duration: float
 
 
+class SearchedBody(BaseModel):
+    """How many videos there were to search, and how many each stream searched; `text` says it for people.
+
+    `not_searched`: videos that have what a stream reads, and of which it has nothing.
+    """
+
+    videos: int
+    streams: dict[str, int]
+    not_searched: dict[str, int]
+    text: str
+
+
 class SearchBody(BaseModel):
     """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here."""
 
@@ -227,6 +239,7 @@ class SearchBody(BaseModel):
     data: list[ResultBody]
     page_info: PageInfo
     search_pool: SearchPool
+    searched: SearchedBody | None
     stream_titles: dict[str, str]
     calibration: dict[str, Any] | None
 

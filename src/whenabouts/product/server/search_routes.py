@@ -18,6 +18,7 @@ from whenabouts.product.server.schemas import (
     PageInfo,
     ResultBody,
     SearchBody,
+    SearchedBody,
     SearchParameters,
     SearchPool,
     WhyParameters,
@@ -73,6 +74,7 @@ def _page(
             limit_per_page=parameters.page_limit, total_results=len(result.moments), next_page_token=more
         ),
         search_pool=SearchPool(total_count=count, total_duration=seconds),
+        searched=None if result.coverage is None else SearchedBody(**result.coverage.to_json()),
         stream_titles=stream_titles(corpus),
         calibration=None if result.calibration is None else dict(result.calibration),
     )

@@ -32,6 +32,7 @@ from whenabouts.product.server.schemas import (
     VideosBody,
 )
 from whenabouts.product.server.service import Service, record_of, service_of, stream_titles
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.thumbnails import thumbnail
@@ -92,7 +93,7 @@ def _facts(record: VideoRecord) -> dict[str, Any]:
         "name": name_of(record),
         "kind": record.kind,
         "duration": record.duration,
-        "streams": sorted(record.streams),
+        "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
         "recorded": recorded_at(record).isoformat(),
         "has_picture": record.has_picture,
         "thumbnail_url": thumbnail_url,

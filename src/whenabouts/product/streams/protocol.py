@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.models.zero_shot import Moments
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.product.index.records import ClipBlock, ClipColumns, StreamInfo
+    from whenabouts.product.index.records import ClipBlock, ClipColumns, StreamInfo, VideoRecord
     from whenabouts.types import Evidence
 
     ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
@@ -151,6 +151,14 @@ class Stream:
 
     def __init__(self, name: str = "") -> None:
         self.name = name or self.name
+
+    def holds(self, record: VideoRecord) -> bool:
+        """Whether it has clips of a video: it is finished there, and a video without words has no words."""
+        return self.name in record.streams and (bool(record.words) or not self.transcript)
+
+    def could_hold(self, record: VideoRecord) -> bool:
+        """Whether a video surely has what the stream reads, so that a search without it leaves that out."""
+        return self.encoder_kind == "images" and record.has_picture
 
     # Into the corpus -----------------------------------------------------------------------------
 

@@ -489,7 +489,8 @@ def test_what_is_not_there_is_said_and_the_closest_are_dimmed(
     search(page, address, question)
     expect(page.locator("#results")).to_have_attribute("data-answer", answer)
     if answer == "no_match":
-        expect(page.locator("#answer")).to_have_text("Not in here")
+        expect(page.locator("#answer")).to_have_text("Not in the words")
+        expect(page.locator("#beneath")).to_contain_text("pictures were not searched")
         assert page.locator("#cards .card").count() <= 3
         assert page.locator("#cards .card.dim").count() == page.locator("#cards .card").count()
 

@@ -363,7 +363,7 @@ class Column {
     const curves = Object.entries(curvesOf(this.explanation ?? {}));
     this.plot.hidden = !curves.length;
     if (curves.length) this.#plot(curves, top);
-    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : "The score of each place of the video: one curve for words, one for pictures.";
+    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : `The score of each place of the video${curves.length > 1 ? ", a curve for each of " : ": "}${curves.map(([name]) => streamName(name)).join(", ")}.`;
     const none = this.fault || (this.explanation ? "This system finds no start and end in a video." : "No moment is selected.");
     this.scale.replaceChildren(...(curves.length ? [...this.explanation.said, scale] : [none]).map((line) => make("p", {}, line)));
   }

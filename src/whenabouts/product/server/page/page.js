@@ -209,7 +209,8 @@ async function listVideos(signal, pageToken = "") {
   if (!shown.data.length) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page.");
   } else {
-    head(`Search ${counted(total, "video")}`, "Describe in a few words what is said or seen, or open a video.");
+    const titles = Object.values(reply.stream_titles ?? {}).join(" and ");
+    head(`Search ${counted(total, "video")}`, `Describe a moment in a few words${titles && `: ${titles} are searched`}. Or open a video.`);
   }
   const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
   byId("cards").replaceChildren(...cards);
@@ -272,18 +273,21 @@ function showAnswer() {
   const pool = shown.search_pool ?? {};
   const searched = Number.isFinite(pool.total_count)
     ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
+  const looked = shown.searched ? sentence(shown.searched.text) : "";
+  const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
   } else if (answer === "match") {
     const sure = data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length;
-    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", searched && `Searched ${searched}.`);
+    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
   } else if (answer === "unsure") {
-    head("Not sure", `${sentence(doubt || "unrelated queries find about as much")} These come closest${searched && ` in ${searched}`}.`);
+    head("Not sure", `${sentence(doubt || "unrelated queries find about as much")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
-    head("Not in here", data.length
+    const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
+    head(leftOut && titles ? `Not in the ${titles}` : "Not in here", (leftOut && `${looked} `) + (data.length
       ? `Nothing in ${where} matches better than an unrelated query would. The closest moments:`
-      : `Nothing was found in ${where}.`);
+      : `Nothing was found in ${where}.`));
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   byId("notes").hidden = notes.length === 0;

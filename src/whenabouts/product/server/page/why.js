@@ -41,7 +41,7 @@ function verdict(why) {
 function streamPart(stream) {
   const sentences = [];
   if (!stream.clips_in_moment) {
-    sentences.push("have nothing in this moment: nothing is said there, or its pictures are not indexed.");
+    sentences.push(`have nothing in this moment: ${stream.absent}.`);
   } else if (stream.video_rank === null) {
     sentences.push("did not choose this video: other videos fit the query better.");
   } else {
