@@ -51,9 +51,8 @@ from torch.nn.functional import pad
 
 from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts.models._parts.borders import MASKED, log_probabilities
-from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.layers import InputProjection, initialise, unit
+from whenabouts.models._parts.layers import Dropout, InputProjection, initialise, unit
 from whenabouts.models._parts.packing import compute_padding
 from whenabouts.models._parts.ranking_loss import weighted_mean
 from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
@@ -281,10 +280,8 @@ class Model(nn.Module):
         most = self.config.max_clips
         streams = {name: self._padded(clips, videos.mask, most)[0] for name, clips in videos.streams.items()}
         mask = self._padded(videos.mask[..., None], videos.mask, most)[1]
-        encoded = zip(
-            self.config.streams, self.video_encoder(ClipBatch(streams, mask)).unbind(2), strict=True
-        )
-        return VideoEncoding(mask, parts={f"clips/{name}": clips for name, clips in encoded})
+        encoded = self.video_encoder(ClipBatch(streams, mask))
+        return VideoEncoding(mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""

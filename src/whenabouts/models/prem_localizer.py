@@ -308,7 +308,7 @@ class Model(nn.Module):
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Parts `clips/<stream>` (V, T, H): all that does not depend on a query."""
-        encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
+        encoded = self.video_encoder(videos)
         if self.config.pauses == "nothing":
             encoded = {
                 name: clips * (videos.streams[name] != 0).any(2, keepdim=True)

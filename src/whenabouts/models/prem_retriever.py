@@ -160,7 +160,7 @@ class Model(nn.Module):
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys by stream: clips as unit vectors (V, T, D). What is zero in every stream is no key."""
-        encoded = dict(zip(self.config.streams, self.video_encoder(videos).unbind(2), strict=True))
+        encoded = self.video_encoder(videos)
         there = videos.mask & torch.stack([videos.streams[name].any(2) for name in encoded]).any(0)
         return VideoEncoding(
             videos.mask,

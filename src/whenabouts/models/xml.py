@@ -28,10 +28,10 @@ from whenabouts.models._parts.borders import (
     begin_at_edges,
     log_probabilities,
 )
-from whenabouts.models._parts.dropout import Dropout
 from whenabouts.models._parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
+    Dropout,
     InputProjection,
     MaxPooling,
     ModularPooling,

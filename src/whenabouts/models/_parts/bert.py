@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.layers import AttentionBlock, InputProjection, check_length
+from whenabouts.models._parts.layers import AttentionBlock, Dropout, InputProjection, check_length
 from whenabouts.models._parts.packing import PackedBlock, PackedModule, Packing
 
 

@@ -31,8 +31,8 @@ class JointStreams(nn.Module):
         self.positions = TypedPositions(places, width, dropout, "clips")
         self.encoder = encoder
 
-    def forward(self, videos: ClipBatch) -> Tensor:
-        """(V, T, S, D): each clip as each stream has it, zeros behind the end.
+    def forward(self, videos: ClipBatch) -> dict[str, Tensor]:
+        """(V, T, D) by stream: each clip as the stream has it, zeros behind the end.
 
         Raises UsageError for videos of more clips than there are places.
         """
@@ -44,5 +44,5 @@ class JointStreams(nn.Module):
         # A clip's streams stand next to each other: what is real then comes before what is not.
         mask = videos.mask.repeat_interleave(count, dim=1)
         placed = self.positions(together.flatten(1, 2), mask, each=count)
-        encoded: Tensor = self.encoder(placed, mask)
-        return encoded.view(together.shape)
+        encoded = self.encoder(placed, mask).view(together.shape)
+        return dict(zip(self.projections, encoded.unbind(2), strict=True))

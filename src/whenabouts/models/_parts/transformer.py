@@ -9,8 +9,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.layers import Attention
+from whenabouts.models._parts.layers import Attention, Dropout
 from whenabouts.models._parts.packing import PackedBlock, Packing
 
 Norm = Literal["before", "after"]

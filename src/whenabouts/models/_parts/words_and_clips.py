@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.dropout import Dropout
-from whenabouts.models._parts.layers import Attention, attend, in_heads
+from whenabouts.models._parts.layers import Attention, Dropout, attend, in_heads
 from whenabouts.models._parts.packing import PackedModule, Packing
 
 
