@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.models.zero_shot import checked_offsets
 from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -100,12 +101,10 @@ class _Line:
         cls, score: ArrayLike, start: ArrayLike, end: ArrayLike, offsets: ArrayLike, config: Config
     ) -> _Line:
         columns = [np.asarray(column, np.float64) for column in (score, start, end)]
-        borders = np.asarray(offsets, np.int64)
         count = len(columns[0])
         if {column.shape for column in columns} != {(count,)} or not np.isfinite(columns).all():
             raise UsageError("scores, starts and ends must be one finite number per clip each")
-        if not len(borders) or borders[0] != 0 or borders[-1] != count or (np.diff(borders) < 0).any():
-            raise UsageError(f"offsets {borders!r} do not run from 0 to the number of clips, {count}")
+        borders = checked_offsets(offsets, count, "clips")
         left, free = np.ones(count, np.bool_), np.ones(count, np.bool_)
         return cls(columns[0], columns[1], columns[2], borders, config, left, free)
 

@@ -143,15 +143,12 @@ class Model(nn.Module):
         The words' weights say what a stream's vector was made of.
         """
         pooled = self._pooled(queries)
-        names = list(self.config.streams)
-        vectors = dict(zip(names, pooled.vectors.unbind(1), strict=True))
-        spans = dict(zip(names, self._for_spans(pooled), strict=True))
-        weights = dict(zip(names, pooled.weights.unbind(2), strict=True))
-        return QueryEncoding(
-            {name: unit(vector) for name, vector in vectors.items()},
-            {f"span/{name}": spans[name] for name in names}
-            | {f"words/{name}": weights[name] for name in names},
-        )
+        spans, search, parts = self._for_spans(pooled), {}, {}
+        for number, name in enumerate(self.config.streams):
+            search[name] = unit(pooled.vectors[:, number])
+            parts[f"span/{name}"] = spans[number]
+            parts[f"words/{name}"] = pooled.weights[:, :, number]
+        return QueryEncoding(search, parts)
 
     def word_weights(self, queries: QueryEncoding) -> Named:
         """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
@@ -163,14 +160,14 @@ class Model(nn.Module):
         Together they are the vectors that borders are read from, kept once; part `length/<stream>`.
         """
         final = dict(zip(self.config.streams, self._clips(videos).final, strict=True))
-        lengths = {
-            name: torch.linalg.vector_norm(clips, dim=-1, keepdim=True) for name, clips in final.items()
-        }
         return VideoEncoding(
             videos.mask,
-            {name: unit(clips) for name, clips in final.items()},
-            dict.fromkeys(final, videos.mask),
-            {f"length/{name}": length for name, length in lengths.items()},
+            keys={name: unit(clips) for name, clips in final.items()},
+            key_masks=dict.fromkeys(final, videos.mask),
+            parts={
+                f"length/{name}": torch.linalg.vector_norm(clips, dim=-1, keepdim=True)
+                for name, clips in final.items()
+            },
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:

@@ -153,13 +153,12 @@ class Curves:
     def __post_init__(self) -> None:
         for name in ("score", "start", "end"):
             object.__setattr__(self, name, _finite(name, getattr(self, name)))
-        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
         if not len(self.score) == len(self.start) == len(self.end):
             raise UsageError(
                 f"score, start and end have {len(self.score)}, {len(self.start)} and {len(self.end)} "
                 "values; they must have one per clip"
             )
-        self._check_offsets()
+        object.__setattr__(self, "offsets", checked_offsets(self.offsets, len(self.score), "clips"))
         for name in ("level", "spread"):
             object.__setattr__(self, name, self._per_video(name))
         if not np.all(np.asarray(self.spread) > 0):
@@ -170,15 +169,6 @@ class Curves:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def _check_offsets(self) -> None:
-        offsets = self.offsets
-        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(self.score):
-            raise UsageError(
-                f"offsets {offsets!r} do not run from 0 to the number of clips, {len(self.score)}"
-            )
-        if (np.diff(offsets) < 0).any():
-            raise UsageError("offsets decrease; they must say where each video's clips begin, in order")
 
     def _per_video(self, name: str) -> Floats:
         values = np.asarray(getattr(self, name), dtype=np.float64)
@@ -394,9 +384,7 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
     Raises UsageError for borders that are NaN, do not fit the offsets or the moments, or descend.
     """
     times = _finite("borders", borders)
-    bounds = np.asarray(offsets, dtype=np.int64)
-    if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(times) or (np.diff(bounds) < 0).any():
-        raise UsageError(f"offsets do not run from 0 to the number of borders, {len(times)}, in order")
+    bounds = checked_offsets(offsets, len(times), "borders")
     if len(moments) and int(moments.video.max()) >= len(bounds) - 1:
         raise UsageError(f"there are borders of {len(bounds) - 1} videos, none of {int(moments.video.max())}")
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -409,6 +397,16 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
     end = np.where(end > middle, end, moments.end)
     moved = Moments(moments.video, start, end, moments.score, moments.first_clip, moments.last_clip)
     return moved.take(total_order(moved.score, moved.video, start, end))
+
+
+def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
+    """(V + 1,) where each video's values begin, and where the last end; UsageError where they cannot."""
+    bounds = np.asarray(offsets, dtype=np.int64)
+    if bounds.ndim != 1 or not len(bounds) or bounds[0] != 0 or bounds[-1] != count:
+        raise UsageError(f"offsets {bounds!r} do not run from 0 to the number of {noun}, {count}")
+    if (np.diff(bounds) < 0).any():
+        raise UsageError(f"offsets decrease; they must say where each video's {noun} begin, in order")
+    return bounds
 
 
 def _finite(name: str, values: ArrayLike) -> Floats:
