@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import pkgutil
+import pydoc
 import re
 import shlex
 import subprocess
@@ -256,6 +257,15 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_links_into_the_api_reference_name_what_is_there() -> None:
+    # mkdocs does not check the anchors that mkdocstrings makes.
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = set(re.findall(r"\(api/\w+\.md#(whenabouts[\w.]+)\)", text))
+    assert names
+    for name in names:
+        assert pydoc.locate(name) is not None, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
