@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
+# Programs that tests start would compile every module anew, each of them.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: venv demo test test-slow check docs format clean
 
 venv: $(STAMP)

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
 from whenabouts.product.explanation import Borders, Explained, Explanation
 from whenabouts.product.explanation import picture as drawing
 from whenabouts.product.explanation.explained import Film, Frame
@@ -49,7 +51,7 @@ def explanation(seconds: float, shown: Film | None, systems: int = 1) -> Explana
 def figure_of(told: Explanation) -> Any:
     figure = drawing._drawn(told)
     figure.set_dpi(100)
-    figure.canvas.draw()
+    FigureCanvasAgg(figure)  # one renderer measures all texts
     return figure
 
 

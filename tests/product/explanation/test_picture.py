@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
 from whenabouts.drawing import check_picture
 from whenabouts.formats.files import FormatError
 from whenabouts.product.explanation import Borders, Explained, Explanation, Ranked, TokenWeights
@@ -109,7 +111,7 @@ def test_no_text_leaves_the_picture_and_no_word_lies_on_another(systems: int, wo
     told = replace(told, query="a very long question " * 12, video_id="v")
     figure = drawing._drawn(told)
     figure.set_dpi(100)
-    figure.canvas.draw()
+    FigureCanvasAgg(figure)  # one renderer measures all texts
     wide, high = figure.canvas.get_width_height()
     boxes = []
     for one in [text for part in (figure, *figure.axes) for text in part.texts if text.get_text()]:
@@ -128,7 +130,7 @@ def test_long_names_of_videos_are_cut_in_the_middle_and_leave_room() -> None:
     name = "castle_s01e01_seg02_clip_01_" * 4
     moments = (Ranked(1, Moment(name, 3600.0, 3725.5), 1234.5, 7200.0, 0.0),)
     figure = drawing._drawn(explanation(2, moments=moments))
-    figure.canvas.draw()
+    FigureCanvasAgg(figure)  # one renderer measures all texts
     row = [
         text
         for text in figure.axes[-1].texts
