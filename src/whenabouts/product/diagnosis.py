@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,7 @@ class Report:
         """The report for programs."""
         return {
             "healthy": self.healthy,
-            "findings": [
-                {"name": f.name, "well": f.well, "needed": f.needed, "seen": f.seen, "remedy": f.remedy}
-                for f in self.findings
-            ],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def lines(self) -> list[str]:

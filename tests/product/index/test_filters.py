@@ -1,32 +1,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from whenabouts.product.index.filters import Condition, Filter, make_filter
+from whenabouts.product.index.records import VideoRecord
 from whenabouts.types import UsageError
 
 
-@dataclass(frozen=True)
-class Row:
-    video_id: str
-    path: str = "/films/2024/holiday.mp4"
-    duration: float | None = 60.0
-    modified_ns: int = 1_700_000_000_000_000_000
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+def row(
+    video_id: str,
+    path: str = "/films/2024/holiday.mp4",
+    duration: float | None = 60.0,
+    modified_ns: int = 1_700_000_000_000_000_000,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> VideoRecord:
+    return VideoRecord(video_id, path, modified_ns=modified_ns, duration=duration, metadata=metadata)
 
 
 ROWS = [
-    Row("a", metadata={"camera": "Drone 3", "recorded": "2024-05-01", "year": 2024}),
-    Row(
+    row("a", metadata={"camera": "Drone 3", "recorded": "2024-05-01", "year": 2024}),
+    row(
         "b",
         path="/films/2023/party.mkv",
         metadata={"camera": "phone", "creation_time": "2023-12-31T23:59:59Z"},
     ),
-    Row("c", path="/talks/c.mp4", duration=None, metadata={"tags": ["x", "sea"], "year": "2020"}),
+    row("c", path="/talks/c.mp4", duration=None, metadata={"tags": ["x", "sea"], "year": "2020"}),
 ]
 
 
@@ -90,7 +92,7 @@ def test_a_key_that_no_video_has_is_noted_with_those_there_are() -> None:
 
 
 def test_of_very_many_known_keys_only_the_first_are_listed() -> None:
-    row = Row("a", metadata={f"k{number:03d}": 1 for number in range(50)})
-    (note,) = make_filter(where=["foo=1"]).notes([row])
+    many = row("a", metadata={f"k{number:03d}": 1 for number in range(50)})
+    (note,) = make_filter(where=["foo=1"]).notes([many])
     assert "k000" in note and "k049" not in note
     assert note.endswith(" and 23 more")

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from whenabouts.product.index.records import VideoRecord
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 
@@ -26,35 +27,6 @@ DATE_KEYS = ("recorded", "creation_time", "date")
 # What every video has, whatever its metadata say.
 _ALWAYS = ("duration", "name", "path")
 _MOST_KEYS = 30
-
-
-class Described(Protocol):
-    """What a filter looks at: a ledger row."""
-
-    @property
-    def video_id(self) -> str:
-        """The video's id."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """Where its file lay when it was last seen."""
-        ...
-
-    @property
-    def duration(self) -> float | None:
-        """Seconds, if known."""
-        ...
-
-    @property
-    def modified_ns(self) -> int:
-        """The file's modification time in nanoseconds since 1970."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What its container and its owner say of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +112,7 @@ class Filter:
         """True where every video may answer."""
         return not (self.within or self.after or self.before or self.conditions)
 
-    def choose(self, videos: Iterable[Described]) -> list[str]:
+    def choose(self, videos: Iterable[VideoRecord]) -> list[str]:
         """Ids of the videos that fit, in their order."""
         within = set(self.within)
         return [
@@ -151,7 +123,7 @@ class Filter:
             and self._fits_facts(video)
         ]
 
-    def notes(self, videos: Sequence[Described]) -> list[str]:
+    def notes(self, videos: Sequence[VideoRecord]) -> list[str]:
         """Notes on keys of the conditions that none of all `videos` has, and on those there are."""
         listed = sorted({*_ALWAYS, *(key for video in videos for key in video.metadata)})
         keys = dict.fromkeys(condition.key for condition in self.conditions)
@@ -160,13 +132,13 @@ class Filter:
         fields = ", ".join(listed[:_MOST_KEYS]) + more
         return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]
 
-    def _fits_dates(self, video: Described) -> bool:
+    def _fits_dates(self, video: VideoRecord) -> bool:
         if self.after is None and self.before is None:
             return True
         date = recorded_at(video)
         return (self.after is None or date >= self.after) and (self.before is None or date < self.before)
 
-    def _fits_facts(self, video: Described) -> bool:
+    def _fits_facts(self, video: VideoRecord) -> bool:
         if not self.conditions:
             return True
         name = re.split(r"[/\\]", video.path)[-1]
@@ -174,7 +146,7 @@ class Filter:
         return all(condition.accepts(facts) for condition in self.conditions)
 
 
-def recorded_at(video: Described) -> datetime:
+def recorded_at(video: VideoRecord) -> datetime:
     """When a video was recorded: its metadata say, or else its file's modification time (UTC)."""
     for key in DATE_KEYS:
         value = video.metadata.get(key)
