@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -315,3 +316,13 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch:
     path.write_bytes(GOOD.encode() + b"\nq2" + b"a" * (2 << 20))
     with pytest.raises(FormatError, match="line 2: has more than 1 MiB in one line"):
         list(formats.open_run(path).blocks())
+
+
+@pytest.mark.parametrize("line", ["a b c {}x", "a Q0 b 1 {}x t"])
+def test_a_field_of_very_many_digits_is_refused_at_once(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text(line.format("1" * 60_000) + "\n")
+    started = time.process_time()
+    with pytest.raises(UsageError, match="is in no format"):
+        formats.read_annotations(path)
+    assert time.process_time() - started < 5

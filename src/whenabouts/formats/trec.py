@@ -43,7 +43,8 @@ KEEPS = frozenset({"grades"})
 TAG = "whenabouts"
 _QRELS = "query 0 document grade"
 _RUN = "query Q0 document rank score tag"
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+# Quantifiers that give nothing back: a field of very many digits is refused as soon as it is read.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 _TIME = rf"{_NUMBER.pattern}|(?i:{_NOT_FINITE.pattern})"
 _MOMENT = re.compile(rf"(.*)@({_TIME})-({_TIME})", re.DOTALL)
