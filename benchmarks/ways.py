@@ -175,7 +175,9 @@ def main() -> None:
         counts = f"{way['files']:3} files (aim {way['aim']}), {way['rooms']} rooms, {way['changes']} changes"
         print(f"{name:15} {counts}; by command {way['command']} files")
     if options.out:
-        options.out.write_text(json.dumps({"date": str(date.today()), "ways": ways}, indent=1) + "\n")
+        earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
+        measured = {**earlier, "date": str(date.today()), "ways": ways}  # "before" stays as it was measured
+        options.out.write_text(json.dumps(measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":
