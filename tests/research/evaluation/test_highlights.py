@@ -90,7 +90,8 @@ def test_clips_that_the_video_does_not_have_are_refused() -> None:
 def judged() -> Annotations:
     truth = AnnotationBuilder("qvh")
     truth.add_video("v", 150.0)
-    for name, windows in {"1": [(0, 8), (100, 140)], "2": [(20, 44)]}.items():
+    # Windows of just 10 and 30 seconds are short and of middle length: the border belongs to the shorter.
+    for name, windows in {"1": [(0, 10), (100, 140)], "2": [(20, 50)]}.items():
         truth.add_query(name, "text", relevant_clip_ids=[0, 1], saliency_scores=[[4, 4, 4], [2, 2, 2]])
         for start, end in windows:
             truth.judge(name, "v", start, end)
@@ -105,7 +106,7 @@ class Predictions(MemoryRun):
 
 
 def predictions() -> Predictions:
-    rows = {"1": [(100, 140, 0.2), (0, 8, 0.9)], "2": [(60, 70, 0.8), (20, 44, 0.7)]}
+    rows = {"1": [(100, 140, 0.2), (0, 10, 0.9)], "2": [(60, 70, 0.8), (20, 50, 0.7)]}
     flat = [row for of_query in rows.values() for row in of_query]
     block = RunBlock(
         ("1", "2"),
