@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from whenabouts import formats
 from whenabouts.formats import jsonl
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FormatError, open_unpacked, read_head
-from whenabouts.formats.json_records import numbered_lines
+from whenabouts.formats.files import FormatError, Sign, open_unpacked, read_head
+from whenabouts.formats.json_records import Words, numbered_lines, read_records
 
 
 def read_queries(path: str | Path) -> Annotations:
@@ -16,8 +18,9 @@ def read_queries(path: str | Path) -> Annotations:
 
     Read are judgements in any format that names the words of its queries (with these come the videos that
     they name); our queries.jsonl, also without judgements beside it; and plain text (`.txt`), a query a
-    line, whose ids are the numbers of the lines, from 1. Raises FormatError for a query without words and
-    for a file without queries; UsageError where no format recognises the file.
+    line, whose ids are the numbers of the lines, from 1; so are those of questions as `calibrate --queries`
+    takes them (JSON lines of `query`, `video`, `start`, `end`). Raises FormatError for a query without words
+    and for a file without queries; UsageError where no format recognises the file.
     """
     path = Path(path)
     head = None if path.is_dir() else read_head(path)
@@ -25,6 +28,8 @@ def read_queries(path: str | Path) -> Annotations:
         annotations = _lines(path)
     elif head is not None and jsonl.holds_queries(head):
         annotations = jsonl.read_queries(path)
+    elif head is not None and head.has(Sign("query video start end", without="query_id qid")):
+        annotations = _questions(path)
     else:
         annotations = formats.read_annotations(path)
     if not annotations.queries:
@@ -40,6 +45,17 @@ def with_words(annotations: Annotations, place: str | Path) -> Annotations:
             place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
         )
     return annotations
+
+
+class _Question(msgspec.Struct):
+    query: Words
+
+
+def _questions(path: Path) -> Annotations:
+    builder = AnnotationBuilder(str(path))
+    for number, (origin, fields) in enumerate(read_records(path), 1):
+        builder.add_query(str(number), origin.convert(fields, _Question).query)
+    return builder.annotations()
 
 
 def _lines(path: Path) -> Annotations:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.product.index.absent import as_removed, remember_removed
 from whenabouts.product.index.filters import Filter, make_filter
-from whenabouts.product.index.records import VideoNames, VideoRecord, check_video_id
+from whenabouts.product.index.records import VideoNames, VideoRecord, check_video_id, natural_key
 from whenabouts.product.index.store import Store
 from whenabouts.product.index.transcripts import Transcripts
 from whenabouts.times import parse_moment
@@ -249,9 +249,12 @@ class Corpus:
     # Describing -------------------------------------------------------------------------------------
 
     def videos(self) -> list[Video]:
-        """All videos, by id; files that could not be read are not among them."""
+        """All videos, by id (2 before 10); files that could not be read are not among them."""
         self.store.refresh()
-        return [_video(record) for record in self.store.videos() if record.streams]
+        return [_video(record) for record in self._sorted() if record.streams]
+
+    def _sorted(self) -> list[VideoRecord]:
+        return sorted(self.store.videos(), key=lambda record: natural_key(record.video_id))
 
     @property
     def version(self) -> int:
@@ -264,8 +267,8 @@ class Corpus:
         return tuple(sorted(self.store.streams))
 
     def records(self) -> list[VideoRecord]:
-        """The ledger rows of all videos by id; files that could not be read are not among them."""
-        return [record for record in self.store.videos() if record.state != "failed"]
+        """The ledger rows of all videos, sorted as `videos`; files that could not be read are left out."""
+        return [record for record in self._sorted() if record.state != "failed"]
 
     def record(self, video_id: str) -> VideoRecord | None:
         """The ledger row of a video by its id alone: no names, no paths. None where there is none."""

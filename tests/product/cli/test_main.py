@@ -146,3 +146,15 @@ def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -
     assert waiting.returncode == 130, err
     assert out == ""
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("line", "word"), [("whenabouts ser", "serve"), ("whenabouts search x --min-c", "--min-confidence")]
+)
+def test_a_shell_is_told_how_a_line_may_go_on(tmp_path: Path, line: str, word: str) -> None:
+    out = tmp_path / "words"
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": " "}
+    environment = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(out)}
+    command = [sys.executable, "-c", "from whenabouts.product.cli.main import main; main()"]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert word in out.read_text().split()

@@ -65,6 +65,18 @@ def test_a_text_file_will_do_and_none_with_an_answer_is_1(whenabouts: Whenabouts
     assert list(lines_of(out)) == ["1"]
 
 
+def test_questions_that_calibrate_takes_will_do(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    known = {"query": "crown jewels", "video": "friday.mp4", "start": 4.3, "end": 6.0}
+    (tmp_path / "known.jsonl").write_text(json.dumps(known) + "\n" + json.dumps(known) + "\n")
+    out = tmp_path / "run.jsonl"
+    done = whenabouts("search", "--queries", tmp_path / "known.jsonl", "--out", out, "--json")
+    assert done.code == 0 and done.json["answers"] == {"match": 2}
+    assert lines_of(out)["2"]["moments"][0]["video_id"].startswith("friday")
+    (tmp_path / "known.jsonl").write_text(json.dumps({**known, "query": " "}) + "\n")
+    done = whenabouts("search", "--queries", tmp_path / "known.jsonl", "--out", tmp_path / "other.jsonl")
+    assert done.code == 2 and "line 1" in done.err and "query" in done.err
+
+
 def test_a_file_of_queries_is_never_written_over(whenabouts: Whenabouts, truth: Path) -> None:
     before = (truth / "queries.jsonl").read_text()
     for read in (truth, truth / "queries.jsonl"):

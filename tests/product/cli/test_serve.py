@@ -34,6 +34,11 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
     assert done.out == ""
 
 
+def test_a_second_corpus_is_refused_and_not_taken_in_place_of_the_first(bare: Whenabouts) -> None:
+    done = bare("serve", "--corpus", "a.corpus", "--corpus", "b.corpus")
+    assert done.code == 2 and "a.corpus was named before" in done.err and "--port" in done.err
+
+
 def test_a_cache_that_cannot_be_kept_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     done = whenabouts("serve", "--port", "0", "--cache", str(tmp_path / "file"))

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from whenabouts.product.index.records import natural_key
+
 Whenabouts = Callable[..., Any]
 
 
 def test_without_a_name_it_lists_all_videos(whenabouts: Whenabouts, strange_folder: Path) -> None:
     videos = whenabouts("show").json
     assert {"video_id", "duration", "path", "metadata"} == set(videos[0])
-    assert [v["video_id"] for v in videos] == sorted(v["video_id"] for v in videos)
+    assert [v["video_id"] for v in videos] == sorted((v["video_id"] for v in videos), key=natural_key)
     table = whenabouts("show", "--table").out.splitlines()
     assert len(table) == len(videos) >= 15
     assert not any("\x1b" in line for line in table)
@@ -74,3 +76,12 @@ def test_a_video_without_words_has_no_stream_of_words(whenabouts: Whenabouts) ->
     assert whenabouts("show", "frog.webm").json["streams"] == {}
     table = whenabouts("show", "frog.webm", "--table").out
     assert "streams   none" in table and "pictures were not searched" in table
+
+
+def test_talks_are_listed_in_the_order_of_their_numbers(bare: Whenabouts, tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        said = f"WEBVTT\n\n00:00.000 --> 00:05.000\nThis is talk {number} about beetles.\n"
+        (tmp_path / f"talk {number}.vtt").write_text(said)
+    assert bare("index", tmp_path, "--corpus", tmp_path / "corpus", "--processes", "1").code == 0
+    listed = bare("show", "--corpus", tmp_path / "corpus").json
+    assert [Path(video["path"]).stem for video in listed] == ["talk 1", "talk 2", "talk 10"]

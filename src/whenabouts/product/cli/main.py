@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The options before a verb take no values: the first word without a dash is the verb.
     verb = next((word for word in given if not word.startswith("-")), None)
     is_debugged = False
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     try:
         options = parse_with_files(build_parser([verb] if verb else []), given, verb)
         is_debugged = options.debug
@@ -143,6 +145,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("whenabouts: stopped", file=sys.stderr)
         return INTERRUPTED
     return int(code)
+
+
+def _complete() -> None:
+    """Answer a shell that asks how a line may go on; ends the program."""
+    import argcomplete
+
+    words = os.environ.get("COMP_LINE", "").split()[1:]
+    verb = next((word for word in words if not word.startswith("-")), None)
+    argcomplete.autocomplete(build_parser([verb] if verb else []))
 
 
 if __name__ == "__main__":

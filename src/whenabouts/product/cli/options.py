@@ -69,11 +69,28 @@ def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
     )
 
 
+class _OneCorpus(argparse.Action):
+    """Stores the corpus; a second one would silently take the place of the first, so it is refused."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        """Take a value."""
+        if getattr(namespace, "named_corpus", values) != values:
+            raise UsageError(
+                f"--corpus {values}: a command works on one corpus, and {namespace.named_corpus} was named "
+                "before; call it once for each (`serve` each with its own --port)"
+            )
+        namespace.named_corpus = values
+        setattr(namespace, self.dest, values)
+
+
 def add_corpus(parser: argparse._ActionsContainer) -> None:
     """The corpus a command works on."""
     parser.add_argument(
         "--corpus",
         metavar="DIR",
+        action=_OneCorpus,
         default=os.environ.get("WHENABOUTS_CORPUS"),
         help="folder of the corpus, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)",
     )

@@ -61,8 +61,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--queries",
         metavar="FILE",
-        help="in place of QUERY: judgements in any format that `evaluate` reads, our queries.jsonl, or a "
-        "text file (.txt) with a query a line",
+        help="in place of QUERY: judgements in any format that `evaluate` reads, our queries.jsonl, "
+        "questions as `calibrate` takes them, or a text file (.txt) with a query a line",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"

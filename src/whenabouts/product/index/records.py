@@ -199,6 +199,16 @@ class StoreStats:
     bytes: int | None
 
 
+def natural_key(text: str) -> list[tuple[int, str]]:
+    """A key for sorting by which numbers in a text count as numbers.
+
+    >>> sorted(["talk 10", "talk 2", "talk"], key=natural_key)
+    ['talk', 'talk 2', 'talk 10']
+    """
+    pieces = re.split("([0-9]+)", text)
+    return [(int(piece), "") if row % 2 else (-1, piece) for row, piece in enumerate(pieces)]
+
+
 def clip_id(video_id: str, stream: str, index: int) -> str:
     """The id of a clip, the same each time the video is indexed.
 
