@@ -79,8 +79,7 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
     corpus.refresh()
     searcher, video_id = corpus.searcher(), corpus.resolve(video).video_id
     words, _ = checked_query(query, 1, 0.0)
-    names = (streams,) if isinstance(streams, str) else streams
-    chosen = list(dict.fromkeys(names)) or list(searcher.streams)
+    chosen = searcher.chosen((streams,) if isinstance(streams, str) else streams)
     encoded = searcher.encode(words, chosen)
     answers = {stream: searcher.search_stream(stream, encoded, [video_id]) for stream in chosen}
     return Curves(

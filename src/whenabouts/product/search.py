@@ -467,12 +467,20 @@ class Searcher:
     def _find_in(
         self, text: str, allowed: Sequence[str] | None, streams: Sequence[str]
     ) -> list[StreamAnswer]:
+        chosen = self.chosen(streams)
+        encoded = self.encode(text, chosen)
+        return [self.search_stream(stream, encoded, allowed) for stream in chosen]
+
+    def chosen(self, streams: Sequence[str]) -> list[str]:
+        """Some streams, each once; none given: all that can be searched.
+
+        Raises UsageError for one that is not there, and the error of one that is broken.
+        """
         chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(self.streams)
         unusable = [name for name in chosen if name in self._broken] or ([] if chosen else [*self._broken])
         if unusable:
             raise self._broken[unusable[0]]
-        encoded = self.encode(text, chosen)
-        return [self.search_stream(stream, encoded, allowed) for stream in chosen]
+        return chosen
 
     def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
         """Encode a query, once for each stream that has an encoder."""
