@@ -14,6 +14,7 @@ from whenabouts.video.cues import (
     LARGEST_BYTES,
     CueTrack,
     SubtitleError,
+    last_time,
     read_cue_file,
     read_embedded_cues,
     words_of,
@@ -354,3 +355,25 @@ def test_words_alone_never_touch_a_picture(samples: Path, monkeypatch: pytest.Mo
     tracks = words_of(video, [samples / "nasa_13013.srt"], probe(video))
     assert len(tracks) == 3
     assert counts.keys() == {"subtitle"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "end"),
+    [
+        ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n\n2:30:00.000 --> 2:30:04.500\nTwo\n", 9004.5),
+        ("a.srt", srt((1, 2, "One"), (3600, 3605, "Two")), 3605.0),
+        ("a.sbv", "0:00:01.000,0:00:02.000\nOne\n\n1:00:00.000,1:00:09.000\nTwo\n", 3609.0),
+        ("a.ass", "[Events]\nDialogue: 0,0:00:01.00,1:00:02.50,Default,,0,0,0,,One, two\n", 3602.5),
+        ("a.srt", "no times at 12:30 --> here\n", 0.0),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_the_last_time_is_read_from_the_end_of_a_file(
+    tmp_path: Path, name: str, text: str, end: float, encoding: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    assert last_time(path) == end
+    path.write_bytes(("x" * 100_000 + "\n" + text).encode(encoding))
+    assert last_time(path) == end
+    assert last_time(tmp_path / "absent.srt") == 0.0

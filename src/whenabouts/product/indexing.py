@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -191,9 +192,12 @@ def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
     """What reports the steps that come after a plan's files to `progress`, and how far each is."""
 
+    started: dict[str, float] = {}
+
     def show(step: str, fraction: float) -> None:
+        passed = time.monotonic() - started.setdefault(step, time.monotonic())
         if progress is not None:
-            progress(Progress.after_files(step, fraction, len(plan.work)))
+            progress(Progress.after_files(step, fraction, len(plan.work), passed))
 
     return show
 

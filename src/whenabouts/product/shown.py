@@ -10,13 +10,20 @@ from typing import Any
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.rates import Rate
 from whenabouts.product.coverage import Coverage, coverage_of
-from whenabouts.product.index.filters import recorded_at
+from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, UsageError, number_of
 from whenabouts.video.cues import CueTrack, speaks
+
+_DATE_SOURCES = {
+    "recorded": "its metadata say so",
+    "creation_time": "the camera or program that made the file says so",
+    "date": "a tag of the file says so",
+    "modified": "when the file was last changed: nothing else says when",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,8 @@ class Shown:
             "error": record.error,
             "damage": record.damage,
             "title": record.title,
-            "recorded": recorded_at(record).isoformat(),
+            "recorded": recorded(record)[0].isoformat(),
+            "recorded_from": recorded(record)[1],
             "metadata": dict(record.metadata),
             "words_from": record.words,
             "streams": {name: made for name, made in record.streams.items() if name in self._streams},
@@ -85,7 +93,8 @@ class Shown:
         record = self.record
         length = "unknown length" if record.duration is None else format_time(record.duration)
         lines = [f"{record.video_id}  {length}", f"  file      {unambiguous(record.path)}"]
-        lines.append(f"  recorded  {recorded_at(record):%Y-%m-%d %H:%M}")
+        when, source = recorded(record)
+        lines.append(f"  recorded  {when:%Y-%m-%d %H:%M} ({_DATE_SOURCES.get(source, source)})")
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
         lines.append(f"  words     {record.words or 'none'}")
         for track in self.tracks:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from av.subtitles.stream import SubtitleStream
 
 LARGEST_BYTES = 64 << 20
+_TAIL_BYTES = 1 << 14
 # ISO 639-2 codes of containers, and names that file names have, as ISO 639-1 codes.
 _SHORT_CODES = {
     "eng": "en",
@@ -68,6 +69,7 @@ _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
 # Times that cannot be read, but were meant: no part of the text before.
 _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
+_ASS_LINE = re.compile(rf"Dialogue:[^,]*,\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
 _VOICE = re.compile(r"<v(?:\.[\w.-]*)?\s+([^<>]+)>")
 _PROGRAM_TAG = re.compile(r"<(/?)(?:script|style)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(
@@ -160,6 +162,20 @@ def read_cue_file(path: Path) -> CueTrack:
             "convert it to one of these or leave it out"
         )
     return CueTrack(cues, f"sidecar:{path.name}", None, (*notes, *repairs))
+
+
+def last_time(path: Path) -> float:
+    """About where the last cue of a subtitle file ends, in seconds, by its last lines; 0 for no times."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES)
+    except OSError:
+        return 0.0
+    # UTF-16 without its zeros has the digits as any other encoding has them.
+    lines = tail.replace(b"\0", b"").decode("latin-1").splitlines()
+    matches = (_ARROW_LINE.fullmatch(x) or _SBV_LINE.fullmatch(x) or _ASS_LINE.fullmatch(x) for x in lines)
+    return max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
 
 
 def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:

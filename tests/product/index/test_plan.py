@@ -365,3 +365,9 @@ def test_the_estimate_survives_what_is_no_media(samples: Path, tmp_path: Path) -
     hours = estimate_hours([(path, path.stat().st_size) for path in (broken, video)])
     assert 0.0005 < hours < 0.01
     assert estimate_hours([]) == 0.0
+
+
+def test_hours_of_transcripts_are_those_of_their_last_times(folder: VideoFolder) -> None:
+    times = "00:01.000 --> 00:03.000\nOne\n\n03:06:57.000 --> 03:07:00.000\nTwo\n"
+    folder.write("talk.vtt", f"WEBVTT\n\n{times}")
+    assert folder.plan().hours == pytest.approx(3 + 7 / 60)

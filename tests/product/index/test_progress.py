@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -8,6 +11,7 @@ from whenabouts.product.index.plan import Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary
 from whenabouts.product.index.reading import Reached, ReadTask
 from whenabouts.product.index.workers import Failed, Finished, Message, Part
+from whenabouts.product.streams.protocol import Cost, StreamRun
 from whenabouts.video.files import SourceFile
 
 
@@ -56,6 +60,32 @@ def test_rate_and_time_left_are_those_of_the_bytes_that_were_read() -> None:
     # A file that fails has been dealt with all the same.
     end = after(30, Failed(1, "broken"))
     assert (end.files_done, end.fraction, end.seconds_left) == (2, 1.0, 0.0)
+
+
+def test_files_count_by_what_they_cost_and_nothing_is_done_before_it_is_encoded() -> None:
+    seen = list[Progress]()
+    media, talk = plan_of(1_500_000_000, 30_000).work
+    talk = replace(talk, file=replace(talk.file, kind="transcript"))
+    # 100 s of reading for the film, whose words cost as much an hour as those of the talk's two hours.
+    run = cast(StreamRun, SimpleNamespace(name="subtitle", cost=Cost(seconds=20.0, bytes=0)))
+    work = tuple(replace(one, streams=("subtitle",)) for one in (media, talk))
+    plan = Plan(work, hours=3.0, transcript_hours=2.0, streams=(run,))
+    assert plan.weights == pytest.approx((10 + 20, 40), rel=1e-3)
+    meter = Meter(plan, seen.append, lambda: 0.0)
+    meter.take(Part(0, Reached(1.0)))
+    assert seen[-1].fraction == pytest.approx(0.95 * 30 / 70, rel=1e-3)
+    meter.take(Finished(0))
+    assert seen[-1].fraction == pytest.approx(30 / 70, rel=1e-3)
+    (only,) = plan_of(100).work
+    meter = Meter(Plan((only,), bytes=100), seen.append, lambda: 0.0)
+    meter.take(Part(0, Reached(1.0)))
+    assert seen[-1].fraction < 0.99
+    assert Progress(0, 1, 0.99, 0.0, 0.2, "a").left_text == ""
+
+
+def test_a_step_after_the_files_tells_its_own_time_left() -> None:
+    assert Progress.after_files("measuring", 0.25, 9, 30.0).left_text == "1 min 30 s left"
+    assert Progress.after_files("merging", 0.0, 9, 300.0).left_text == ""
 
 
 def test_a_long_time_left_is_told_in_hours() -> None:

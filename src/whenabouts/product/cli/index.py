@@ -274,13 +274,15 @@ class _Display:
                 SpinnerColumn("line"),
                 TextColumn("{task.fields[files]}"),
                 BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}  {task.fields[left]}"),
+                TextColumn("{task.fields[share]}  {task.fields[rate]}  {task.fields[left]}"),
                 TextColumn("{task.fields[name]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,
             )
             self._bar.start()
-            self._job = self._bar.add_task("", total=1.0, files="starting", rate="", left="", name="")
+            self._job = self._bar.add_task(
+                "", total=1.0, files="starting", share="", rate="", left="", name=""
+            )
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -294,6 +296,8 @@ class _Display:
         self._bar.update(
             self._job,
             completed=progress.fraction,
+            # Of a step that cannot say how far it is, only its name is shown.
+            share="" if progress.step and not progress.fraction else f"{100 * progress.fraction:>3.0f} %",
             files=progress.step or f"{progress.files_done}/{progress.files_total} files",
             rate=progress.rate_text,
             left=progress.left_text,

@@ -148,14 +148,19 @@ class Filter:
 
 def recorded_at(video: VideoRecord) -> datetime:
     """When a video was recorded: its metadata say, or else its file's modification time (UTC)."""
+    return recorded(video)[0]
+
+
+def recorded(video: VideoRecord) -> tuple[datetime, str]:
+    """The same, and the key of the metadata that says so; "modified" is the file's modification time."""
     for key in DATE_KEYS:
         value = video.metadata.get(key)
         if isinstance(value, str):
             try:
-                return parse_date(value.replace("Z", "+00:00"))
+                return parse_date(value.replace("Z", "+00:00")), key
             except UsageError:
                 continue
-    return datetime.fromtimestamp(video.modified_ns / 1e9, UTC)
+    return datetime.fromtimestamp(video.modified_ns / 1e9, UTC), "modified"
 
 
 def make_filter(

@@ -14,6 +14,7 @@ from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.records import VideoRecord, unambiguous
 from whenabouts.product.index.workers import Part, ReaderPool
 from whenabouts.types import UsageError, number_of
+from whenabouts.video.cues import last_time
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.probe import probe
 
@@ -25,8 +26,6 @@ _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
 # For these the whole file is read; what an earlier run found in it does not count.
 _WHOLE = frozenset({"new", "changed", "retry"})
-# What a transcript that stands alone is taken for in the estimate.
-_TRANSCRIPT_HOURS = 0.75
 _SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
 NO_SOUND = "no sound"
 """Where the words of a video would come from that was to be transcribed and has no sound."""
@@ -113,6 +112,7 @@ class Plan:
     pruned: tuple[VideoRecord, ...] = ()
     readmitted: tuple[RemovedFile, ...] = ()
     hours: float = 0.0
+    transcript_hours: float = 0.0
     media_files: int = 0
     transcripts: int = 0
     bytes: int = 0
@@ -133,6 +133,23 @@ class Plan:
         decoded = any(work.task.frames or work.task.shots for work in self.work)
         costs = sum(run.cost.seconds for run in self._made)
         return estimate_seconds(self.hours, self.bytes, decoded=decoded) + self.hours * costs
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """What each file's share of the run is, in estimated seconds of reading and encoding it."""
+        sizes = Counter[str]()
+        for work in self.work:
+            sizes[work.file.kind] += work.file.size
+        hours = {"media": self.hours - self.transcript_hours, "transcript": self.transcript_hours}
+        costs = {run.name: run.cost.seconds for run in self.streams}
+        weights = []
+        for work in self.work:
+            share = work.file.size / max(1, sizes[work.file.kind])
+            decoded = bool(work.task.frames or work.task.shots)
+            of_streams = sum(costs.get(name, 0.0) for name in work.streams)
+            own = hours[work.file.kind] * share
+            weights.append(estimate_seconds(own, work.file.size, decoded=decoded) + own * of_streams)
+        return tuple(weights)
 
     @property
     def disk_bytes(self) -> float:
@@ -227,6 +244,9 @@ def make_plan(
         planner.records.pop(record.video_id, None)
     work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(planner.work)]
     media = [(w.task.path, w.file.size) for w in work if w.file.kind == "media"]
+    transcript_hours = hours_of_transcripts(
+        [(w.task.path, w.file.size) for w in work if w.file.kind == "transcript"]
+    )
     return Plan(
         work=tuple(work),
         records=tuple(planner.records.values()),
@@ -241,7 +261,8 @@ def make_plan(
         gone=tuple(gone),
         pruned=tuple(pruned),
         readmitted=tuple(planner.absent.readmitted),
-        hours=estimate_hours(media) + _TRANSCRIPT_HOURS * (len(work) - len(media)),
+        hours=estimate_hours(media) + transcript_hours,
+        transcript_hours=transcript_hours,
         media_files=sum(f.kind == "media" for f in findings.files),
         transcripts=sum(f.kind == "transcript" for f in findings.files),
         bytes=sum(w.file.size for w in work),
@@ -438,6 +459,7 @@ class _Planner:
             frames=tuple(frames),
             sound=is_media and any(run.reads.sound for run in streams),
             shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
+            packets=is_whole,
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
             content_hash=self._hashes.get(file.path) or settled,
             language=self._settings.language,
@@ -500,6 +522,7 @@ def _size(number: float) -> str:
 
 # Files probed to say how many hours there are; more are estimated by their bytes.
 _PROBED_FILES = 200
+_SAMPLED_TRANSCRIPTS = 2000
 _FILES_WORTH_A_PROCESS = 50
 # Measured on two cores (benchmarks/ingest.py, benchmarks/encoders.py).
 _READ_BYTES_PER_SECOND = 150e6
@@ -535,6 +558,16 @@ def estimate_hours(files: Sequence[tuple[Path, int]]) -> float:
     with ReaderPool(length_of, 1 + len(tasks) // _FILES_WORTH_A_PROCESS) as pool:
         seconds = sum(message.content for message in pool.run(tasks) if isinstance(message, Part))
     return float(seconds) / 3600 * sum(size for _, size in files) / probed_bytes
+
+
+def hours_of_transcripts(files: Sequence[tuple[Path, int]]) -> float:
+    """Hours of transcripts (path, bytes): of a sample by their last times, of the rest by their bytes."""
+    sample = files[:: max(1, -(-len(files) // _SAMPLED_TRANSCRIPTS))]
+    sampled_bytes = sum(size for _, size in sample)
+    if not sampled_bytes:
+        return 0.0
+    seconds = sum(last_time(path) for path, _ in sample)
+    return seconds / 3600 * sum(size for _, size in files) / sampled_bytes
 
 
 def estimate_seconds(hours: float, read_bytes: int, *, decoded: bool) -> float:

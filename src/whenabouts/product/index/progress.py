@@ -18,6 +18,7 @@ from whenabouts.video.files import printable
 # Before so much is read, nobody can say how long the rest will take.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
+_MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,11 @@ class Progress:
     step: str = ""
 
     @classmethod
-    def after_files(cls, step: str, fraction: float, files: int) -> Progress:
-        """How far a step is that comes after all files of a run."""
-        return cls(files, files, fraction, 0.0, None, "", step)
+    def after_files(cls, step: str, fraction: float, files: int, passed: float = 0.0) -> Progress:
+        """How far a step is that comes after all files of a run, and has taken `passed` seconds until now."""
+        is_known = fraction >= _LEAST_SHARE and passed >= _LEAST_SECONDS
+        left = passed * (1 - fraction) / fraction if is_known else None
+        return cls(files, files, fraction, 0.0, left, "", step)
 
     @property
     def rate_text(self) -> str:
@@ -48,7 +51,8 @@ class Progress:
     @property
     def left_text(self) -> str:
         """How long it will take, for people."""
-        if self.seconds_left is None:
+        # "0 s left" would be said for as long as what cannot be foreseen takes.
+        if self.seconds_left is None or self.seconds_left < 0.5:
             return ""
         minutes, seconds = divmod(round(self.seconds_left), 60)
         if minutes >= 60:
@@ -57,7 +61,7 @@ class Progress:
 
 
 class Meter:
-    """Counts the bytes that have been read and tells how long the rest will take."""
+    """Counts what has been read and encoded, by what it costs, and tells how long the rest will take."""
 
     def __init__(
         self,
@@ -67,8 +71,11 @@ class Meter:
     ) -> None:
         self._show = show
         self._work = plan.work
-        self._total = max(1, plan.bytes)
-        self._done_bytes = self._done_files = 0
+        self._weights = plan.weights
+        self._total = sum(self._weights)
+        self._done_files = 0
+        self._done = self._done_bytes = 0.0
+        # By file: how much of it is read, from 0 to 1.
         self._under_way: dict[int, float] = {}
         self._clock = clock
         self._started = clock()
@@ -79,22 +86,29 @@ class Meter:
         if not isinstance(message, Part):
             self._under_way.pop(message.number, None)
             self._done_files += 1
+            self._done += self._weights[message.number]
             self._done_bytes += file.size
         elif isinstance(message.content, Reached):
-            self._under_way[message.number] = message.content.fraction * file.size
+            # A file that is read to its end has yet to be encoded.
+            self._under_way[message.number] = min(message.content.fraction, _MOST_READ)
         if self._show is not None:
             self._show(self._progress(printable(Path(file.path.name))))
 
     def _progress(self, name: str) -> Progress:
-        read = self._done_bytes + sum(self._under_way.values())
+        under_way = self._under_way.items()
+        done = self._done + sum(share * self._weights[number] for number, share in under_way)
+        read = self._done_bytes + sum(share * self._work[number].file.size for number, share in under_way)
         passed = self._clock() - self._started
-        is_known = read >= _LEAST_SHARE * self._total and passed >= _LEAST_SECONDS
+        share = done / self._total if self._total else 0.0
+        if self._done_files < len(self._work):
+            share = min(share, _MOST_BEFORE_THE_END)
+        is_known = share >= _LEAST_SHARE and passed >= _LEAST_SECONDS
         return Progress(
             files_done=self._done_files,
             files_total=len(self._work),
-            fraction=min(1.0, read / self._total),
+            fraction=min(1.0, share),
             bytes_per_second=read / passed if passed > 0 else 0.0,
-            seconds_left=max(0.0, passed * (self._total - read) / read) if is_known else None,
+            seconds_left=max(0.0, passed * (1 - share) / share) if is_known else None,
             name=name,
         )
 

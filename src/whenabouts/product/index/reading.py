@@ -22,6 +22,7 @@ from whenabouts.clips import ClipGrid
 from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.packets import packet_damage
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.shots import ShotFinder
 from whenabouts.video.sound import sound_pieces
@@ -48,7 +49,8 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 class ReadTask:
     """What to read of one file.
 
-    `frames` are the settings of all streams that read frames. `content_hash` is empty where it has yet to be
+    `frames` are the settings of all streams that read frames. Where no frame is decoded, `packets` are looked
+    through for damage. `content_hash` is empty where it has yet to be
     computed; of cues in several languages those in `language` come first; `threads` decode (0: one for each
     core).
     """
@@ -61,6 +63,7 @@ class ReadTask:
     frames: tuple[FrameSettings, ...] = ()
     sound: bool = False
     shots: bool = False
+    packets: bool = True
     cues: bool = True
     content_hash: str = ""
     language: str | None = None
@@ -148,7 +151,8 @@ def read_file(task: ReadTask) -> Iterator[Content]:
         for piece in sound_pieces(task.path, _SOUND_SECONDS):
             yield SoundBatch(piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
-        yield FileRead(digest, probed, tracks, None, end, _missing(probed))
+        damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
+        yield FileRead(digest, probed, tracks, None, end, damage)
         return
     decoding = _FramePass(task, probed.duration)
     yield from decoding.batches()

@@ -254,6 +254,7 @@ class VideoBody(BaseModel):
     duration: float | None
     streams: list[str]
     recorded: str
+    recorded_from: str = Field(description='the key of the metadata that says so, or "modified": the file')
     has_picture: bool
     thumbnail_url: str | None
     video_url: str | None

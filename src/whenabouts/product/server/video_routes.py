@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from whenabouts.product.corpus import Corpus
-from whenabouts.product.index.filters import recorded_at
+from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.cache import Cache
 from whenabouts.product.server.errors import ServerError, printable, problems
@@ -94,7 +94,8 @@ def _facts(record: VideoRecord) -> dict[str, Any]:
         "kind": record.kind,
         "duration": record.duration,
         "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
-        "recorded": recorded_at(record).isoformat(),
+        "recorded": recorded(record)[0].isoformat(),
+        "recorded_from": recorded(record)[1],
         "has_picture": record.has_picture,
         "thumbnail_url": thumbnail_url,
         "video_url": video_url,

@@ -100,7 +100,8 @@ export class Player {
     this.length = Number.isFinite(info.duration) ? info.duration : null;
     if (!this.given && this.length !== null) this.end = Math.min(this.end, this.length);
     byId("title").textContent = info.title;
-    const facts = [length(this.length ?? NaN), day(info.recorded), info.frame_rate ? `${Number(this.rate.toFixed(3))} frames a second` : ""];
+    const date = `${day(info.recorded)}${info.recorded_from === "modified" ? " (date of the file)" : ""}`;
+    const facts = [length(this.length ?? NaN), date, info.damage, info.frame_rate ? `${Number(this.rate.toFixed(3))} frames a second` : ""];
     byId("subtitle").textContent = facts.filter(Boolean).join(" · ");
     this.#frameTimeline();
   }
