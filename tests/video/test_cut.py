@@ -500,6 +500,20 @@ def test_damage_inside_is_told_and_the_rest_is_cut(shared_data: Path, tmp_path: 
     assert done.frames == 48 and any("damaged at" in note for note in done.notes)
 
 
+def test_a_cut_out_of_a_damaged_part_says_what_is_missing(samples: Path, tmp_path: Path) -> None:
+    damaged = bytearray((samples / "friday.mp4").read_bytes())
+    with av.open(str(samples / "friday.mp4")) as container:
+        for packet in container.demux(video=0):
+            if packet.pts is not None and packet.pos and 2 <= packet.pts * packet.time_base < 2.59:
+                damaged[packet.pos : packet.pos + packet.size] = bytes(packet.size)
+    (tmp_path / "damaged.mp4").write_bytes(damaged)
+    (note,) = cut(tmp_path / "damaged.mp4", 1.5, 3.5, tmp_path / "out.mp4").notes
+    assert "0.60 s of pictures are missing from 2.00 s on" in note
+    (note,) = cut(tmp_path / "damaged.mp4", 2.1, 2.5, tmp_path / "within.mp4").notes
+    assert "s of pictures are missing from 2.1" in note
+    assert cut(tmp_path / "damaged.mp4", 0.5, 1.5, tmp_path / "well.mp4").notes == ()
+
+
 def test_a_recording_that_broke_off_is_cut_as_far_as_it_goes(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "real_video" / "truncated_car.mp4"
     with pytest.raises(WhenaboutsError, match="nothing to cut"):

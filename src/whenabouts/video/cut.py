@@ -11,7 +11,8 @@ import contextlib
 import errno
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from whenabouts.video.aside import check_free, write_error, written_aside
 from whenabouts.video.copying import copy_packets, copy_suffix
 from whenabouts.video.encoding import MovieWriter, Span, check_media, common_form, container_for, look_at
 from whenabouts.video.files import printable
+from whenabouts.video.frame_times import frame_rate
 from whenabouts.video.headers import lacks_index, missing_bytes
 from whenabouts.video.probe import MediaError, probe
 from whenabouts.video.spans import PictureSpan, SoundSpan
@@ -173,7 +175,8 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
     pictures = PictureSpan(span.path, span.start, span.end)
     first: Fraction | None = None
     sound: SoundSpan | None = None
-    frames, sound_ends = 0, span.start
+    lengths, first_of = Counter[Fraction](), dict[Fraction, Fraction]()
+    sound_ends = span.start
     try:
         for picture in pictures:
             if first is None:
@@ -182,7 +185,8 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
                     sound = SoundSpan(span.path, first, writer.form.sound)
             at = began + picture.start - first
             writer.put_picture(picture.frame, span.look, at, began + picture.end - first)
-            frames += 1
+            lengths[picture.end - picture.start] += 1
+            first_of.setdefault(picture.end - picture.start, picture.start)
             if sound is not None:
                 writer.put_sound(sound.read(picture.end))
             parts_done.reach(picture.end - first)
@@ -200,17 +204,34 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         writer.fill_silence(began + ends - first)
     writer.time = began + ends - first
     parts_done.part_done(span.end - span.start)
-    all_notes = [*span.notes, *notes, *([f"{pictures.damage}"] if pictures.damage else [])]
+    all_notes = [*span.notes, *notes]
+    if pictures.damage:
+        all_notes.append(f"{pictures.damage}; {_missing(span.path, lengths, first_of)}")
     return Cut(
         out,
         span.path,
         span.requested,
         float(first),
         float(ends),
-        frames,
+        lengths.total(),
         float(ends - first),
         tuple(all_notes),
     )
+
+
+def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:
+    """What a cut lacks where pictures could not be read: those before them stand still for their time.
+
+    `lengths` counts how long pictures are shown, `first_of` is where each length comes first.
+    """
+    rate = frame_rate(path)
+    usual = lengths.most_common(1)[0][0] if rate is None else 1 / rate
+    late = {length: count for length, count in lengths.items() if 2 * length > 3 * usual}
+    if not late:
+        return "no picture of the cut is missing"
+    seconds = float(sum(count * (length - usual) for length, count in late.items()))
+    first = float(min(first_of[length] for length in late) + usual)
+    return f"{seconds:.2f} s of pictures are missing from {first:.2f} s on; the one before stands still"
 
 
 def _put_sound(
