@@ -191,7 +191,7 @@ class Plan:
         if self.work:
             lines.append(
                 f"about {self.hours:.2f} hours of recordings, "
-                f"{_duration(self.seconds)} to read them, {_size(self.disk_bytes)} of disk"
+                f"{_duration(self.seconds)} to read and encode them, {_size(self.disk_bytes)} of disk"
             )
         same = [f"same content: {printable(a)} is {printable(b)}; taken once" for a, b in self.duplicates]
         out = [f"left out: {why}" for _, why in self.problems]
