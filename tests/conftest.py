@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +28,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Options come from files as well: those of whoever runs the tests have no say here.
-os.environ["XDG_CONFIG_HOME"] = str(ROOT / "tests" / "no configuration here")
+# A folder of its own: a browser that is started writes its settings there.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="whenabouts-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
