@@ -72,6 +72,7 @@ def test_an_answer_is_a_table(corpus: Corpus) -> None:
     assert table.column("streams").to_pylist() == [["subtitle"], ["subtitle"]]
     empty = SearchResult("x", "no_match", ())
     assert empty.to_arrow().schema == table.schema
+    # Not among what tests install: pyarrow loads pandas wherever it is, in every program that is started.
     pytest.importorskip("pandas")
     frame = result.to_pandas()
     assert frame["rank"].tolist() == [1, 2]
