@@ -26,6 +26,7 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
+from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
@@ -332,7 +333,24 @@ class StreamAnswer:
     def evidence(self, row: int) -> Evidence:
         """The moment's strongest clip."""
         clips = self._clips(row)
-        best = clips.start + int(np.argmax(self.scores[clips]))
+        return self._evidence(row, clips.start + int(np.argmax(self.scores[clips])))
+
+    def snippet(self, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
+        """The clip to show for what is evidence of a moment: the one with most of a query's words."""
+        moments, video = self.moments, self.block.video_ids.index(video_id)
+        own = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
+        row = int(np.flatnonzero(own)[0])
+        clips = self._clips(row)
+        best = best_clip(self.block.text[clips], self.scores[clips], weights)
+        shown = self._evidence(row, clips.start + best)
+        return replace(shown, text=from_answer(shown.text, weights))
+
+    def weights(self, query: str) -> Weights:
+        """What each word of a query weighs: its rarity among the clips of the moments."""
+        clips = (self.block.text[self._clips(row)] for row in range(len(self.moments)))
+        return weights_of(query, [text for texts in clips for text in texts])
+
+    def _evidence(self, row: int, best: int) -> Evidence:
         block = self.block
         # A soft border may cut through the clip.
         start = max(float(block.start[best]), float(self.moments.start[row]))
@@ -419,6 +437,7 @@ class Searcher:
             if not streams:
                 notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
+        kept = kept if model is not None else self._with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
         ids = sorted({scored.moment.video_id for scored in kept})
@@ -534,6 +553,25 @@ class Searcher:
         """
         moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
         return ranked(moments, self._chances, len(answers))
+
+    def _with_snippets(
+        self, query: str, moments: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+    ) -> list[ScoredMoment]:
+        """The moments with the line that answers as evidence of streams whose clips have words."""
+        spoken = {a.stream: a for a in answers if self._streams[a.stream].shows_words(a.block)}
+        weights = {name: answer.weights(query) for name, answer in spoken.items()}
+        return [
+            replace(
+                scored,
+                evidence={
+                    name: spoken[name].snippet(scored.video_id, piece, weights[name])
+                    if name in spoken
+                    else piece
+                    for name, piece in scored.evidence.items()
+                },
+            )
+            for scored in moments
+        ]
 
     def clips_in(self, stream: str, moment: Moment) -> int:
         """How many clips of a stream share time with a moment."""

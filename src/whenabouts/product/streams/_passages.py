@@ -191,6 +191,15 @@ def _sentences(text: str) -> Iterator[tuple[str, bool]]:
         yield text[begin:], False
 
 
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text; together they are the text.
+
+    >>> sentences_of("Hildy! How are you?")
+    ['Hildy!', ' How are you?']
+    """
+    return [sentence for sentence, _ in _sentences(text)]
+
+
 def _shorten(sentence: tuple[str, bool]) -> Iterator[tuple[str, bool]]:
     """A sentence in parts that are not too long: cut at commas or spaces, else anywhere."""
     text, closes = sentence
