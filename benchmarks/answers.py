@@ -1,41 +1,90 @@
-"""How often the one-word answer is right: questions that a corpus answers, and questions that it does not.
+"""How probable it is that an answer is right: asked, learned, and measured on recordings left out.
 
-    python -m benchmarks.answers --corpus /tmp/spoken.corpus
+    python -m benchmarks.answers --corpora /tmp/corpora              # ask, fit, measure
+    python -m benchmarks.answers --corpora /tmp/corpora --learn      # and write confidence/learned.json
 
-`--corpus` is the one that `spoken_search.py` leaves behind; it is calibrated anew here. Told are: how long a
-calibration takes, at the end of a run and by `whenabouts calibrate`; the rates that it states; the answers to
-639 titles and to 40 unrelated questions, counted by this script and not by the calibration; the same with
-the titles given as known questions; and the videos of `real_video`, with questions that are answered there
-and questions that are not. The unrelated questions were written for this script; none of them is in the bank
-that confidence is measured with, and no setting was chosen on them.
+`--corpora` is a folder; corpora that are missing in it are indexed first (600 processor seconds for all 227
+hours). They are each set of `transcripts`, all of them together, and small ones; each is asked the titles
+of its recordings (with the recording in, and taken out), titles of other sets, unrelated sentences in and
+not in the bank, questions made of what is said, single words and pairs that are said or are not, and phrases.
+
+Every answer becomes one row: the features of its first moment, and whether that is right. The curves are
+fitted with whole recordings left out, and with whole sets left out, and judged on what was left out; the
+shipped ones are fitted on all rows. Intervals are by recording (2,000 samples of recordings). Rows without
+any text are kept in `results/answers_questions.csv.gz`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
+import io
+import itertools
 import json
+import math
 import os
-import tempfile
+import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from benchmarks.spoken_search import describe_machine
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.stats import rankdata
 
 from whenabouts import Corpus
-from whenabouts.confidence.outcomes import rates_of
-from whenabouts.confidence.rates import rate_of
-from whenabouts.product.calibration.measuring import MADE_AT_END_OF_RUN, calibrate
-from whenabouts.product.search import SearchResult
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.outcomes import TAKEN_OUT_WORTH
+from whenabouts.confidence.probability import (
+    NAME_RARITY,
+    NAMES,
+    OWN,
+    PROBABLE,
+    RISING,
+    Features,
+    Probability,
+    from_json,
+)
+from whenabouts.product.calibration.measuring import (
+    QuestionResult,
+    calibrate,
+    results_with_and_without,
+)
+from whenabouts.product.calibration.questions import CalibrationQuestion, made_from
+from whenabouts.product.index.lookup import words_of
+from whenabouts.product.search import Searcher, load_calibration
+from whenabouts.types import Moment, ScoredMoment
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
 DATA = SHARED / "transcripts"
 RESULT = ROOT / "benchmarks" / "results" / "answers.json"
+QUESTIONS = RESULT.with_name("answers_questions.csv.gz")
+LEARNED = ROOT / "src" / "whenabouts" / "confidence" / "learned.json"
 TOLERANCE = 45.0
+SAMPLES = 2000
+FOLDS = 10
 
+SETS = ("bitcoin", "devtools", "nyu", "apollo13")
+SMALL = {
+    "devtools one": ("devtools_104",),
+    "bitcoin one": ("btc_the-great-consensus-cleanup-revival",),
+    "bitcoin another": ("btc_miniscript",),
+    "devtools four": ("devtools_102", "devtools_103", "devtools_104", "devtools_105"),
+    "bitcoin six": (
+        *(f"btc_bitcoin-core-v{name}" for name in ("0-21", "22-explained", "23", "24")),
+        "btc_mempool-policy",
+        "btc_op-return",
+    ),
+}
+
+# Not in the bank of the package; nothing is chosen on them.
 UNRELATED = (
     "how to groom a poodle for a show",
     "the best season for planting tulips",
@@ -79,106 +128,515 @@ UNRELATED = (
     "the wool of alpacas",
 )
 
+SPOKEN = (
+    "Lovell", "Haise", "oxygen", "Houston", "ReLU", "dropout", "autoencoder", "softmax", "SegWit", "Taproot",
+    "mempool", "Schnorr", "TypeScript", "webpack", "Kubernetes", "Svelte",
+)  # fmt: skip
+"""Terms that are said word for word, for the corpus of all recordings."""
 
-# What is said in `real_video` (two short films have words), in other words where that is possible.
-SAID = (
-    ("the space telescope is being built", "nasa_13013.mp4"),
-    ("a large clean room", "nasa_13013.mp4"),
-    ("Goddard Space Flight Center", "nasa_13013.mp4"),
-    ("James Webb", "nasa_13013.mp4"),
-    ("stolen crown jewels", "friday.mp4"),
-    ("greeting Hildy", "friday.mp4"),
-    ("how are you", "friday.mp4"),
-)
+WORTH = {
+    "title": 1.0,
+    "title, taken out": TAKEN_OUT_WORTH,
+    "title of another set": 0.3,
+    "bank": 0.15,
+    "made": 0.3,
+    "word": 0.3,
+    "pair": 0.3,
+    "phrase": 0.3,
+    "word not said": 0.3,
+    "pair not said": 0.3,
+}
+"""How much a question of each kind counts in the fit; people mostly ask for what is there, in own words."""
+
+Floats = NDArray[np.float64]
 
 
-def is_right(result: SearchResult, title: dict[str, Any]) -> bool:
-    """Whether the first moment lies in the titled part, as `spoken_search.py` counts it."""
-    if not result.moments:
-        return False
-    moment = result.moments[0].moment
-    start, end = float(title["start"]) - TOLERANCE, float(title["end"]) + TOLERANCE
-    recording = Path(result.videos[moment.video_id].path).stem
-    return recording == title["recording"] and start <= moment.middle <= end
+@dataclass(frozen=True)
+class Row:
+    """An answer: where and what was asked, whether its first moment is right, and its features."""
+
+    corpus: str
+    kind: str
+    number: int
+    recording: str
+    right: bool
+    features: Features | None
+    rank: int = 1
+
+    @property
+    def group(self) -> str:
+        """Rows of one group are never parted: questions about a recording, or one question of any corpus."""
+        return self.recording or f"{self.kind} {self.number}"
 
 
-def count(corpus: Corpus, titles: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Answers to titles and unrelated questions."""
-    counts: dict[str, Counter[str]] = {name: Counter() for name in ("right", "other", "unrelated")}
-    for title in titles:
-        result = corpus.search(title["query"], k=1)
-        counts["right" if is_right(result, title) else "other"][result.answer] += 1
-    counts["unrelated"].update(corpus.search(question, k=1).answer for question in UNRELATED)
-    alarms = rate_of([True] * counts["unrelated"]["match"] + [False] * (40 - counts["unrelated"]["match"]))
+@dataclass(frozen=True)
+class Title:
+    """A title and the part of a recording that it was given to."""
+
+    number: int
+    text: str
+    recording: str
+    start: float
+    end: float
+
+    def is_right(self, moment: Moment, stems: Mapping[str, str]) -> bool:
+        """Right recording, and the middle inside the part with some tolerance."""
+        inside = self.start - TOLERANCE <= moment.middle <= self.end + TOLERANCE
+        return stems[moment.video_id] == self.recording and inside
+
+
+def titles() -> list[Title]:
+    """All titles."""
+    lines = (DATA / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    values = [json.loads(line) for line in lines]
+    return [
+        Title(number, v["query"], v["recording"], float(v["start"]), float(v["end"]))
+        for number, v in enumerate(values)
+    ]
+
+
+def sets() -> dict[str, str]:
+    """The set of each recording."""
+    values = [
+        json.loads(line) for line in (DATA / "recordings.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    return {value["recording"]: value["set"] for value in values}
+
+
+def recordings_of(corpus: str) -> tuple[str, ...]:
+    """The recordings of one of the corpora that are asked."""
+    if corpus in SMALL:
+        return SMALL[corpus]
+    return tuple(name for name, own in sets().items() if corpus in (own, "all"))
+
+
+def opened(folder: Path, name: str) -> Corpus:
+    """A corpus of the folder, made if need be, its unrelated sentences asked anew."""
+    corpus = Corpus(folder / name.replace(" ", "_"))
+    if not corpus.streams:
+        corpus.add(*(DATA / f"{recording}.vtt" for recording in recordings_of(name)), processes=1)
+    calibrate(corpus, made=0)
+    return corpus
+
+
+# Asking -------------------------------------------------------------------------------------------
+
+
+class Examiner:
+    """Asks one corpus and makes rows of what comes."""
+
+    def __init__(self, name: str, corpus: Corpus) -> None:
+        self.name = name
+        self.corpus = corpus
+        self.searcher: Searcher = corpus.searcher()
+        self.chances = load_calibration(corpus.store).chances
+        records = corpus.records()
+        self.stems = {record.video_id: Path(record.path).stem for record in records}
+        self.ids = {stem: video_id for video_id, stem in self.stems.items()}
+        self.texts = corpus.store.clips_of("subtitle", sorted(self.stems), vectors=False).text
+
+    def ask(
+        self, kind: str, number: int, text: str, is_right: Callable[[ScoredMoment, Features], bool]
+    ) -> Row:
+        """The row of a question that is right or wrong by itself."""
+        anywhere = Moment(next(iter(self.stems)), 0.0, 1.0)
+        result, _ = results_with_and_without(self.searcher, CalibrationQuestion(text, anywhere))
+        return next(self._rows(kind, number, "", result, is_right, 1))
+
+    def ask_title(self, title: Title) -> Iterator[Row]:
+        """Rows of a title: its first moments with the recording in, and the first with it taken out."""
+        truth = Moment(self.ids[title.recording], title.start, title.end)
+        kept, without = results_with_and_without(self.searcher, CalibrationQuestion(title.text, truth))
+
+        def is_right(scored: ScoredMoment, features: Features) -> bool:
+            return title.is_right(scored.moment, self.stems)
+
+        yield from self._rows("title", title.number, title.recording, kept, is_right, 3)
+        if len(self.stems) > 1:
+            yield from self._rows(
+                "title, taken out", title.number, title.recording, without, lambda *given: False, 1
+            )
+
+    def _rows(
+        self,
+        kind: str,
+        number: int,
+        recording: str,
+        result: QuestionResult,
+        is_right: Callable[[ScoredMoment, Features], bool],
+        count: int,
+    ) -> Iterator[Row]:
+        moments, features = result.first(self.chances, count)
+        if not features:
+            yield Row(self.name, kind, number, recording, False, None)
+        for rank, (scored, own) in enumerate(zip(moments, features, strict=False), 1):
+            yield Row(self.name, kind, number, recording, is_right(scored, own), own, rank)
+
+
+def is_said(scored: ScoredMoment, features: Features) -> bool:
+    """Whether all words are said there in this order: all that a question for a word or a phrase asks."""
+    return features.phrase > 0
+
+
+def never(scored: ScoredMoment, features: Features) -> bool:
+    """Of a question that has no answer."""
+    return False
+
+
+def ask(name: str, corpus: Corpus, seed: int = 20261122) -> list[Row]:
+    """All questions of one corpus."""
+    rng = random.Random(f"{seed} {name}")
+    examiner, own_sets = Examiner(name, corpus), sets()
+    count = 20 if name in SMALL else 60
+    own = [title for title in titles() if title.recording in examiner.ids]
+    rows = [row for title in own for row in examiner.ask_title(title)]
+    here = {own_sets[recording] for recording in examiner.ids}
+    foreign = [title for title in titles() if own_sets[title.recording] not in here]
+    some = rng.sample(foreign, min(count, len(foreign)))
+    rows += [examiner.ask("title of another set", title.number, title.text, never) for title in some]
+    rows += [examiner.ask("unrelated", number, text, never) for number, text in enumerate(UNRELATED)]
+    rows += [examiner.ask("bank", number, text, never) for number, text in enumerate(SENTENCES)][: 4 * count]
+    for number, question in enumerate(made_from(corpus.store, count, seed)):
+        rows.append(examiner.ask("made", number, question.text, _within(question)))
+    return rows + list(_asked_of_words(examiner, rng, count))
+
+
+def _within(question: CalibrationQuestion) -> Callable[[ScoredMoment, Features], bool]:
+    return lambda scored, features: scored.moment.overlap(question.answer) > 0 or features.whole > 0
+
+
+def _asked_of_words(examiner: Examiner, rng: random.Random, count: int) -> Iterator[Row]:
+    """Single words, pairs and phrases that are said, and words and pairs that are not."""
+    spoken = [words_of(text) for text in examiner.texts]
+    common = Counter(word for words in spoken for word in set(words))
+    rare = {
+        word
+        for word, times in common.items()
+        if len(word) > 3 and word.isalpha() and 2 <= times <= max(3, 0.02 * len(spoken))
+    }
+    for number, word in enumerate(rng.sample(sorted(rare), min(count, len(rare)))):
+        yield examiner.ask("word", number, word, is_said)
+    pairs = sorted(
+        {(a, b) for words in spoken for a, b in itertools.pairwise(words) if a in rare and b in rare}
+    )
+    for number, pair in enumerate(rng.sample(pairs, min(count // 2, len(pairs)))):
+        yield examiner.ask("pair", number, " ".join(pair), is_said)
+    for number, words in enumerate(rng.sample([words for words in spoken if len(words) >= 6], count)):
+        length = rng.randint(3, 6)
+        start = rng.randrange(len(words) - length + 1)
+        phrase = words[start : start + length]
+        if any(word in rare for word in phrase):
+            yield examiner.ask("phrase", number, " ".join(phrase), is_said)
+    absent = sorted(_vocabulary() - set(common))
+    for number, word in enumerate(rng.sample(absent, min(count, len(absent)))):
+        yield examiner.ask("word not said", number, word, never)
+    for number in range(min(count // 2, len(absent))):
+        yield examiner.ask("pair not said", number, " ".join(rng.sample(absent, 2)), never)
+
+
+def _vocabulary() -> set[str]:
+    """Words of all transcripts, and of what unrelated sentences are about."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(DATA.glob("*.vtt"))]
+    words = {word for text in [*texts, *SENTENCES] for word in words_of(text)}
+    return {word for word in words if len(word) > 3 and word.isalpha() and word.isascii()}
+
+
+# Fitting ------------------------------------------------------------------------------------------
+
+OF_LIST = tuple(name for name in NAMES if name not in ("spoken", "unspoken", "whole", "phrase", "name"))
+RIDGE = 3.0
+
+
+def fit(rows: Sequence[Row]) -> dict[str, Any]:
+    """The curves in the form of `learned.json`, from first moments; later ones only say how they fall off."""
+    first = [row for row in rows if row.rank == 1 and row.features is not None and WORTH.get(row.kind)]
+    found = {"words": _curve(first, NAMES), "others": _curve(first, OF_LIST)}
+    value: dict[str, Any] = {**found, "later": 0.0, "gap": 0.0, "between": 0.5, "slopes": 0.3}
+    value["later"], value["gap"] = _fall(rows, from_json(value))
+    value["between"] = _between(first, from_json(value))
+    return value
+
+
+def _curve(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
+    """Logistic regression with a ridge on standardised features, and the signs that `RISING` demands."""
+    x = np.array([[getattr(row.features, name) for name in names] for row in rows])
+    right = np.array([row.right for row in rows], np.float64)
+    worth = np.array([WORTH[row.kind] for row in rows])
+    centre, spread = np.average(x, axis=0, weights=worth), x.std(axis=0) + 1e-9
+    z = (x - centre) / spread
+
+    def loss(value: Floats) -> tuple[float, Floats]:
+        odds = value[0] + z @ value[1:]
+        slope = worth * (1 / (1 + np.exp(-odds)) - right)
+        lost = float((worth * (np.logaddexp(0, odds) - right * odds)).sum())
+        ridge = 0.5 * RIDGE * float(value[1:] @ value[1:])
+        return lost + ridge, np.concatenate([[slope.sum()], z.T @ slope + RIDGE * value[1:]])
+
+    limits = {1: (0.0, None), -1: (None, 0.0), 0: (None, None)}
+    bounds = [limits[0], *(limits[RISING.get(name, 0)] for name in names)]
+    value = minimize(loss, np.zeros(len(names) + 1), jac=True, bounds=bounds, method="L-BFGS-B").x
+    weights = value[1:] / spread
     return {
-        "titles whose first moment is right": dict(counts["right"]),
-        "titles whose first moment is another": dict(counts["other"]),
-        "unrelated questions": dict(counts["unrelated"]),
-        "false alarms among these": str(alarms),
+        "intercept": round(float(value[0] - weights @ centre), 4),
+        "weights": dict(zip(names, weights.round(4).tolist(), strict=True)),
     }
 
 
-def calibrated(corpus: Corpus, queries: Path | None, made: int) -> dict[str, Any]:
-    """What a calibration takes and states."""
-    began = time.perf_counter()
-    report = calibrate(corpus, queries, made=made)
+def _fall(rows: Sequence[Row], curves: Probability) -> tuple[float, float]:
+    """By how much (log odds) a later moment is less likely than its own features say, and by unit of gap."""
+    by_title: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row.kind == "title" and row.features is not None:
+            by_title.setdefault((row.corpus, row.number), []).append(row)
+    at, gap, right = [], [], []
+    for own in by_title.values():
+        first = own[0].features
+        assert first is not None
+        for row in own[1:]:
+            assert row.features is not None
+            differs = sum(
+                curves.words.weights[name] * (getattr(row.features, name) - getattr(first, name))
+                for name in OWN
+            )
+            at.append(curves.words.log_odds_of(first) + differs)
+            gap.append(first.surprise - row.features.surprise)
+            right.append(row.right)
+    odds, below, truth = np.array(at), np.array(gap), np.array(right, np.float64)
+
+    def loss(value: Floats) -> float:
+        final = odds - value[0] - value[1] * below
+        return float((np.logaddexp(0, final) - truth * final).sum())
+
+    value = minimize(loss, np.array([0.5, 0.1]), bounds=[(0.0, None), (0.0, None)]).x
+    return round(float(value[0]), 3), round(float(value[1]), 3)
+
+
+def _between(rows: Sequence[Row], curves: Probability) -> float:
+    """The standard deviation (log odds) between recordings that questions do not account for.
+
+    Method of moments: the scatter of each recording's shift beyond what its number of titles explains.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.kind == "title":
+            groups.setdefault(row.recording, []).append(row)
+    shifts, noise, worth = [], [], []
+    for own in groups.values():
+        p = np.array(
+            [curves.of_first(row.features, has_words=True) for row in own if row.features is not None]
+        )
+        information = float((p * (1 - p)).sum())
+        if information > 0.3:
+            shifts.append((sum(row.right for row in own) - float(p.sum())) / information)
+            noise.append(1 / information)
+            worth.append(information)
+    weights = np.array(worth) / np.sum(worth)
+    extra = float(weights @ (np.array(shifts) ** 2 - np.array(noise)))
+    return round(math.sqrt(max(0.01, extra)), 3)
+
+
+# Judging ------------------------------------------------------------------------------------------
+
+
+def left_out(rows: Sequence[Row], fold_of: Callable[[Row], int | str]) -> Floats:
+    """The probability of each first answer by curves that were fitted without its fold."""
+    folds = [fold_of(row) for row in rows]
+    given = np.zeros(len(rows))
+    for fold in sorted(set(folds), key=str):
+        curves = from_json(fit([row for row, own in zip(rows, folds, strict=True) if own != fold]))
+        for place, row in enumerate(rows):
+            if folds[place] == fold and row.features is not None:
+                given[place] = curves.of_first(row.features, has_words=True)
+    return given
+
+
+def fold_by_recording(rows: Sequence[Row]) -> Callable[[Row], int]:
+    """Folds of whole recordings; unrelated questions are dealt out by themselves."""
+    groups = sorted({row.group for row in rows})
+    random.Random(7).shuffle(groups)
+    fold = {group: number % FOLDS for number, group in enumerate(groups)}
+    return lambda row: fold[row.group]
+
+
+def fold_by_set(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """Folds of whole sets: all questions about a set's recordings, and all that were asked of it alone."""
+    own = sets()
+
+    def fold(row: Row) -> str:
+        if row.recording:
+            return own[row.recording]
+        return "" if row.corpus == "all" else own[recordings_of(row.corpus)[0]]
+
+    return fold
+
+
+def auroc(given: Floats, right: NDArray[np.bool_]) -> float:
+    """How surely a right answer stands above a wrong one; NaN where all are alike."""
+    good, bad = int(right.sum()), int((~right).sum())
+    return (
+        float((rankdata(given)[right].sum() - good * (good + 1) / 2) / (good * bad))
+        if good and bad
+        else math.nan
+    )
+
+
+def calibration_error(given: Floats, right: NDArray[np.bool_]) -> float:
+    """Expected calibration error over ten bins of equal width."""
+    bin_of = np.minimum((given * 10).astype(int), 9)
+    return sum(abs(float((given - right)[bin_of == number].sum())) for number in range(10)) / len(given)
+
+
+def judged(rows: Sequence[Row], given: Floats) -> dict[str, Any]:
+    """The numbers of first answers to titles, with intervals by recording."""
+    right = np.array([row.right for row in rows])
+    recordings = sorted({row.recording for row in rows})
+    matched = np.array([is_match(row, p) for row, p in zip(rows, given.tolist(), strict=True)])
+    rows_of = [np.flatnonzero([row.recording == name for row in rows]) for name in recordings]
+    rng = np.random.default_rng(3)
+    samples = [
+        np.concatenate([rows_of[i] for i in rng.integers(0, len(rows_of), len(rows_of))])
+        for _ in range(SAMPLES)
+    ]
+
+    def measured(number: Callable[[Floats, NDArray[np.bool_]], float]) -> list[float]:
+        drawn = [number(given[sample], right[sample]) for sample in samples]
+        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        return [round(float(value), 4) for value in (number(given, right), low, high)]
+
+    def share(of: NDArray[np.bool_], held: NDArray[np.bool_]) -> list[float]:
+        drawn = [held[sample][of[sample]].mean() for sample in samples if of[sample].any()]
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        return [round(float(value), 4) for value in (held[of].mean(), low, high)]
+
+    def at(level: float) -> dict[str, list[float]]:
+        return {
+            "coverage": measured(lambda p, y: float((p >= level).mean())),
+            "right": measured(lambda p, y: float(y[p >= level].mean()) if (p >= level).any() else math.nan),
+            "of the right ones": measured(
+                lambda p, y: float((p >= level)[y].mean()) if y.any() else math.nan
+            ),
+        }
+
     return {
-        "seconds": round(time.perf_counter() - began, 1),
-        "stated": rates_of(report.outcomes).lines(),
-        "said": report.to_json() | {"risk_coverage": None},
+        "titles": len(rows),
+        "recordings": len(recordings),
+        "right": measured(lambda p, y: float(y.mean())),
+        "stated": measured(lambda p, y: float(p.mean())),
+        "expected calibration error": measured(calibration_error),
+        "auroc": measured(auroc),
+        "match": {
+            "coverage": share(np.ones(len(rows), bool), matched),
+            "right": share(matched, right),
+            "of the right ones": share(right, matched),
+        },
+        "no match": measured(lambda p, y: float((p < PROBABLE.no_match_below).mean())),
+        "curve": {f"{level:.2f}": at(level) for level in np.arange(0.1, 0.96, 0.1).round(2).tolist()},
     }
 
 
-def spoken(corpus: Corpus, folder: Path) -> dict[str, Any]:
-    """The recordings: made questions first, then titles as known questions."""
-    titles = [json.loads(line) for line in (DATA / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
-    given = folder / "titles.jsonl"
-    lines = [json.dumps({**title, "video": title["recording"]}) + "\n" for title in titles]
-    given.write_text("".join(lines), encoding="utf-8")
-    found: dict[str, Any] = {
-        "unrelated only": calibrated(corpus, None, 0),
-        "end of a run": calibrated(corpus, None, MADE_AT_END_OF_RUN),
-        "titles given": calibrated(corpus, given, 0),
-    }
-    found["titles given"] |= count(corpus, titles)
-    found["calibrate"] = calibrated(corpus, None, 400) | count(corpus, titles)
+def is_match(row: Row, given: float) -> bool:
+    """Whether a search calls the answer a match."""
+    features = row.features
+    is_name = features is not None and features.phrase > 0 and features.spoken >= math.log1p(NAME_RARITY)
+    return is_name or given >= PROBABLE.match_at
+
+
+def report(rows: Sequence[Row], given: Floats) -> dict[str, Any]:
+    """Numbers by corpus: titles, and how often every kind of question is called a match."""
+    own_sets, found = sets(), {}
+    views = {name: name for name in dict.fromkeys(row.corpus for row in rows)}
+    for name in [*views, *(f"all: {own}" for own in SETS), "small ones"]:
+
+        def belongs(row: Row, name: str = name) -> bool:
+            if name == "small ones":
+                return row.corpus in SMALL
+            corpus, _, own = name.partition(": ")
+            return row.corpus == corpus and (not own or own_sets.get(row.recording) == own)
+
+        places = [place for place, row in enumerate(rows) if belongs(row) and row.rank == 1]
+        of_titles = [place for place in places if rows[place].kind == "title"]
+        if not of_titles or (name in SMALL):
+            continue
+        kinds: dict[str, list[bool]] = {}
+        for place in places:
+            kinds.setdefault(rows[place].kind, []).append(is_match(rows[place], float(given[place])))
+        found[name] = {
+            **judged([rows[place] for place in of_titles], given[of_titles]),
+            "called a match": {kind: [sum(own), len(own)] for kind, own in kinds.items()},
+        }
     return found
 
 
-def real_video(folder: Path) -> dict[str, Any]:
-    """The few videos that tests use: what is said there, and what is not."""
-    corpus = Corpus(folder / "real.corpus", create=True)
-    corpus.add(SHARED / "real_video", processes=1)
-    answers: Counter[str] = Counter()
-    for query, video in SAID:
-        result = corpus.search(query, k=1)
-        right = Path(video).stem[:4] == result.name(result.moments[0])[:4]
-        answers[f"{result.answer}, {'right' if right else 'wrong'} video"] += 1
-    unrelated = Counter(corpus.search(question, k=1).answer for question in UNRELATED)
-    return {
-        "clips": corpus.stats().to_json()["streams"]["subtitle"]["clips"],
-        "said there": dict(answers),
-        "unrelated questions": dict(unrelated),
-        "calibrate": calibrated(corpus, None, 400)["stated"],
-    }
+def spoken_terms(corpus: Corpus) -> dict[str, str]:
+    """The answers to terms that are said word for word."""
+    return {term: corpus.search(term, k=1).answer for term in SPOKEN}
+
+
+def keep_rows(rows: Sequence[Row], given: Mapping[str, Floats]) -> None:
+    """The rows as compressed columns, without any text; the same rows give the same bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["corpus", "kind", "number", "recording", "rank", "right", *NAMES, *given])
+    for place, row in enumerate(rows):
+        numbers = [] if row.features is None else [f"{value:.3g}" for value in astuple(row.features)]
+        shares = [f"{column[place]:.3f}" for column in given.values()]
+        padded = numbers or [""] * len(NAMES)
+        writer.writerow(
+            [row.corpus, row.kind, row.number, row.recording, row.rank, int(row.right), *padded, *shares]
+        )
+    QUESTIONS.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows that were kept, for fitting anew without asking."""
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    return [
+        Row(
+            line["corpus"],
+            line["kind"],
+            int(line["number"]),
+            line["recording"],
+            line["right"] == "1",
+            Features(*(float(line[name]) for name in NAMES)) if line[NAMES[0]] else None,
+            int(line["rank"]),
+        )
+        for line in lines
+    ]
 
 
 def main() -> None:
-    """Ask, count, write."""
+    """Ask, fit, judge, write."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--corpus", required=True)
-    corpus = Corpus(parser.parse_args().corpus, create=False)
-    corpus.search("warm up")
-    with tempfile.TemporaryDirectory() as folder:
-        found = {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": describe_machine(),
-            "real_video": real_video(Path(folder)),
-            "spoken": spoken(corpus, Path(folder)),
-        }
-    text = json.dumps(found, indent=1)
-    print(text)
-    RESULT.write_text(text + "\n", encoding="utf-8")
+    parser.add_argument("--corpora", type=Path, required=True)
+    parser.add_argument("--learn", action="store_true", help="write the curves that the package ships")
+    parser.add_argument("--only", nargs="*", default=[*SETS, "all", *SMALL], help="ask these corpora alone")
+    parser.add_argument("--again", action="store_true", help="fit and judge the rows of the last run")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine()}
+    if options.again:
+        rows = read_rows(QUESTIONS)
+    else:
+        rows = []
+        for name in options.only:
+            began = time.perf_counter()
+            rows += ask(name, opened(options.corpora, name))
+            print(f"{name}: {len(rows)} rows, {time.perf_counter() - began:.0f} s", flush=True)
+    given = {
+        "recordings left out": left_out(rows, fold_by_recording(rows)),
+        "sets left out": left_out(rows, fold_by_set(rows)),
+    }
+    keep_rows(rows, given)
+    for way, own in given.items():
+        result[way] = report(rows, own)
+    learned = {"date": result["date"], "fitted_on": sorted({row.corpus for row in rows}), **fit(rows)}
+    result["learned"] = learned
+    if options.learn:
+        LEARNED.write_text(json.dumps(learned, indent=1) + "\n", encoding="utf-8")
+    if "all" in options.only:
+        result["terms that are said"] = spoken_terms(opened(options.corpora, "all"))
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({key: value for key, value in result.items() if key != "learned"}, indent=1))
 
 
 if __name__ == "__main__":

@@ -135,14 +135,16 @@ class Evidence:
 class ScoredMoment:
     """A moment that was retrieved.
 
-    `score` orders moments of one query; it may be negative. `confidence` in [0, 1] is the share of
-    unrelated queries that would have scored lower on this corpus, or None while there is too little
-    to say. `path` and `title` are those of its video where a corpus answered, else empty.
+    `score` orders moments of one query; it may be negative. `confidence` in [0, 1] is the probability that
+    the moment is right, None where nothing is known of it. `chance_percentile` in [0, 1] is the share of
+    unrelated queries that score lower on this corpus, None where that was not measured. `path` and `title`
+    are those of its video where a corpus answered, else empty.
     """
 
     moment: Moment
     score: float
     confidence: float | None = None
+    chance_percentile: float | None = field(default=None, kw_only=True)
     evidence: Mapping[str, Evidence] = field(default_factory=lambda: MappingProxyType({}))
     text: str = ""
     path: str = ""

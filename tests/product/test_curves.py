@@ -27,9 +27,9 @@ def test_a_curve_has_a_score_for_each_passage_and_peaks_at_the_answer(corpus: Co
     assert curve.end.tolist() == [line.end for line in words]
     assert len(curve.score) == len(words)
     assert "crown jewels" in words[int(np.argmax(curve.score))].text
-    assert curve.confidence is not None
-    assert ((curve.confidence >= 0) & (curve.confidence <= 1)).all()
-    assert (np.argsort(curve.confidence) == np.argsort(curve.score)).all()
+    assert curve.chance_percentile is not None
+    assert ((curve.chance_percentile >= 0) & (curve.chance_percentile <= 1)).all()
+    assert (np.argsort(curve.chance_percentile) == np.argsort(curve.score)).all()
 
 
 def test_the_moments_are_those_of_a_search_in_that_video(corpus: Corpus) -> None:

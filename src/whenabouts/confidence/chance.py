@@ -27,12 +27,6 @@ FEWEST_SCORES = 30
 MATCH_AT = 0.95
 """A match is what at least so large a share of unrelated sentences stays below."""
 
-HIGHEST_MATCH_AT = 0.99
-"""Questions may have answers besides their true video, so the threshold never goes higher."""
-
-FALSE_ALARMS = 0.1
-"""The share of questions without an answer that may be called a match; half are on the corpus's topics."""
-
 NO_MATCH_BELOW = 0.75
 
 _EULER_LOG2 = math.log(math.log(2.0))
@@ -108,36 +102,32 @@ class Thresholds:
 
 
 FIXED = Thresholds()
-"""Where too little is known of a corpus to choose."""
+"""Of a trained system whose calibration has none of its own."""
 
 
-def choose_thresholds(unrelated: Sequence[float], taken_out: Sequence[float]) -> Thresholds:
-    """The lowest "match" with which at most `FALSE_ALARMS` of questions without an answer are called one.
-
-    Both are confidences of the best moments: of unrelated sentences, and of questions whose true video was
-    taken out. Both kinds count as half of all questions, however many there are. `FIXED` for fewer than
-    `FEWEST_SCORES` of a kind; between `MATCH_AT` and `HIGHEST_MATCH_AT` always.
-    """
-    kinds = [np.asarray(kind, dtype=np.float64) for kind in (unrelated, taken_out)]
-    if min(map(len, kinds)) < FEWEST_SCORES:
-        return FIXED
-    for level in np.arange(MATCH_AT, HIGHEST_MATCH_AT, 0.001).round(3).tolist():
-        if np.mean([np.mean(kind >= level) for kind in kinds]) <= FALSE_ALARMS:
-            return Thresholds(level)
-    return Thresholds(HIGHEST_MATCH_AT)
+def stands_out(percentile: float | None) -> bool:
+    """Whether hardly an unrelated sentence scores as much."""
+    return percentile is not None and percentile >= MATCH_AT
 
 
 def answer_for(
-    confidence: float | None, *, has_moments: bool, is_literal: bool = False, thresholds: Thresholds = FIXED
+    confidence: float | None,
+    *,
+    has_moments: bool,
+    stands_out: bool = False,
+    is_name: bool = False,
+    thresholds: Thresholds = FIXED,
 ) -> Answer:
     """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
 
-    Where every word of the query stands in a stream's best moment (`is_literal`), "no match" would mislead.
+    Where every word of the query stands in a stream's best moment, or hardly an unrelated one scores as much
+    (`stands_out`), "no match" would mislead. A word or a name that is said as it is at the best moment
+    (`is_name`) is a match.
     """
     if not has_moments:
         return "no_match"
     if confidence is None:
         return "unsure"
-    if confidence >= thresholds.match_at:
+    if is_name or confidence >= thresholds.match_at:
         return "match"
-    return "no_match" if confidence < thresholds.no_match_below and not is_literal else "unsure"
+    return "no_match" if confidence < thresholds.no_match_below and not stands_out else "unsure"

@@ -11,33 +11,43 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import FIXED, Thresholds, answer_for, choose_thresholds
+from whenabouts.confidence.chance import FIXED, Thresholds, answer_for
+from whenabouts.confidence.probability import (
+    PROBABLE,
+    Adjustment,
+    Probability,
+    adjusted,
+    log_odds,
+    with_adjustment,
+)
 from whenabouts.confidence.rates import Rate, rate_of
 from whenabouts.types import Answer
 
 Kind = Literal["unrelated", "known", "taken_out"]
 KINDS: tuple[Kind, ...] = ("unrelated", "known", "taken_out")
 
-LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99)
-"""Confidences at which the claim "so large a share of unrelated questions stays below" is held to account."""
-
-BINS = (0.0, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
+BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Bins of confidence in which right first answers are counted."""
+
+TAKEN_OUT_WORTH = 0.35
+"""How much a question with its true video taken out counts beside one that has an answer, when probabilities
+are learned: people mostly ask of what is there. `learned.json` was fitted with it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one question found: the confidence of its best moment, None where no stream is calibrated.
+    """What one question found: the confidence (probability that it is right) of its best moment, None where
+    no stream is calibrated.
 
     `right`: the best moment shares time with the true one. `literal`: every word of the question stands in a
-    stream's best moment; `near`: in it or around it. `group` is the true video, or the number of an
-    unrelated question.
+    stream's best moment, or it stands out of chance; `near`: in it or around it; `name`: it is a word or a
+    name that is said there. `group` is the true video, or the number of an unrelated question.
     """
 
     kind: Kind
@@ -47,11 +57,16 @@ class Outcome:
     literal: bool
     near: bool
     group: str
+    name: bool = False
 
     def answer(self, thresholds: Thresholds = FIXED) -> Answer:
         """The answer in one word, as a search gives it."""
         return answer_for(
-            self.confidence, has_moments=self.has_moment, is_literal=self.literal, thresholds=thresholds
+            self.confidence,
+            has_moments=self.has_moment,
+            stands_out=self.literal,
+            is_name=self.name,
+            thresholds=thresholds,
         )
 
     @property
@@ -101,26 +116,9 @@ class Rates:
         ]
 
 
-def thresholds_of(outcomes: Iterable[Outcome]) -> Thresholds:
-    """The thresholds that questions without an answer call for."""
-    of: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
-    for outcome in outcomes:
-        if outcome.counts:
-            of[outcome.kind].append(outcome.sureness)
-    return choose_thresholds(of["unrelated"], of["taken_out"])
-
-
-def rates_of(outcomes: Sequence[Outcome]) -> Rates:
-    """The rates, each half of the questions judged by thresholds that were chosen on the other half.
-
-    Questions of one video stay in one half, so that nothing is judged by what was chosen on its like.
-    """
-    groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
-    half = {group: number % 2 for number, group in enumerate(groups)}
-    halves = [half[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
-    pairs = list(zip(outcomes, halves, strict=True))
-    chosen = [thresholds_of(outcome for outcome, side in pairs if side != own) for own in (0, 1)]
-    judged = [(outcome, outcome.answer(chosen[side])) for outcome, side in pairs]
+def rates_of(outcomes: Sequence[Outcome], thresholds: Thresholds = PROBABLE) -> Rates:
+    """How often the answers, parted by some thresholds, are wrong."""
+    judged = [(outcome, outcome.answer(thresholds)) for outcome in outcomes]
     matched = [outcome for outcome, answer in judged if outcome.kind == "known" and answer == "match"]
     return Rates(
         _share(judged, "unrelated", "match"),
@@ -128,6 +126,44 @@ def rates_of(outcomes: Sequence[Outcome]) -> Rates:
         _share(judged, "known", "no_match"),
         _share(judged, "known", "unsure"),
         _rate(matched, lambda outcome: outcome.right),
+    )
+
+
+def adjustment_of(outcomes: Iterable[Outcome], prior: Probability) -> Adjustment:
+    """What the answers to questions with an answer, and to these taken out, say of a corpus.
+
+    Their confidences must be those of `prior` without an adjustment. Questions of one video count as so many
+    as are worth as much independent ones.
+    """
+    own = [outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts]
+    own = [outcome for outcome in own if outcome.confidence is not None]
+    if not own:
+        return Adjustment()
+    hits = rate_of([outcome.right for outcome in own], [outcome.group for outcome in own])
+    worth = hits.effective / hits.of
+    return adjusted(
+        [log_odds(outcome.sureness) for outcome in own],
+        [outcome.right for outcome in own],
+        [worth * (TAKEN_OUT_WORTH if outcome.kind == "taken_out" else 1.0) for outcome in own],
+        prior,
+    )
+
+
+def adjusted_by_halves(outcomes: Sequence[Outcome], prior: Probability) -> tuple[Outcome, ...]:
+    """The outcomes with the confidences that they would have on an adjusted corpus.
+
+    Each half of the videos is judged by what came of the other, so that nothing is judged by its like.
+    """
+    groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
+    half = {group: number % 2 for number, group in enumerate(groups)}
+    sides = [half[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
+    pairs = list(zip(outcomes, sides, strict=True))
+    learned = [adjustment_of((outcome for outcome, side in pairs if side != own), prior) for own in (0, 1)]
+    return tuple(
+        outcome
+        if outcome.confidence is None
+        else replace(outcome, confidence=with_adjustment(outcome.confidence, learned[side]))
+        for outcome, side in pairs
     )
 
 
@@ -141,43 +177,51 @@ def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate
     return rate_of([holds(outcome) for outcome in outcomes], [outcome.group for outcome in outcomes])
 
 
-class Held(NamedTuple):
-    """A claim and what came of it: `claimed` of the unrelated questions should stay below this confidence."""
-
-    claimed: float
-    unrelated: Rate
-    taken_out: Rate
-
-
 class Bin(NamedTuple):
-    """First answers with a confidence of at least `low` and below `high`, and how many were right."""
+    """First answers with a confidence of at least `low` and below `high`; `stated` is their mean."""
 
     low: float
     high: float
+    stated: float
     right: Rate
 
 
-def claims(outcomes: Sequence[Outcome], levels: Sequence[float] = LEVELS) -> list[Held]:
-    """The reliability of confidence: which share of questions without an answer stays below each level."""
-    own = {
-        kind: [outcome for outcome in outcomes if outcome.kind == kind and outcome.counts] for kind in KINDS
-    }
-
-    def below(kind: Kind, level: float) -> Rate:
-        return _rate(own[kind], lambda outcome: outcome.sureness < level)
-
-    return [Held(level, below("unrelated", level), below("taken_out", level)) for level in levels]
-
-
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
-    """How many first answers to known questions are right, by how sure they were; empty bins are left out."""
+    """How many first answers to known questions are right, by their confidence; empty bins are left out."""
     filled = []
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
         own = [outcome for outcome in outcomes if outcome.kind == "known" and low <= outcome.sureness < limit]
         if own:
-            filled.append(Bin(low, high, _rate(own, lambda outcome: outcome.right)))
+            stated = sum(outcome.sureness for outcome in own) / len(own)
+            filled.append(Bin(low, high, stated, _rate(own, lambda outcome: outcome.right)))
     return filled
+
+
+class Reliability(NamedTuple):
+    """Of known questions: the mean difference between stated and observed shares over bins, and how surely a
+    right answer has a higher confidence than a wrong one (AUROC). None: not known."""
+
+    error: float | None
+    auroc: float | None
+
+    def to_json(self) -> dict[str, float | None]:
+        """For programs."""
+        return {"expected_calibration_error": self.error, "auroc": self.auroc}
+
+
+def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
+    """How well confidences of first answers hold, and how well they part right answers from wrong ones."""
+    rows = bins(outcomes)
+    total = sum(row.right.of for row in rows)
+    if not total:
+        return Reliability(None, None)
+    error = sum(row.right.of * abs(row.stated - (row.right.share or 0.0)) for row in rows) / total
+    answered = [outcome for outcome in outcomes if outcome.kind == "known"]
+    sure = np.array([outcome.sureness for outcome in answered])
+    right = np.array([outcome.right for outcome in answered])
+    higher = np.sign(sure[right][:, None] - sure[~right][None, :])
+    return Reliability(float(error), float((higher.mean() + 1) / 2) if higher.size else None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,14 +273,13 @@ def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
 
 def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """The reliability diagram and the risk-coverage curve for a terminal, 72 columns wide."""
-    yield "reliability: of questions without an answer, how many stay below a confidence (|: as it claims)"
-    for held in claims(outcomes):
-        for name, rate in (("unrelated", held.unrelated), ("taken out", held.taken_out)):
-            if rate.of:
-                yield f"  {held.claimed:>5.0%} {name:9} {_bar(rate.share, held.claimed)} {_percent(rate)}"
-    yield "right first answers to known questions, by confidence"
+    yield "reliability: right first answers to known questions, by confidence (|: as stated)"
     for bin_ in bins(outcomes):
-        yield f"  {_span(bin_):>15} {_bar(bin_.right.share)} {_percent(bin_.right)}"
+        yield f"  {_span(bin_):>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
+    error, auroc = reliability_of(outcomes)
+    if error is not None:
+        ranked = "" if auroc is None else f"; a right answer stands above a wrong one in {auroc:.0%} of pairs"
+        yield f"  expected calibration error {error:.3f}{ranked}"
     curve = risk_coverage(outcomes)
     if curve is not None:
         yield "risk and coverage: of the surest answers, how many are wrong (half have their video taken out)"

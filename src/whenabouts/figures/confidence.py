@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, claims, risk_coverage
+from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, reliability_of, risk_coverage
 from whenabouts.drawing import BLUE, DASHED, GREY, ORANGE, new_figure, save_both
 from whenabouts.formats.files import write_atomically
 from whenabouts.ranking.calibration import TrainedReport
-
-_LEVELS = tuple(np.linspace(0.0, 1.0, 101).tolist())
 
 
 def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
@@ -23,10 +21,8 @@ def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     The second only where there are known questions. Raises UsageError where matplotlib is missing,
     FormatError where a file cannot be written.
     """
-    with new_figure(9.2, 3.6) as figure:
-        left, right = figure.subplots(1, 2)
-        _draw_claims(left, outcomes)
-        _draw_bins(right, outcomes)
+    with new_figure(4.6, 3.6) as figure:
+        _draw_bins(figure.subplots(), outcomes)
         written = save_both(figure, folder / "reliability")
     curve = risk_coverage(outcomes)
     if curve is None:
@@ -71,37 +67,20 @@ def _draw_risk(axes: Any, curve: RiskCoverage, what: str) -> None:
     axes.set_ylabel("risk: share of these answered wrongly")
 
 
-def _draw_claims(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    """What confidence claims of chance beside what came of it."""
-    rows = claims(outcomes, _LEVELS)
-    _draw_as_claimed(axes)
-    for name, colour, rates in (
-        ("unrelated questions", BLUE, [row.unrelated for row in rows]),
-        ("true video taken out", ORANGE, [row.taken_out for row in rows]),
-    ):
-        if rates[0].of:
-            low, high = zip(*(rate.interval for rate in rates), strict=True)
-            axes.plot(_LEVELS, [rate.share or 0.0 for rate in rates], color=colour, label=name)
-            axes.fill_between(_LEVELS, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="confidence", ylabel="share of questions that stay below it", xlim=(0, 1), ylim=(0, 1))
-    axes.set_title("Questions without an answer", fontsize=9)
-    axes.legend(frameon=False, fontsize=8)
-
-
 def _draw_bins(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    """Right answers by confidence."""
+    """Right answers beside what their confidence states."""
     rows = bins(outcomes)
+    _draw_as_claimed(axes)
     if rows:
+        stated = np.array([row.stated for row in rows])
         shares = np.array([row.right.share or 0.0 for row in rows])
         limits = np.array([row.right.interval for row in rows])
-        places = np.arange(len(rows))
-        axes.bar(places, shares, color=BLUE, alpha=0.8, width=0.7)
         spread = np.abs(limits.T - shares)
-        axes.errorbar(places, shares, spread, fmt="none", ecolor=GREY, capsize=3, linewidth=1)
-        labels = [f"{100 * row.low:g} to\n{100 * row.high:g} %\nn={row.right.of}" for row in rows]
-        axes.set_xticks(places, labels, fontsize=8)
-    axes.set(ylabel="first answers that are right", ylim=(0, 1), xlabel="confidence")
-    axes.set_title("Questions with an answer", fontsize=9)
+        axes.errorbar(stated, shares, spread, fmt="o", color=BLUE, ecolor=GREY, capsize=3, linewidth=1)
+    axes.set(xlabel="confidence", xlim=(0, 1), ylabel="first answers that are right", ylim=(0, 1))
+    error = reliability_of(outcomes).error
+    stated_error = "" if error is None else f"; expected calibration error {error:.3f}"
+    axes.set_title(f"Questions with an answer{stated_error}", fontsize=9)
 
 
 def _draw_reliability(axes: Any, report: TrainedReport) -> None:

@@ -216,18 +216,11 @@ class Corpus:
         version = self.store.description_version
         if self._searcher is None or self._searcher[0] != version:
             self.check_filled()
-            calibration = load_calibration(self.store)
             usable, broken = self.encoders.usable()
-            searcher = Searcher(
-                self.store,
-                usable,
-                calibration.scales,
-                calibration.chances,
-                calibration.thresholds,
-                calibration.rates,
-                broken,
+            self._searcher = (
+                version,
+                Searcher(self.store, usable, load_calibration(self.store), broken=broken),
             )
-            self._searcher = version, searcher
         return self._searcher[1]
 
     @property

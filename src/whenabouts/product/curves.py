@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 class Curve:
     """One stream's curve: clip n lasts [start, end) seconds and scored `score`; all columns are (n,).
 
-    `confidence` is how surely each score is no chance, None where the stream is not calibrated.
+    `chance_percentile` is how surely each score is no chance, None where the stream is not calibrated.
     """
 
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     score: NDArray[np.float64]
-    confidence: NDArray[np.float64] | None
+    chance_percentile: NDArray[np.float64] | None
 
     def to_json(self) -> dict[str, list[float]]:
-        """For programs: times to the millisecond; `confidence` is empty where there is none."""
-        confidence = [] if self.confidence is None else self.confidence.tolist()
+        """For programs: times to the millisecond; `chance_percentile` is empty where there is none."""
+        chance_percentile = [] if self.chance_percentile is None else self.chance_percentile.tolist()
         return {
             "start": [round(value, 3) for value in self.start.tolist()],
             "end": [round(value, 3) for value in self.end.tolist()],
             "score": self.score.tolist(),
-            "confidence": confidence,
+            "chance_percentile": chance_percentile,
         }
 
 
@@ -63,7 +63,7 @@ class Curves:
                     "start": round(scored.moment.start, 3),
                     "end": round(scored.moment.end, 3),
                     "score": scored.score,
-                    "confidence": scored.confidence,
+                    "chance_percentile": scored.chance_percentile,
                 }
                 for scored, stream in pairs
             ],
@@ -92,7 +92,9 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
 
 def _curve(searcher: Searcher, answer: StreamAnswer) -> Curve:
     chance = searcher.chance(answer.stream)
-    confidence = None
+    chance_percentile = None
     if chance is not None:
-        confidence = np.array([chance.confidence(score) for score in answer.scores.tolist()], np.float64)
-    return Curve(answer.block.start, answer.block.end, answer.scores, confidence)
+        chance_percentile = np.array(
+            [chance.confidence(score) for score in answer.scores.tolist()], np.float64
+        )
+    return Curve(answer.block.start, answer.block.end, answer.scores, chance_percentile)

@@ -18,9 +18,11 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import FIXED, MATCH_AT, NO_MATCH_BELOW, Chance, Thresholds, answer_for
+from whenabouts.confidence.chance import FIXED, Chance, Thresholds, answer_for, stands_out
+from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment, Probability, general
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
+from whenabouts.product.answer_probability import Rarity, with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
@@ -50,36 +52,51 @@ MOST_K = 1000
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
 _MOST_TEXT = 600
-_UNCALIBRATED = "uncalibrated: this corpus is too small to say how sure an answer is"
+_UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Scales and chances of the streams that have been measured, and how often answers are wrong.
 
-    `clips` is how many clips each stream had then, also where they were too few to say anything. `rates` is
-    what a search hands on (`Report.summary`), None where no stream is calibrated.
+    `clips` is how many clips each stream had then. `rates` is what a search hands on (`Report.summary`), None
+    where no stream is calibrated. `adjustment` is what answers of known truth say of probabilities here.
+    `banks` are the languages of the unrelated sentences of each stream; `withheld` says why there are none,
+    `note` what users should know of the corpus's language.
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)
     chances: Mapping[str, Chance] = field(default_factory=dict)
     clips: Mapping[str, int] = field(default_factory=dict)
-    thresholds: Thresholds = FIXED
     rates: Mapping[str, Any] | None = None
+    adjustment: Adjustment = UNADJUSTED
+    banks: Mapping[str, str] = field(default_factory=dict)
+    withheld: str = ""
+    note: str = ""
 
 
 def load_calibration(store: Store) -> Calibration:
     """What has been measured on a corpus so far."""
     facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
     # The same with each stream, so that a search reads no further row for it.
-    answers = next((fact["answers"] for fact in facts.values() if "answers" in fact), None)
+    answers = next(
+        (fact["answers"] for fact in facts.values() if "adjustment" in fact.get("answers", ())), None
+    )
+    texts = {
+        key: next((fact[key] for fact in facts.values() if fact.get(key)), "") for key in ("withheld", "note")
+    }
     return Calibration(
         {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
         {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
         {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
-        FIXED if answers is None else Thresholds.from_json(answers),
         answers,
+        UNADJUSTED if answers is None else Adjustment.from_json(answers["adjustment"]),
+        {name: fact["bank"] for name, fact in facts.items() if "bank" in fact},
+        **texts,
     )
+
+
+NOT_CALIBRATED = Calibration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +167,7 @@ def is_answer(answer: Answer, confidence: float | None) -> bool:
     None does where there is no match; beside a match, what chance reaches as well does not.
     """
     if answer == "match":
-        return confidence is None or confidence >= NO_MATCH_BELOW
+        return confidence is None or confidence >= PROBABLE.no_match_below
     return answer == "unsure"
 
 
@@ -159,8 +176,9 @@ class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
     It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
-    `doubt` says why the answer is "unsure", "" where it is not. `calibration` says how often the three
-    answers are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
+    `doubt` says why the answer is "unsure", "" where it is not. `interval` is the range (95 %) that the first
+    moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
+    are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     `coverage` says which videos were searched by which stream, None where a trained system searched.
     """
 
@@ -172,6 +190,7 @@ class SearchResult:
     doubt: str = ""
     calibration: Mapping[str, Any] | None = None
     coverage: Coverage | None = None
+    interval: tuple[float, float] | None = None
 
     def __iter__(self) -> Iterator[ScoredMoment]:
         return iter(self.moments)
@@ -240,6 +259,7 @@ class SearchResult:
         return {
             "query": self.query,
             "answer": self.answer,
+            "confidence_interval": None if self.interval is None else list(self.interval),
             "moments": [self._moment(rank, scored) for rank, scored in enumerate(self.moments, 1)],
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
@@ -256,6 +276,7 @@ class SearchResult:
             "end": round(moment.end, 3),
             "score": scored.score,
             "confidence": scored.confidence,
+            "chance_percentile": scored.chance_percentile,
             "evidence": {
                 name: {
                     "score": piece.score,
@@ -372,9 +393,8 @@ class Searcher:
     """Answers queries on one store; asking changes nothing.
 
     `encoders` maps streams to what queries are encoded with; a stream without one is searched by its
-    words only, or not at all. `scales` and `chances` are what has been measured of the streams
-    (`calibration/`); without them scores are still ordered, but without a confidence. `thresholds` part
-    the three answers; `rates` say how often these are wrong, and are handed on with each answer.
+    words only, or not at all. `calibration` is what has been measured of the streams (`calibration/`);
+    without it moments are still ordered, but without a confidence.
     Streams that are `broken` (their encoder cannot be used here) are left out, with a note; one that is
     asked for by name, or that is the last, raises its error.
     """
@@ -383,18 +403,17 @@ class Searcher:
         self,
         store: Store,
         encoders: Mapping[str, QueryEncoder],
-        scales: Mapping[str, Scale] = MappingProxyType({}),
-        chances: Mapping[str, Chance] = MappingProxyType({}),
-        thresholds: Thresholds = FIXED,
-        rates: Mapping[str, Any] | None = None,
+        calibration: Calibration = NOT_CALIBRATED,
+        probability: Probability | None = None,
+        *,
         broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
     ) -> None:
         self._store = store
-        self._scales = dict(scales)
         self._encoders = dict(encoders)
-        self._chances = dict(chances)
-        self._thresholds = thresholds
-        self._rates = rates
+        self._calibration = calibration
+        self._scales, self._chances = calibration.scales, calibration.chances
+        self._probability = probability or general(calibration.adjustment)
+        self._rarity: dict[str, Rarity] = {}
         self._broken = dict(broken)
         self._streams = {name: stream_named(name) for name in store.streams}
         self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
@@ -425,6 +444,7 @@ class Searcher:
         words, notes = checked_query(text, k, min_confidence)
         allowed, notes_on_filter = self._allowed(filter)
         notes += notes_on_filter
+        interval = None
         if model is not None:
             by_model = model.find(words, k, allowed)
             ranked = list(by_model.moments)
@@ -432,8 +452,12 @@ class Searcher:
             notes += by_model.notes
         else:
             answers = self._find_in(words, allowed, streams)
-            ranked = self.rank(answers)
-            answer, doubt = _judged(words, ranked, answers, self._thresholds)
+            ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
+            interval = self._interval(ranked)
+            answer, doubt = _judged(
+                words, ranked, answers, interval, self._calibration.withheld, is_name=is_name
+            )
+            notes += [self._calibration.note] if self._calibration.note else []
             if not streams:
                 notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
@@ -449,13 +473,17 @@ class Searcher:
             if scored.video_id in videos
         )
         if not moments:
-            answer, doubt = "no_match", ""
+            answer, doubt, interval = "no_match", "", None
         notes += _gone(videos.values())
         if answer == "no_match" and self._broken and model is None and not streams:
             # What was not looked at is never said to be without an answer.
-            answer, doubt = "unsure", f"{' and '.join(self._broken)} could not be searched"
-        rates, coverage = (self._rates, self.coverage(allowed, streams)) if model is None else (None, None)
-        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), doubt, rates, coverage)
+            answer, interval = "unsure", None
+            doubt = f"{' and '.join(self._broken)} could not be searched"
+        rates, coverage = (
+            (self._calibration.rates, self.coverage(allowed, streams)) if model is None else (None, None)
+        )
+        rest = (doubt, rates, coverage, interval)
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
         """Which videos a search speaks for, and by which streams; of the whole corpus it is kept."""
@@ -554,6 +582,30 @@ class Searcher:
         moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
         return ranked(moments, self._chances, len(answers))
 
+    def with_probabilities(
+        self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+    ) -> tuple[list[ScoredMoment], bool]:
+        """Moments of a query, best first, with the probability of each; without one if not calibrated.
+
+        And whether the query is a word or a name that is said at the first.
+        """
+        if not ranked or ranked[0].chance_percentile is None:
+            return list(ranked), False
+        return with_probabilities(text, ranked, answers, self.rarity(answers), self._probability)
+
+    def rarity(self, answers: Iterable[StreamAnswer]) -> Mapping[str, Rarity]:
+        """How rare words are in each stream of some answers that has words; counted once."""
+        for answer in answers:
+            if answer.stream not in self._rarity and stream_named(answer.stream).has_words is not False:
+                self._rarity[answer.stream] = Rarity.in_stream(self._store, answer.stream)
+        return self._rarity
+
+    def _interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
+        if not ranked or ranked[0].confidence is None:
+            return None
+        clips = sum(self._calibration.clips.get(name, 0) for name in ranked[0].evidence)
+        return self._probability.interval(ranked[0].confidence, clips)
+
     def _with_snippets(
         self, query: str, moments: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
     ) -> list[ScoredMoment]:
@@ -594,8 +646,8 @@ def ranked(
     Each stream's scores are first turned into how surprising they are among what unrelated sentences score
     there (`Chance.surprise`), which puts streams on one scale. A moment that several streams have gets the
     sum of its surprises, and the span of the stream that is surer. With m streams searched, an unrelated
-    sentence has m chances, so a confidence is (1 - exp(-surprise)) ** m. Where a stream that has a moment
-    has no chance, there is no confidence.
+    sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m. Where a stream that has a moment
+    has no chance, there is no percentile.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
     is_calibrated = all(name in chances for name, _ in scored)
@@ -611,7 +663,7 @@ def ranked(
     merged.sort(key=lambda moment: moment.sort_key)
     if not is_calibrated:
         return merged
-    return [replace(moment, confidence=(-math.expm1(-moment.score)) ** streams) for moment in merged]
+    return [replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams) for moment in merged]
 
 
 def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:
@@ -640,27 +692,37 @@ def _judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
 
 
 def _judged(
-    query: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], thresholds: Thresholds
+    query: str,
+    ranked: Sequence[ScoredMoment],
+    answers: Sequence[StreamAnswer],
+    interval: tuple[float, float] | None,
+    withheld: str,
+    *,
+    is_name: bool,
 ) -> tuple[Answer, str]:
     """The answer in one word, and why it is "unsure" where it is.
 
     Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
-    the words are there. It scores low because its words are common in this corpus, or few.
+    the words are there. So it would where hardly any unrelated sentence scores as much.
     """
     confidence = ranked[0].confidence if ranked else None
     literal = literal_in(query, answers)
     answer = answer_for(
-        confidence, has_moments=bool(ranked), is_literal=literal is not None, thresholds=thresholds
+        confidence,
+        has_moments=bool(ranked),
+        stands_out=literal is not None or bool(ranked and stands_out(ranked[0].chance_percentile)),
+        is_name=is_name,
+        thresholds=PROBABLE,
     )
     if answer != "unsure":
         return answer, ""
-    if confidence is None:
-        return answer, _UNCALIBRATED
-    if literal is not None and confidence < MATCH_AT:
-        return answer, _doubt_of_literal(literal, set(query_words(query)[0]))
-    if confidence >= MATCH_AT:
-        return answer, "questions whose video is taken out find about as much"
-    return answer, "unrelated sentences find about as much"
+    if confidence is None or interval is None:
+        return answer, withheld or _UNCALIBRATED
+    low, high = (round(100 * bound) for bound in interval)
+    doubt = f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
+    if literal is not None and confidence < PROBABLE.match_at:
+        return answer, f"{_doubt_of_literal(literal, set(query_words(query)[0]))}; {doubt}"
+    return answer, doubt
 
 
 def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
@@ -670,7 +732,7 @@ def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
     count = f"its words are all said in {places} of the {looked_at} places looked at"
     if places > max(2, looked_at / 2):
         return f"{count}, too often to tell places apart"
-    return f"{count}, but unrelated sentences find about as much"
+    return count
 
 
 def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:

@@ -76,7 +76,8 @@ def test_words_without_spaces_between_are_cut(spoken: Corpus) -> None:
 def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps(LINE) + "\n\n" + json.dumps({**LINE, "query": "wal"}) + "\n", encoding="utf-8")
-    read = read_questions(path, lambda name: (f"id of {name}", 2.5))
+    read, notes = read_questions(path, lambda name: (f"id of {name}", 2.5))
+    assert notes == []
     assert [known.text for known in read] == ["a whale sings", "wal"]
     assert read[0].answer == Moment("id of sea.mp4", 1.0, 2.5)
 
@@ -97,10 +98,9 @@ def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
         (json.dumps({**LINE, "end": 0.5}).encode(), "line 1: id: 1.0-0.5 is empty, reversed"),
         (json.dumps({**LINE, "end": float("nan")}).encode(), "finite"),
         (
-            json.dumps({**LINE, "end": 11.5}).encode(),
-            "line 1: query 'a whale sings': 1-11.5 s is behind the end of sea.mp4 (10.00 s)",
+            json.dumps({**LINE, "start": 10, "end": 10.5}).encode(),
+            "holds no questions (1 question left out: behind the end of the video (line 1))",
         ),
-        (json.dumps({**LINE, "start": 10, "end": 10.5}).encode(), "10-10.5 s is behind the end of sea.mp4"),
         (json.dumps(LINE).encode() + b"\nnonsense", "line 2"),
     ],
 )
@@ -116,9 +116,24 @@ def test_a_bad_file_is_told_with_its_line_and_value(tmp_path: Path, content: byt
 def test_times_may_be_rounded_up_and_any_go_where_the_duration_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps({**LINE, "end": 11}), encoding="utf-8")
-    assert read_questions(path, lambda name: ("id", 10.02))[0].answer == Moment("id", 1.0, 11.0)
+    (question,), notes = read_questions(path, lambda name: ("id", 10.02))
+    assert (question.answer, notes) == (Moment("id", 1.0, 10.02), [])
     path.write_text(json.dumps({**LINE, "end": 99}), encoding="utf-8")
-    assert read_questions(path, lambda name: ("id", None))[0].answer.end == 99.0
+    assert read_questions(path, lambda name: ("id", None))[0][0].answer.end == 99.0
+
+
+def test_what_ends_behind_the_last_caption_is_cut_off_and_counted_and_the_rest_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "known.jsonl"
+    lines = [LINE, {**LINE, "end": 90}, {**LINE, "start": 10.0, "end": 12}, {**LINE, "end": 20}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    questions, notes = read_questions(path, lambda name: ("id", 10.0))
+    assert [question.answer.end for question in questions] == [2.5, 10.0, 10.0]
+    assert notes == [
+        "2 questions cut off at the end of the video (line 2, 4)",
+        "1 question left out: behind the end of the video (line 3)",
+    ]
 
 
 def test_a_file_that_is_not_there_and_a_video_that_is_not_there_are_told(tmp_path: Path) -> None:

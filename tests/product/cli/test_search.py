@@ -21,6 +21,7 @@ MOMENT_KEYS = {
     "end",
     "score",
     "confidence",
+    "chance_percentile",
     "evidence",
     "text",
     "link",
@@ -28,12 +29,20 @@ MOMENT_KEYS = {
 
 
 def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
-    done = whenabouts("search", "the space telescope", "-k", "5")
+    done = whenabouts("search", "the crown jewels", "-k", "5")
     answer = done.json
     assert done.code == 0
     assert done.err == ""
-    assert set(answer) == {"query", "answer", "moments", "notes", "calibration", "searched"}
-    assert answer["query"] == "the space telescope"
+    assert set(answer) == {
+        "query",
+        "answer",
+        "confidence_interval",
+        "moments",
+        "notes",
+        "calibration",
+        "searched",
+    }
+    assert answer["query"] == "the crown jewels"
     assert answer["answer"] == "match"
     assert 1 < len(answer["moments"]) <= 5
     for place, moment in enumerate(answer["moments"], 1):
@@ -266,14 +275,15 @@ def test_a_field_that_no_video_has_is_named_with_those_there_are(whenabouts: Whe
 def test_a_word_that_is_said_everywhere_is_unsure_and_the_table_says_why(
     whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whenabouts.confidence.chance import Chance
+    from whenabouts.confidence.probability import Probability
 
-    monkeypatch.setattr(Chance, "surprise", lambda chance, score: 0.01 * score)
-    done = whenabouts("search", "jewels", "--table")
+    monkeypatch.setattr(Probability, "of_first", lambda *given, **rest: 0.4)
+    done = whenabouts("search", "jewels stolen crown", "--table")
     assert done.code == 0
-    assert re.match(r"Not sure: its words are all said in \d+ of the \d+ places looked at, ", done.out)
+    assert re.match(r"Not sure: its words are all said in \d+ of the \d+ places looked at", done.out)
+    assert "an answer like this is right in 40 of 100 cases (" in done.out.splitlines()[0]
     assert "The best are:" in done.out.splitlines()[0]
-    assert whenabouts("search", "jewels", "--json").json["notes"][0] in done.out
+    assert whenabouts("search", "jewels stolen crown", "--json").json["notes"][0] in done.out
 
 
 def test_filters_that_leave_no_video_say_so(whenabouts: Whenabouts) -> None:

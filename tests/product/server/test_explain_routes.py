@@ -118,7 +118,7 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
     curve = body["curves"]["start"]
     assert curve["score"] == system.borders.to_json()["start_probability"]
     assert len(curve["start"]) == len(curve["end"]) == len(curve["score"])
-    assert curve["confidence"] == []
+    assert curve["chance_percentile"] == []
     assert body["said"][0].startswith("It starts at 0:")
     assert body["said"][1].startswith("It ends at 0:")
 

@@ -39,7 +39,17 @@ def test_command_line_python_and_rest_give_equal_answers(
     assert by_rest["query"] == by_command["query"] == query
     assert by_rest["answer"] == by_command["answer"]
     assert [*by_rest["notes"], *filter(None, [by_rest["doubt"]])] == by_command["notes"]
-    same = ("rank", "video_id", "start", "end", "score", "confidence", "text", "evidence")
+    same = (
+        "rank",
+        "video_id",
+        "start",
+        "end",
+        "score",
+        "confidence",
+        "chance_percentile",
+        "text",
+        "evidence",
+    )
     assert [{key: one[key] for key in same} for one in by_rest["data"]] == [
         {key: one[key] for key in same} for one in by_command["moments"]
     ]
@@ -60,7 +70,13 @@ def test_curves_over_http_are_those_of_the_searcher(client: Client, indexed: Pat
     found = client.json(f"/api/videos/{friday}/curves", query="crown jewels")
     assert found == curves_of(corpus, "crown jewels", friday).to_json()
     curve = found["curves"]["subtitle"]
-    assert len(curve["start"]) == len(curve["end"]) == len(curve["score"]) == len(curve["confidence"]) == 5
+    assert (
+        len(curve["start"])
+        == len(curve["end"])
+        == len(curve["score"])
+        == len(curve["chance_percentile"])
+        == 5
+    )
     best = curve["score"].index(max(curve["score"]))
     assert (curve["start"][best], curve["end"][best]) == (4.3, 6.0)
     assert found["moments"][0]["start"] == 4.3

@@ -12,13 +12,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from whenabouts.product.index.lookup import query_words
 from whenabouts.product.index.store import Store
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment, UsageError, number_of
 
 FEWEST_WORDS, MOST_WORDS = 4, 8
 """Words of a question that is made of a passage. With these, answers to made questions and to titles that
@@ -28,7 +28,7 @@ people give are a match, unsure and no match about as often (docs/confidence.md)
 _WORDS_OF_STRETCH = 12
 # Videos that questions are taken from; each is read whole.
 _MOST_VIDEOS = 200
-# Times that are given may be rounded up to whole seconds.
+# Times that are given may be rounded up to whole seconds: that needs no note.
 _PAST_END_SECONDS = 1.0
 # Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
 _LONGEST_WORD = 20
@@ -117,28 +117,56 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
 
 def read_questions(
     path: Path, resolve: Callable[[str], tuple[str, float | None]]
-) -> list[CalibrationQuestion]:
-    """Questions from a file of JSON lines: `query`, `video`, `start`, `end` (seconds).
+) -> tuple[list[CalibrationQuestion], list[str]]:
+    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes on these.
 
     `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known);
-    its UsageError is raised again with the line. Raises UsageError for a file that cannot be read, holds no
-    line, or has a line that is none of the kind or names a time behind the video's end.
+    its UsageError is raised again with the line. A time behind the video's end is cut off there; what starts
+    behind it is left out; the notes count both. Raises UsageError for a file that cannot be read, holds no
+    question within a video, or has a line that is none of the kind.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
-    questions = [
-        _parsed(line, f"{path}, line {number}", resolve)
-        for number, line in enumerate(lines, 1)
-        if line.strip()
+    questions: list[CalibrationQuestion] = []
+    cut, behind = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        question, duration = _parsed(line, f"{path}, line {number}", resolve)
+        answer = question.answer
+        if duration is not None and answer.start >= duration:
+            behind.append(number)
+            continue
+        if duration is not None and answer.end > duration:
+            cut += [number] if answer.end > duration + _PAST_END_SECONDS else []
+            question = replace(question, answer=replace(answer, end=duration))
+        questions.append(question)
+    notes = [
+        *_note(cut, "cut off at the end of the video"),
+        *_note(behind, "left out: behind the end of the video"),
     ]
     if not questions:
-        raise UsageError(f"{path} holds no questions; write a JSON line of query, video, start, end for each")
-    return questions
+        why = "".join(f" ({note})" for note in notes)
+        raise UsageError(
+            f"{path} holds no questions{why}; write a JSON line of query, video, start, end for each"
+        )
+    return questions, notes
 
 
-def _parsed(line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]) -> CalibrationQuestion:
+def _note(lines: Sequence[int], done: str) -> list[str]:
+    """What was done to the questions of some lines; nothing for none."""
+    if not lines:
+        return []
+    first = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
+    return [f"{number_of(len(lines), 'question')} {done} (line {first})"]
+
+
+def _parsed(
+    line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]
+) -> tuple[CalibrationQuestion, float | None]:
+    """A question, and the duration of its video."""
     try:
         value: Any = json.loads(line)
     except ValueError as error:
@@ -163,9 +191,4 @@ def _parsed(line: str, where: str, resolve: Callable[[str], tuple[str, float | N
         answer = Moment(video_id, float(times[0]), float(times[1]))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    if duration is not None and (answer.start >= duration or answer.end > duration + _PAST_END_SECONDS):
-        raise UsageError(
-            f"{where}: query {query[:60]!r}: {answer.start:g}-{answer.end:g} s is behind the end of {video} "
-            f"({duration:.2f} s); give times within it"
-        )
-    return CalibrationQuestion(query, answer)
+    return CalibrationQuestion(query, answer), duration

@@ -150,7 +150,7 @@ def _tell(
 
 # Of an answer that is none, the closest few are still worth a look.
 _CLOSEST = 3
-_HEADS = ("#", "video", "start - end", "sure")
+_HEADS = ("#", "video", "start - end", "right")
 
 
 def _show(result: SearchResult, *, narrowed: bool) -> None:
@@ -183,9 +183,7 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(Padding(Text.assemble(*_evidence(scored)), (0, 0, 0, widths[0] + 2)))
     if result.answer == "match" and len(shown) < len(result.moments):
         hidden = len(result.moments) - len(shown)
-        table.print(
-            f"and {hidden} more that unrelated sentences find as easily (--json lists them)", style="dim"
-        )
+        table.print(f"and {hidden} more that are hardly ever right (--json lists them)", style="dim")
     if result.coverage is not None:
         table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)
 
@@ -208,9 +206,8 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _percent(confidence: float | None) -> str:
     if confidence is None:
         return "?"
-    # Nothing is certain; chance is measured with a few hundred sentences. Not rounded up: what is no match
-    # must not look like one.
-    return ">99 %" if confidence > 0.99 else f"{int(100 * confidence)} %"
+    # Not rounded up: what is no match must not look like one.
+    return f"{int(100 * confidence)} %"
 
 
 def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:

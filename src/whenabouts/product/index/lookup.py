@@ -278,9 +278,14 @@ def query_words(text: str) -> tuple[list[str], list[str]]:
     >>> query_words("On-chain fees")
     (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
     """
-    words = _WORD.findall(text.lower())
+    words = words_of(text)
     pairs = [first + second for first, second in itertools.pairwise(words)]
     return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, in order."""
+    return _WORD.findall(text.lower())
 
 
 def says(text: str, words: Collection[str]) -> bool:

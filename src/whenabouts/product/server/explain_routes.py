@@ -73,4 +73,6 @@ def _sentences(borders: Borders, moment: Moment) -> list[str]:
 
 def _curve(along: Mapping[str, Any], values: list[float]) -> CurveBody:
     """A value for each clip in the shape of a match curve, which the page draws."""
-    return CurveBody(start=along["clips"]["start"], end=along["clips"]["end"], score=values, confidence=[])
+    return CurveBody(
+        start=along["clips"]["start"], end=along["clips"]["end"], score=values, chance_percentile=[]
+    )

@@ -193,6 +193,7 @@ class ResultBody(BaseModel):
     end: float
     score: float
     confidence: float | None
+    chance_percentile: float | None
     text: str
     evidence: dict[str, EvidenceBody]
     labels: dict[str, str]
@@ -230,10 +231,15 @@ class SearchedBody(BaseModel):
 
 
 class SearchBody(BaseModel):
-    """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here."""
+    """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here.
+
+    `confidence` is the probability that a moment is right, `confidence_interval` the range that it leaves
+    open for the first one; `chance_percentile` is the share of unrelated queries that score lower.
+    """
 
     query: str
     answer: Literal["match", "unsure", "no_match"]
+    confidence_interval: tuple[float, float] | None
     doubt: str
     notes: list[str]
     data: list[ResultBody]
@@ -300,12 +306,12 @@ class CuesBody(BaseModel):
 
 
 class CurveBody(BaseModel):
-    """What each clip scored: columns of one length; confidence is empty where it is not calibrated."""
+    """What each clip scored: columns of one length; the percentile is empty where not calibrated."""
 
     start: list[float]
     end: list[float]
     score: list[float]
-    confidence: list[float]
+    chance_percentile: list[float]
 
 
 class CurveMoment(BaseModel):
@@ -315,7 +321,7 @@ class CurveMoment(BaseModel):
     start: float
     end: float
     score: float
-    confidence: float | None
+    chance_percentile: float | None
 
 
 class CurvesBody(BaseModel):

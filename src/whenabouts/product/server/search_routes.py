@@ -67,6 +67,7 @@ def _page(
     return SearchBody(
         query=result.query,
         answer=result.answer,
+        confidence_interval=result.interval,
         doubt=result.doubt,
         notes=list(result.notes),
         data=[_result(result, rank, scored) for rank, scored in shown],
@@ -96,6 +97,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
         end=end,
         score=scored.score,
         confidence=scored.confidence,
+        chance_percentile=scored.chance_percentile,
         text=printable(scored.text),
         evidence={
             name: EvidenceBody(

@@ -278,15 +278,15 @@ function showAnswer() {
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
   } else if (answer === "match") {
-    const sure = data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length;
+    const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
     head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
   } else if (answer === "unsure") {
-    head("Not sure", `${sentence(doubt || "unrelated queries find about as much")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
+    head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
     const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
     head(leftOut && titles ? `Not in the ${titles}` : "Not in here", (leftOut && `${looked} `) + (data.length
-      ? `Nothing in ${where} matches better than an unrelated query would. The closest moments:`
+      ? `Nothing in ${where} is likely to be right. The closest moments:`
       : `Nothing was found in ${where}.`));
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
@@ -297,7 +297,7 @@ function showAnswer() {
 
 const filtered = (of) => FILTERS.some((name) => of[name]);
 
-/** What stands out is shown; what chance finds as easily is behind one more click. */
+/** What is likely is shown; what is hardly ever right is behind one more click. */
 function showCards() {
   const { answer, data } = shown;
   const isTail = (result, row) => {
@@ -315,7 +315,7 @@ function showCards() {
   const behind = tail.filter(Boolean).length;
   byId("tail").hidden = behind === 0;
   const total = shown.page_info.total_results - (data.length - behind);
-  byId("tail-label").textContent = `${total} more that unrelated queries find as easily`;
+  byId("tail-label").textContent = `${total} more that are hardly ever right`;
   showMore();
 }
 

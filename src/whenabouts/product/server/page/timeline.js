@@ -1,12 +1,14 @@
 // The time line: a curve for each stream, the moment with its two borders, shots, and the playhead.
 
-import { clock, draw, make, percent, streamName, thresholds } from "./words.js";
+import { clock, draw, make, percent, streamName } from "./words.js";
 
 const WIDE = 1000;
 const ROW = 100;
 // Of a row's height, what is kept free for its name.
 const NAME = 25;
 const MOST_SURPRISE = 14;
+// What is as high as this, hardly an unrelated query reaches: the line across a curve.
+const STANDS_OUT = 0.95;
 const MOST_STEPS = 1200;
 // A press that moves less than this is a click.
 const CLICK_PIXELS = 5;
@@ -74,7 +76,7 @@ export class Timeline {
     const parts = Object.entries(this.curves).map(([name, curve]) => {
       const row = rowAt(curve, seconds);
       if (row < 0) return `${name} –`;
-      const share = curve.isShare ? curve.score[row] : curve.confidence[row];
+      const share = curve.isShare ? curve.score[row] : curve.chance_percentile[row];
       return share === undefined
         ? `${name} score ${Number(curve.score[row]).toFixed(2)}`
         : `${name} ${percent(share)}`;
@@ -151,7 +153,7 @@ export class Timeline {
     }).join("");
     const parts = [draw("path", { class: "floor", d: `M0 ${bottom}H${WIDE}` })];
     if (isMeasured(curve)) {
-      const y = heightAt(bottom, surprise(thresholds.match) / scaleOf(curve));
+      const y = heightAt(bottom, surprise(STANDS_OUT) / scaleOf(curve));
       parts.push(draw("path", { class: "bar", d: `M0 ${y}H${WIDE}` }));
     }
     parts.push(draw("path", { class: `curve stream-${row % 4}`, d: path }));
@@ -336,15 +338,15 @@ function follow(element, event, { move, end, cancel }) {
   on("pointercancel", (other) => { leave.abort(); cancel(other); });
 }
 
-const isMeasured = (curve) => curve.confidence.length > 0;
+const isMeasured = (curve) => curve.chance_percentile.length > 0;
 
 const heightAt = (bottom, value) => (bottom - 2 - value * (ROW - NAME)).toFixed(1);
 
-/** How far a confidence lies from chance, without the bound that would make all sure places alike. */
-const surprise = (confidence) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9, 1 - confidence)));
+/** How far a share of unrelated queries lies from chance, without the bound that would make all sure places alike. */
+const surprise = (share) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9, 1 - share)));
 
 /** The surprise that fills a row: at least that of 99 %. */
-const scaleOf = (curve) => curve.confidence.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
+const scaleOf = (curve) => curve.chance_percentile.reduce((most, value) => Math.max(most, surprise(value)), surprise(0.99));
 
 /** The curves of an answer of /api/explain or …/curves: scores, then how much each stream counts (`isShare`). */
 export function curvesOf({ curves = {}, shares = {} }) {
@@ -358,7 +360,7 @@ export function heights(curve) {
   if (curve.isShare) return (row) => curve.score[row];
   if (isMeasured(curve)) {
     const scale = scaleOf(curve);
-    return (row) => surprise(curve.confidence[row]) / scale;
+    return (row) => surprise(curve.chance_percentile[row]) / scale;
   }
   let [low, high] = [Infinity, -Infinity];
   for (const score of curve.score) {

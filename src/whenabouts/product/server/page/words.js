@@ -1,7 +1,7 @@
 // Times, confidence and words as people read them; and how this page makes elements.
 
 // What whenabouts calls a match, and what it calls none (`chance.py`); a server may send its own.
-export const thresholds = { match: 0.95, noMatch: 0.75 };
+export const thresholds = { match: 0.75, noMatch: 0.15 };
 
 /** An element. Text from data goes in as text nodes only: nothing here parses HTML. */
 export function make(tag, attributes = {}, ...children) {
@@ -81,16 +81,16 @@ export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1
 /** Never rounded up: what is no match must not look like one. */
 export function percent(confidence) {
   if (confidence === null || confidence === undefined) return "?";
-  return confidence > 0.99 ? ">99 %" : `${Math.floor(100 * confidence)} %`;
+  return `${Math.floor(100 * confidence)} %`;
 }
 
 /** One result's answer. A card is never surer than the answer as a whole; the best is as sure as it. */
 export function wordOf(confidence, answer, rank) {
-  if (answer === "no_match") return "no_match";
+  if (answer === "no_match" || rank === 1) return answer;
   let word = "no_match";
   if (confidence === null || confidence === undefined || confidence >= thresholds.noMatch) word = "unsure";
   if (confidence >= thresholds.match) word = "match";
-  if (answer === "unsure" && (word === "match" || rank === 1)) return "unsure";
+  if (answer === "unsure" && word === "match") return "unsure";
   return word;
 }
 
@@ -101,11 +101,11 @@ const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9
 export function badge(word, confidence) {
   const known = confidence !== null && confidence !== undefined;
   const title = known
-    ? `${percent(confidence)} of unrelated queries score lower here`
-    : "there are too few videos to say how sure an answer is";
+    ? `a moment like this is right in ${percent(confidence)} of all cases`
+    : "how sure an answer is has not been measured here";
   const sign = draw("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" },
     draw("path", { d: SIGNS[word] }));
-  return make("span", { class: `badge ${word}`, title }, sign, `${LABELS[word]}${known ? " · " + percent(confidence) : ""}`);
+  return make("span", { class: `badge ${word}`, title }, sign, `${LABELS[word]}${known ? " · right " + percent(confidence) : ""}`);
 }
 
 // Too short and too common to be worth a mark.

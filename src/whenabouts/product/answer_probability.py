@@ -1,0 +1,221 @@
+"""How likely each moment of an answer is right: its features, and the learned curve over them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
+from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
+from whenabouts.product.index.store import Store
+from whenabouts.types import ScoredMoment
+
+if TYPE_CHECKING:
+    from whenabouts.product.search import StreamAnswer
+
+# Words count as said where they are said within so many seconds of what answers best.
+_AROUND = 30.0
+# Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
+_PASSAGES = 600
+_VIDEOS = 60
+# Moments whose own words are looked at; those behind are no surer than the last of these.
+_LOOKED_AT = 10
+_FIFTH = 5
+LISTED = 20
+"""Moments of a list that its features come from."""
+# Where nothing else scores, the first stands as far above it as this.
+_ALONE = 5.0
+_ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
+_STEMMED_FROM = 4
+
+
+@lru_cache(maxsize=50_000)
+def _stem(word: str) -> tuple[str, ...]:
+    """The units of one word: the word without its English ending, or each two neighbouring signs."""
+    if DENSE_SCRIPT.search(word):
+        return (word,) if len(word) == 1 else tuple(word[i : i + 2] for i in range(len(word) - 1))
+    if len(word) >= _STEMMED_FROM and word.isascii() and word.isalpha():
+        return (_ENDING.sub("", word) or word,)
+    return (word,)
+
+
+def units_of(text: str) -> list[str]:
+    """The units by which words are compared, in order.
+
+    >>> units_of("Mining pools"), units_of("比特币")
+    (['min', 'pool'], ['比特', '特币'])
+    """
+    return [unit for word in words_of(text) for unit in _stem(word)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rarity:
+    """In how many of some passages of a corpus each unit is said."""
+
+    passages: int
+    counts: Mapping[str, int]
+
+    def of(self, unit: str) -> float:
+        """How much it says that a unit is said, in nats: near 0 for what is said everywhere."""
+        return max(0.0, math.log((self.passages + 1) / (self.counts.get(unit, 0) + 0.5)))
+
+    @property
+    def of_second(self) -> float:
+        """That of a unit that two passages say: in a short recording nothing is much rarer."""
+        return math.log((self.passages + 1) / 2.5)
+
+    @classmethod
+    def in_texts(cls, texts: Sequence[str]) -> Rarity:
+        """Counted in some passages, evenly chosen where there are many."""
+        rows = np.unique(np.linspace(0, len(texts) - 1, min(_PASSAGES, len(texts))).astype(int)).tolist()
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts.update(set(units_of(texts[row])))
+        return cls(len(rows), counts)
+
+    @classmethod
+    def in_stream(cls, store: Store, stream: str) -> Rarity:
+        """Counted in a stream of a corpus; videos all over it are looked at."""
+        ids = [record.video_id for record in store.videos() if stream in record.streams]
+        chosen = ids[:: max(1, math.ceil(len(ids) / _VIDEOS))]
+        return cls.in_texts(store.clips_of(stream, chosen, vectors=False).text)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """How much of a query is said in a place: rarity of words that are, and are not; whether as a phrase."""
+
+    spoken: float
+    unspoken: float
+    phrase: bool
+    is_rare: bool = True
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is a word, a name or a phrase that is said as it is, and rare enough to look for."""
+        return self.phrase and self.is_rare
+
+
+def features_of(
+    query: str,
+    ranked: Sequence[ScoredMoment],
+    spoken_in: Callable[[ScoredMoment], Spoken | None],
+    count: int = 1,
+) -> list[Features]:
+    """The features of the first `count` of `ranked` (one or more, best first; scored as surprises).
+
+    `spoken_in` compares the query with a place; None where it has no words.
+    """
+    units = units_of(query)
+    is_short = len(words_of(query)) <= NAME_WORDS
+    lead, of_video, crowd, same = _of_list(ranked[:LISTED])
+    words = math.log(len(units) + 0.5)
+    features = []
+    for scored in ranked[:count]:
+        there = spoken_in(scored)
+        own = (0.0, 0.0, 0.0, 0.0, 0.0)
+        if there is not None:
+            phrase, whole = float(there.phrase), float(there.unspoken <= 0)
+            amounts = (math.log1p(there.spoken), math.log1p(there.unspoken))
+            own = (*amounts, whole, phrase, phrase if is_short else 0.0)
+        features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *own, words))
+    return features
+
+
+def _root(units: float) -> float:
+    return math.sqrt(max(0.0, units))
+
+
+def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float]:
+    """Lead, lead of the video, crowd and share of the same video."""
+    first = ranked[0]
+    below = np.array([first.score - scored.score for scored in ranked])
+    others = [
+        gap
+        for gap, scored in zip(below.tolist(), ranked, strict=True)
+        if scored.moment.video_id != first.moment.video_id
+    ]
+    # A corpus of one video has no other one to stand above: then the lead is the one inside it.
+    lead = float(below[min(_FIFTH, len(below) - 1)]) if len(below) > 1 else min(_ALONE, first.score)
+    after = ranked[1 : _FIFTH + 1]
+    same = [scored.moment.video_id == first.moment.video_id for scored in after]
+    return (
+        min(MOST_LEAD, lead),
+        min(MOST_LEAD, others[0] if others else lead),
+        float(np.log(np.exp(-below).sum())),
+        float(np.mean(same)) if same else 1.0,
+    )
+
+
+def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity) -> Spoken:
+    """How much of a query is said in a moment and around its strongest place."""
+    units, there = units_of(query), units_of(_words_near(answer, scored))
+    present = set(there) | _joined(there)
+    pairs = itertools.pairwise(units)
+    present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
+    weights = {unit: rarity.of(unit) for unit in units}
+    spoken = sum(weight for unit, weight in weights.items() if unit in present)
+    phrase = bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
+    unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
+    return Spoken(spoken, unspoken, phrase, spoken >= min(NAME_RARITY, rarity.of_second))
+
+
+def _joined(units: Sequence[str]) -> set[str]:
+    """Each two neighbours as one: "clean room" is said by "cleanroom", and the other way round."""
+    return {first + second for first, second in itertools.pairwise(units)}
+
+
+def _words_near(answer: StreamAnswer, scored: ScoredMoment) -> str:
+    moment, block = scored.moment, answer.block
+    if moment.video_id not in block.video_ids:
+        return ""
+    piece = scored.evidence.get(answer.stream)
+    start = min(moment.start, (piece.start if piece else moment.start) - _AROUND)
+    end = max(moment.end, (piece.end if piece else moment.end) + _AROUND)
+    own = block.rows(block.video_ids.index(moment.video_id))
+    near = own.start + np.flatnonzero((block.start[own] < end) & (block.end[own] > start))
+    return " ".join(block.text[row] for row in near.tolist())
+
+
+def spoken_answer(answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]) -> StreamAnswer | None:
+    """The first of the streams' answers that has words to compare a query with."""
+    return next((answer for answer in answers if answer.stream in rarity and any(answer.block.text)), None)
+
+
+def with_probabilities(
+    query: str,
+    ranked: Sequence[ScoredMoment],
+    answers: Sequence[StreamAnswer],
+    rarity: Mapping[str, Rarity],
+    probability: Probability,
+) -> tuple[list[ScoredMoment], bool]:
+    """`ranked` (best first, scored as surprises) with the probability that each is right as its confidence.
+
+    And whether the query is a word, a name or a phrase that is said at the first. Probabilities never rise
+    from a moment to the next. `rarity` has each stream with words.
+    """
+    if not ranked:
+        return [], False
+    spoken = spoken_answer(answers, rarity)
+
+    def spoken_in(scored: ScoredMoment) -> Spoken | None:
+        return None if spoken is None else spoken_near(query, scored, spoken, rarity[spoken.stream])
+
+    features = features_of(query, ranked, spoken_in, _LOOKED_AT)
+    first, has_words = features[0], spoken is not None
+    at_first = probability.of_first(first, has_words=has_words)
+    least, moments = at_first, [replace(ranked[0], confidence=at_first)]
+    for place, scored in enumerate(ranked[1:], 1):
+        own = replace(features[min(place, len(features) - 1)], surprise=_root(scored.score))
+        least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
+        moments.append(replace(scored, confidence=least))
+    there = spoken_in(ranked[0])
+    return moments, there is not None and there.is_name
