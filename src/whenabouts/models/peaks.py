@@ -75,8 +75,10 @@ def find_peaks(
     """
     line = _Line.of(score, start, end, offsets, config or Config())
     moments: list[tuple[int, int, int]] = []
-    while len(moments) < line.config.count and line.left.any():
-        peak = int(np.argmax(np.where(line.left, line.score, -np.inf)))
+    while len(moments) < line.config.count and len(line.left):
+        peak = int(np.argmax(line.left))
+        if line.left[peak] == -np.inf:
+            break
         first, last = line.stretch(peak)
         moments.append((peak, first, last))
         line.take(peak, first, last)
@@ -86,14 +88,14 @@ def find_peaks(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Curves under work: `left` (N,) may still be a peak, `free` (N,) belongs to no moment yet."""
+    """Curves under work: `left` (N,) scores what may be a peak, else -inf; `free` (N,): in no moment yet."""
 
     score: Floats
     start: Floats
     end: Floats
     offsets: Indices
     config: Config
-    left: NDArray[np.bool_]
+    left: Floats
     free: NDArray[np.bool_]
 
     @classmethod
@@ -105,8 +107,8 @@ class _Line:
         if {column.shape for column in columns} != {(count,)} or not np.isfinite(columns).all():
             raise UsageError("scores, starts and ends must be one finite number per clip each")
         borders = checked_offsets(offsets, count, "clips")
-        left, free = np.ones(count, np.bool_), np.ones(count, np.bool_)
-        return cls(columns[0], columns[1], columns[2], borders, config, left, free)
+        free = np.ones(count, np.bool_)
+        return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free)
 
     def video_of(self, row: int) -> tuple[int, int]:
         """First row of a row's video, and the first row behind it."""
@@ -135,6 +137,6 @@ class _Line:
         middles = (self.start[low:high] + self.end[low:high]) / 2
         lasts = self.end[low:high].max() - self.start[low]
         apart = min(self.config.apart_seconds, self.config.apart_share * lasts)
-        self.left[low:high][np.abs(middles - middles[peak - low]) < apart] = False
-        self.left[first : last + 1] = False
+        self.left[low:high][np.abs(middles - middles[peak - low]) < apart] = -np.inf
+        self.left[first : last + 1] = -np.inf
         self.free[first : last + 1] = False

@@ -16,7 +16,8 @@ A put leaves no gap that a crash could hide in: the ledger row is first written 
 its file, then the clips are replaced, then the row is written whole. After a crash between, the file
 looks changed and is done again; clips always have a ledger row, and ids are the same each time.
 
-Exact search below `EXACT_ROWS` candidates, IVF with 8-bit scalar quantisation and re-scoring above.
+A small stream that is searched again is searched in memory (`memory.py`). On disk: exact search below
+`EXACT_ROWS` candidates, IVF with 8-bit scalar quantisation and re-scoring above.
 A filter that leaves few candidates is searched exactly; one that leaves more widens the search by as much
 as it narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M
 clips allowed, 20 % of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
@@ -51,6 +52,7 @@ from whenabouts.product.index.lance import (
     speaking,
 )
 from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits
+from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
 from whenabouts.product.index.records import (
     ClipBlock,
     ClipColumns,
@@ -125,6 +127,7 @@ class Store:
         self._sides: dict[str, SideTable] = {}
         self._facts: dict[str, str] = {}
         self.description_version = -1
+        self._memory = ClipMemory()
         self._lock = self._new_lock()
         self._depth = 0
         self._one_thread = threading.RLock()
@@ -158,9 +161,11 @@ class Store:
         return cls(place, db, description)
 
     def beside(self) -> Store:
-        """Another handle for another thread: tables of its own, LanceDB's caches shared."""
+        """Another handle for another thread: tables of its own, caches and clips in memory shared."""
         opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
-        return Store(self.place, self._db, opened)
+        store = Store(self.place, self._db, opened)
+        store._memory = self._memory
+        return store
 
     @property
     def version(self) -> int:
@@ -580,6 +585,8 @@ class Store:
         narrowing = Narrowing(video_ids, after, before)
 
         def read() -> ClipHits:
+            if not narrowing.impossible and (whole := self._searched(stream)) is not None:
+                return whole.nearest(query, k, narrowing)
             return lookup.nearest(
                 self._clips(stream),
                 query,
@@ -617,7 +624,26 @@ class Store:
         info = self.stream(stream)
         names = list(dict.fromkeys(video_ids))
         dimension = info.dimension if vectors else 0
-        return self._read("read clips", lambda: lookup.clips_of(self._clips(stream), names, dimension))
+
+        def read() -> ClipBlock:
+            whole = self._memory.stream(stream, self._state(stream)) if vectors else None
+            return whole.clips_of(names) if whole else lookup.clips_of(self._clips(stream), names, dimension)
+
+        return self._read("read clips", read)
+
+    def _state(self, stream: str) -> tuple[int, int]:
+        """Changes with a stream's clips; a stream that is made anew counts its versions anew."""
+        return self.description_version, int(self._clips(stream).version)
+
+    def _searched(self, stream: str) -> WholeStream | None:
+        """All clips of a small stream in memory, once it is searched again unchanged."""
+        table, dimension = self._clips(stream), self._streams[stream].dimension
+
+        def read() -> WholeStream | None:
+            has_room = stream not in self._indices and fits(table.count_rows(), dimension)
+            return WholeStream.read(table, dimension) if has_room else None
+
+        return self._memory.searched(stream, self._state(stream), read)
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         """How many clips each video has in a stream; reads one column of all rows."""
