@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.confidence.chance import NO_MATCH_BELOW
+from whenabouts.confidence.probability import PROBABLE
 from whenabouts.product.index.store import Store
 
 Whenabouts = Callable[..., Any]
@@ -42,7 +42,7 @@ def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, 
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
     # What chance reaches as well is hidden by the list, and in neither export.
-    shown = [moment for moment in found["moments"] if moment["confidence"] >= NO_MATCH_BELOW]
+    shown = [moment for moment in found["moments"] if moment["confidence"] >= PROBABLE.no_match_below]
     assert found["answer"] == "match" and 0 < len(shown) < len(found["moments"])
     for key in ("rank", "video_id", "path", "start", "end", "score", "confidence", "text", "link"):
         assert [m[key] for m in searched["moments"]] == [m[key] for m in shown]
