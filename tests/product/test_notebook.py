@@ -93,7 +93,7 @@ def test_without_pandas_the_remedy_is_named() -> None:
         "except UsageError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "pip install pandas" in done.stdout, done.stderr
+    assert "pip install 'whenabouts[notebook]'" in done.stdout, done.stderr
 
 
 def test_a_notebook_shows_pictures_and_escapes_what_files_say(corpus: Corpus) -> None:

@@ -230,7 +230,7 @@ class SearchResult:
             return self.to_arrow().to_pandas()
         except ModuleNotFoundError as error:
             raise UsageError(
-                f"to_pandas needs {error.name}, which is not installed: pip install pandas; "
+                f"to_pandas needs {error.name}, which is not installed: pip install 'whenabouts[notebook]'; "
                 "or take to_arrow() or to_json()"
             ) from error
 

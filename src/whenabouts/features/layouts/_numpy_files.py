@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +33,18 @@ _FAULTS = (
 )
 
 
+# NumPy reads headers by `ast.literal_eval`, which in CPython 3.11 counts the depth of all threads together
+# and raises SystemError where two read at once.
+_HEADERS = threading.Lock()
+
+
 def inspect_npy(path: Path, item: str) -> UnreadArray:
     """A .npy file, memory-mapped. Raises FormatError for what is damaged or holds Python objects."""
     try:
         with path.open("rb") as stream:
             _header(stream)
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        with _HEADERS:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     except _FAULTS as error:
         raise _fault(path, item, ".npy", error) from None
     return UnreadArray(mapped.shape, mapped.dtype, lambda: mapped)
@@ -104,12 +111,13 @@ def _unzipped(archive: Path | bytes) -> Iterator[zipfile.ZipFile]:
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether in Fortran's order, dtype."""
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version} of the npy format")
+    with _HEADERS:
+        if version == (1, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"version {version} of the npy format")
     if dtype.hasobject:
         raise _PickleInside
     return shape, fortran, dtype

@@ -69,7 +69,7 @@ def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
     )
 
 
-class _OneCorpus(argparse.Action):
+class _SingleCorpus(argparse.Action):
     """Stores the corpus; a second one would silently take the place of the first, so it is refused."""
 
     def __call__(
@@ -90,7 +90,7 @@ def add_corpus(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--corpus",
         metavar="DIR",
-        action=_OneCorpus,
+        action=_SingleCorpus,
         default=os.environ.get("WHENABOUTS_CORPUS"),
         help="folder of the corpus, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)",
     )

@@ -220,7 +220,7 @@ def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, se
     expect(columns.nth(0).locator(".along .curve-name")).to_have_text(["start", "end"])
     expect(columns.nth(1).locator(".why")).to_contain_text("The usual search does not weigh words.")
     expect(columns.nth(1).locator(".along .curve-name")).to_have_text(["words"])
-    expect(columns.nth(1).locator(".badge:not(.same)").first).to_contain_text("%")
+    expect(columns.nth(1).locator(".card").first).to_contain_text("score")
 
 
 def test_a_system_that_cannot_be_asked_is_said_beside_what_the_other_finds(page: Any, served: Served) -> None:
