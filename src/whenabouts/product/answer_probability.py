@@ -116,7 +116,8 @@ def features_of(
     """
     units = units_of(query)
     is_short = len(words_of(query)) <= NAME_WORDS
-    lead, of_video, crowd, same = _of_list(ranked[:LISTED])
+    others = (scored for scored in ranked[1:] if not _is_copy(scored, ranked[0]))
+    lead, of_video, crowd, same = _of_list([ranked[0], *itertools.islice(others, LISTED - 1)])
     words = math.log(len(units) + 0.5)
     features = []
     for scored in ranked[:count]:
@@ -128,6 +129,16 @@ def features_of(
             own = (*amounts, whole, phrase, phrase if is_short else 0.0)
         features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *own, words))
     return features
+
+
+def _is_copy(scored: ScoredMoment, first: ScoredMoment) -> bool:
+    """Whether another video says the same there, to the score: the recording again, as a copy or as sound alone.
+
+    A copy is no rival: that two files hold the answer makes it no less right.
+    """
+    texts = [[piece.text for piece in own.evidence.values()] for own in (scored, first)]
+    is_same = texts[0] == texts[1] and any(texts[0]) and math.isclose(scored.score, first.score, rel_tol=1e-6)
+    return is_same and scored.video_id != first.video_id
 
 
 def _root(units: float) -> float:
@@ -215,7 +226,8 @@ def with_probabilities(
     least, moments = at_first, [replace(ranked[0], confidence=at_first)]
     for place, scored in enumerate(ranked[1:], 1):
         own = replace(features[min(place, len(features) - 1)], surprise=_root(scored.score))
-        least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
+        if not _is_copy(scored, ranked[0]):
+            least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
         moments.append(replace(scored, confidence=least))
     there = spoken_in(ranked[0])
     return moments, there is not None and there.is_name
