@@ -132,7 +132,7 @@ def features_of(
 
 
 def _is_copy(scored: ScoredMoment, first: ScoredMoment) -> bool:
-    """Whether another video says the same there, to the score: the recording again, as a copy or as sound alone.
+    """Whether another video says the same there, to the score: the recording again, or its sound alone.
 
     A copy is no rival: that two files hold the answer makes it no less right.
     """
