@@ -529,9 +529,7 @@ export class Player {
   }
 
   #scopes() {
-    const number = this.hooks.results().length;
-    byId("scope-results").disabled = number === 0;
-    byId("scope-label").textContent = number ? `all ${number} shown results` : "all results";
+    byId("scope-results").disabled = this.hooks.results().length === 0;
   }
 }
 
