@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +16,8 @@ import pytest
 
 from whenabouts.product.cli.main import main
 from whenabouts.product.index.store import Store
+
+from ..small_disk import mounted
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,5 @@ def contents() -> Callable[[Path], dict[str, Any]]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if (
-        os.getuid() != 0
-        or shutil.which("mount") is None
-        or subprocess.run(command, capture_output=True, check=False).returncode
-    ):
-        pytest.skip("a small file system can be mounted by root only, and not in every container")
-    try:
+    with mounted(tmp_path / "small", megabytes=3) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,8 @@ from whenabouts.product.index.store import Store
 from whenabouts.product.server.app import Application
 from whenabouts.product.server.run import Server, listen
 from whenabouts.product.server.settings import Limits, Settings
+
+from ...small_disk import mounted
 
 TOKEN = "a-token-that-is-long-enough"
 HOSTILE = "<script>alert('x')</script> & \"quoted\".vtt"
@@ -226,19 +226,8 @@ def copied(tmp_path: Path, one_video: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if (
-        os.getuid() != 0
-        or shutil.which("mount") is None
-        or subprocess.run(command, capture_output=True, check=False).returncode
-    ):
-        pytest.skip("a small file system can be mounted by root only, and not in every container")
-    try:
+    with mounted(tmp_path / "small", megabytes=1) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:

@@ -62,23 +62,7 @@ def add_parser(verbs: Any) -> None:
     add_corpus(parser)
     parser.add_argument("--dry-run", action="store_true", help="say the plan and stop")
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
-    parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="leave out what fits, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore file "
-        "does so for its folder",
-    )
-    parser.add_argument(
-        "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
-    )
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="take also what was removed from the corpus, and subtitles whose recording is gone",
-    )
-    parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
+    _add_choice_of_files(parser)
     for option in index_options():
         parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
     parser.add_argument(
@@ -118,6 +102,27 @@ def add_parser(verbs: Any) -> None:
     add_segments(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
     add_format(parser)
+
+
+def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
+    """Which files of the paths are taken, left out or taken out again."""
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out what fits, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore file "
+        "does so for its folder",
+    )
+    parser.add_argument(
+        "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="take also what was removed from the corpus, and subtitles whose recording is gone",
+    )
+    parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
 
 
 def run(options: argparse.Namespace) -> int:
