@@ -52,17 +52,16 @@ def is_timecode(text: str) -> bool:
     return match is not None and match[4] != "."
 
 
-def format_time(seconds: float) -> str:
-    """H:MM:SS.mmm, the hours only where there are any.
+def format_time(seconds: float, decimals: int = 3) -> str:
+    """H:MM:SS.mmm, the hours only where there are any, with one `decimals` or more.
 
-    >>> format_time(62.25), format_time(3723)
-    ('1:02.250', '1:02:03.000')
+    >>> format_time(62.25), format_time(3723), format_time(75, 1)
+    ('1:02.250', '1:02:03.000', '1:15.0')
     """
-    milliseconds = round(seconds * 1000)
-    whole, rest = divmod(milliseconds, 1000)
+    whole, rest = divmod(round(seconds * 10**decimals), 10**decimals)
     minutes, second = divmod(whole, 60)
     hours, minute = divmod(minutes, 60)
-    tail = f"{second:02d}.{rest:03d}"
+    tail = f"{second:02d}.{rest:0{decimals}d}"
     return f"{hours}:{minute:02d}:{tail}" if hours else f"{minute}:{tail}"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from whenabouts.product.explanation.canvas import clock, shortened, text_width, wrapped
+from whenabouts.product.explanation.canvas import shortened, text_width, wrapped
 
 TEXT = "the rocket is launched from a platform in the sea"
 
@@ -41,6 +41,5 @@ def test_no_text_has_no_lines() -> None:
     assert wrapped("  ", 80.0, 8.0, 5) == []
 
 
-def test_a_name_loses_its_middle_and_a_clock_its_hours_where_there_are_none() -> None:
+def test_a_name_loses_its_middle() -> None:
     assert shortened("v" * 50, 60.0, 8.0).count("…") == 1
-    assert (clock(75.26), clock(3725.5)) == ("1:15.3", "1:02:05.5")

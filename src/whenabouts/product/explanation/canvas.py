@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from whenabouts.times import format_time
 from whenabouts.types import Moment
 
 TRUTH, GREY, INK = "#2f7d4f", "#6b6b6b", "#1b1f22"
@@ -40,15 +41,7 @@ class Canvas:
 
 def span_text(moment: Moment) -> str:
     """A moment for people, without its video."""
-    return " – ".join(clock(seconds) for seconds in (moment.start, moment.end))
-
-
-def clock(seconds: float) -> str:
-    """To the tenth of a second, which is finer than clips are."""
-    minutes, tenths = divmod(round(10 * seconds), 600)
-    hours, minutes = divmod(minutes, 60)
-    small = f"{tenths // 10:02d}.{tenths % 10}"
-    return f"{hours}:{minutes:02d}:{small}" if hours else f"{minutes}:{small}"
+    return " – ".join(format_time(seconds, 1) for seconds in (moment.start, moment.end))
 
 
 def text_width(text: str, size: float) -> float:

@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from whenabouts.clips import INSTANT
-from whenabouts.product.explanation.canvas import GREY, INK, SMALL, TRUTH, Canvas, clock, wrapped
+from whenabouts.product.explanation.canvas import GREY, INK, SMALL, TRUTH, Canvas, wrapped
 from whenabouts.product.explanation.explained import Film, Frame
+from whenabouts.times import format_time
 from whenabouts.types import Moment
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
 
 def _whole(seconds: float) -> str:
     """An instant without tenths."""
-    return clock(math.floor(seconds + INSTANT))[:-2]
+    return format_time(math.floor(seconds + INSTANT), 1)[:-2]
 
 
 def _mark(start: float, end: float, marks: Sequence[tuple[Moment, str]]) -> str:
@@ -173,7 +174,7 @@ def _hung(
             left,
             *size,
             image,
-            clock(frame.seconds) if tenths else _whole(frame.seconds),
+            format_time(frame.seconds, 1) if tenths else _whole(frame.seconds),
             _mark(frame.seconds, frame.seconds, marks),
         )
         for frame, at, left, size, image in zip(frames, middles, lefts, sizes, images, strict=True)

@@ -18,7 +18,6 @@ from whenabouts.research.evaluation.report.examples import (
     MOST_TIMELINES,
     Example,
     Timeline,
-    clock,
     examples_of,
     won_and_lost,
     worst,
@@ -133,7 +132,3 @@ def test_ticks_stand_at_round_seconds() -> None:
     assert timeline.ticks[1][0] == pytest.approx(100 * 10 / 31, abs=0.01)
     assert len(Timeline("v", 0.3, True, (), ()).ticks) >= 1
     assert len(Timeline("v", 1e6, True, (), ()).ticks) <= 30
-
-
-def test_times_are_read_as_on_a_slider() -> None:
-    assert [clock(59.96), clock(3599.99), clock(7325)] == ["1:00.0", "1:00:00", "2:02:05"]

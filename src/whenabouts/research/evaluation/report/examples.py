@@ -22,6 +22,7 @@ from whenabouts.research.evaluation.report.diagnosis import (
     listed,
     moments_task,
 )
+from whenabouts.times import format_time
 from whenabouts.types import Video
 
 MOST_OF_A_SIDE: Final = 12
@@ -84,7 +85,7 @@ class Timeline:
         step = next((step for step in steps if self.seconds / step <= 5), self.seconds / 4)
         count = int(self.seconds / step + 1e-9)
         return tuple(
-            (round(100 * n * step / self.seconds, 3), clock(n * step).removesuffix(".0"))
+            (round(100 * n * step / self.seconds, 3), format_time(n * step, 1).removesuffix(".0"))
             for n in range(count + 1)
         )
 
@@ -108,20 +109,6 @@ class Example:
     timelines: tuple[Timeline, ...]
     more_videos: int
     """Right videos that are not drawn."""
-
-
-def clock(seconds: float) -> str:
-    """A time as on a video's slider.
-
-    >>> clock(75), clock(7.5), clock(3700)
-    ('1:15.0', '0:07.5', '1:01:40')
-    """
-    tenths = round(seconds * 10)
-    whole, rest = divmod(tenths, 10)
-    minutes, second = divmod(whole, 60)
-    hours, minute = divmod(minutes, 60)
-    text = f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-    return text if hours else f"{text}.{rest}"
 
 
 def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
@@ -301,4 +288,10 @@ def _predicted(row: Row, seconds: float) -> Bar:
 def _bar(start: float, end: float, seconds: float, label: str, what: str, is_good: bool = False) -> Bar:
     at = min(max(100 * start / seconds, 0.0), 100.0)
     width = min(100 * (end - start) / seconds, 100.0 - at)
-    return Bar(round(at, 3), round(width, 3), label, f"{what}: {clock(start)}–{clock(end)}", is_good)
+    return Bar(
+        round(at, 3),
+        round(width, 3),
+        label,
+        f"{what}: {format_time(start, 1)}–{format_time(end, 1)}",
+        is_good,
+    )

@@ -6,6 +6,7 @@ import importlib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from whenabouts.formats.files import write_atomically
 from whenabouts.research.evaluation.protocols import find_protocol
 from whenabouts.research.evaluation.report.diagnosis import CLASSES
 from whenabouts.research.evaluation.report.sentences import chance
+from whenabouts.times import format_time
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +114,6 @@ def render(report: Report) -> str:
     from jinja2 import Environment, StrictUndefined
 
     from whenabouts.research.evaluation.report.charts import TABLE_DEPTHS
-    from whenabouts.research.evaluation.report.examples import clock
 
     environment = Environment(
         autoescape=True,
@@ -122,7 +123,12 @@ def render(report: Report) -> str:
         finalize=_shown,
     )
     environment.filters.update(
-        clock=clock, whole=_whole, share=_share, fraction=_fraction, signed=_signed, chance=chance
+        clock=partial(format_time, decimals=1),
+        whole=_whole,
+        share=_share,
+        fraction=_fraction,
+        signed=_signed,
+        chance=chance,
     )
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
     names = " and ".join(run.name for run in report.runs)
