@@ -18,12 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whenabouts.product.index.records import DiskFull, StoreError
+from whenabouts.product.index.records import DiskFull, NotACorpus, StoreError
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.files import printable
 
 _DEFERRED = "lance_namespace_urllib3_client"
-# The kinds of exceptions that LanceDB raises for what happens on disk or in the network.
+# The kinds of exceptions that LanceDB raises for what happens on disk or in the network, panics aside.
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
+# Others that LanceDB knows ask an address of a cloud for a token before anything is read.
+_SCHEMES = ("file", "s3")
 
 
 def import_lancedb() -> ModuleType:
@@ -54,14 +57,57 @@ def _defer(name: str) -> None:
     sys.modules[name] = module
 
 
+def check_scheme(place: str) -> None:
+    """Refuse a place of which the kind of storage was never tried, before any network is touched."""
+    scheme, colon, _ = place.partition("://")
+    if "\0" in place:
+        raise NotACorpus(f"{place!r} names no folder: it holds a NUL character")
+    if colon and scheme not in _SCHEMES and "/" not in scheme:
+        raise NotACorpus(
+            f"{place}: storage of the kind {scheme}:// is not opened; name a folder, or s3://bucket/prefix"
+        )
+
+
 def is_remote(place: str) -> bool:
     """Whether `place` is an object store's URI and not a folder."""
-    return "://" in place and not place.startswith("file://")
+    return place.startswith("s3://")
 
 
 def folder_of(place: str) -> Path:
-    """The folder of a local place; `file://` is understood."""
-    return Path(place.removeprefix("file://")).expanduser()
+    """The folder of a local place, absolute and without `..`; `file://` is understood."""
+    folder = Path(place.removeprefix("file://"))
+    with contextlib.suppress(RuntimeError):  # no such user: a folder whose name begins with a tilde
+        folder = folder.expanduser()
+    # LanceDB panics on a path with more `..` than there are folders above it.
+    return Path(os.path.realpath(folder))
+
+
+def links_below(folder: Path) -> Iterator[Path]:
+    """The links in a folder and the folders in it, none of them followed. Raises OSError."""
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+
+
+def refuse_links(place: str) -> None:
+    """Raise NotACorpus for a corpus in a folder that holds links: clean-up would delete what they lead to."""
+    if is_remote(place):
+        return
+    folder = folder_of(place)
+    if not os.path.lexists(folder / "corpus.lance"):
+        return
+    # A writer's clean-up may take a folder away meanwhile: it held no link then either.
+    with contextlib.suppress(FileNotFoundError):
+        for link in links_below(folder):
+            raise NotACorpus(
+                f"{place} holds a link, {printable(link)}, and a corpus has none of its own: what it leads "
+                "to could be deleted as left over. Replace it by what it leads to, or delete it"
+            )
 
 
 def connect(place: str, storage_options: Mapping[str, str] | None) -> Any:
@@ -86,10 +132,24 @@ def speaking(place: str, action: str) -> Iterator[None]:
     """Turn what LanceDB and the system raise into errors that name the corpus, the cause and the remedy."""
     try:
         yield
-    except WhenaboutsError:
-        raise
-    except LANCE_ERRORS as error:
+    except BaseException as error:
+        if not is_of_storage(error):
+            raise
         raise explained(place, action, error) from error
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether an error is one that LanceDB or the system raised, and not yet one for people."""
+    return not isinstance(error, WhenaboutsError) and (isinstance(error, LANCE_ERRORS) or is_panic(error))
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is that of Rust code that gave up.
+
+    `pyo3_runtime.PanicException` is no Exception, `pyo3_async_runtimes.RustPanic` is one; neither can be
+    imported by its name.
+    """
+    return type(error).__name__ in ("PanicException", "RustPanic")
 
 
 def explained(place: str, action: str, error: BaseException) -> StoreError:
@@ -102,6 +162,10 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
         )
     if "Permission denied" in cause or "os error 13" in cause:
         return StoreError(f"{place}: cannot {action}: permission denied; check who owns the folder")
+    if is_panic(error):
+        cause = (
+            f"LanceDB gave up ({cause}); the corpus may be damaged: restore it from a copy, or index again"
+        )
     return StoreError(f"{place}: cannot {action}: {cause}")
 
 

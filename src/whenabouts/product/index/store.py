@@ -44,11 +44,15 @@ from whenabouts.product.index import lock as locks
 from whenabouts.product.index import lookup
 from whenabouts.product.index.lance import (
     LANCE_ERRORS,
+    check_scheme,
     connect,
     explained,
     folder_of,
+    is_of_storage,
+    is_panic,
     is_remote,
     open_table,
+    refuse_links,
     speaking,
 )
 from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits
@@ -89,7 +93,7 @@ from whenabouts.product.index.upkeep import (
     state_of,
     tidy,
 )
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.types import UsageError
 
 FORMAT_VERSION = 1
 # A file of an old version may go between the look at the newest version and the reading of it: a reader that
@@ -149,9 +153,11 @@ class Store:
         one that was written by a later format, `StoreError` for what cannot be read.
         """
         place = os.fspath(location)
+        check_scheme(place)
         if not is_remote(place):
             _check_folder(place, create)
         with speaking(place, "open the corpus"):
+            refuse_links(place)
             db = connect(place, storage_options)
             description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
             if description is None and create:
@@ -666,27 +672,24 @@ class Store:
             self._optimize_if_due(ALWAYS if force else AFTER_RUN)
 
     def _optimize_if_due(self, due: Schedule) -> None:
-        alone = not is_remote(self.place)
         for stream, info in self._streams.items():
-            self._optimize_table(f"clips_{stream}", stream, "cosine" if info.dimension else None, due, alone)
+            self._optimize_table(f"clips_{stream}", stream, "cosine" if info.dimension else None, due)
         for side in self._sides.values():
-            self._optimize_table(side.name, side.name, side.vectors, due, alone)
+            self._optimize_table(side.name, side.name, side.vectors, due)
         ledger = self._table("videos")
         if (LEDGER_WHILE_WRITING if due is WHILE_WRITING else due).is_due(state_of(ledger)):
             index_ids(ledger)
-            tidy(ledger, alone=alone)
-            tidy(self._description, alone=alone)
+            tidy(ledger, self.place)
+            tidy(self._description, self.place)
 
-    def _optimize_table(
-        self, name: str, index: str, vectors: Distance | None, due: Schedule, alone: bool
-    ) -> None:
+    def _optimize_table(self, name: str, index: str, vectors: Distance | None, due: Schedule) -> None:
         """Upkeep of one table whose vector index is kept under the key `index`."""
         table = self._table(name)
         if not due.is_due(state_of(table)):
             return
         started = time.monotonic()
         trained = index_vectors(table, self._indices.get(index), vectors) if vectors else None
-        tidy(table, alone=alone)
+        tidy(table, self.place)
         if trained is not None:
             self._describe(f"index:{index}", asdict(trained))
         _log.info("%s: table %s optimized in %.1f s", self.place, name, time.monotonic() - started)
@@ -720,11 +723,11 @@ def _repeated(
             if attempt and renew is not None:
                 renew()
             return read()
-        except WhenaboutsError:
-            raise
-        except LANCE_ERRORS as error:
+        except BaseException as error:
+            if not is_of_storage(error):
+                raise
             attempt += 1
-            if attempt == _READ_ATTEMPTS:
+            if attempt == _READ_ATTEMPTS or is_panic(error):
                 raise explained(place, action, error) from error
             time.sleep((attempt - 1) * _READ_PAUSE_SECONDS)
 

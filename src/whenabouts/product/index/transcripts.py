@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whenabouts.product.index.lance import connect, is_remote, open_table, speaking
+from whenabouts.product.index.lance import connect, open_table, speaking
 from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.lookup import among, literal
 from whenabouts.video.cues import Cue, CueTrack, Word
@@ -111,7 +111,7 @@ class Transcripts:
     def _tidy(self) -> None:
         from whenabouts.product.index.upkeep import tidy
 
-        tidy(self._table(), alone=not is_remote(self._place))
+        tidy(self._table(), self._place)
 
     def _database(self) -> Any:
         if self._db is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from whenabouts.product.index.lance import is_remote, refuse_links
 from whenabouts.product.index.lookup import has_index
 
 Distance = Literal["cosine", "dot", "l2"]
@@ -129,10 +130,12 @@ def index_vectors(
     return VectorIndex(rows, max(1, filled // PARTITION_ROWS), distance)
 
 
-def tidy(table: Any, *, alone: bool) -> None:
+def tidy(table: Any, place: str) -> None:
     """Merge fragments, bring indices up to date, delete what no version needs.
 
     Files of a write that a crash cut short belong to no version. They may go at once only where no other
-    writer can be at work (`alone`: a lock that cannot be lost); else LanceDB keeps them for seven days.
+    writer can be at work (a folder's lock cannot be lost); on an object store LanceDB keeps them for seven
+    days. Raises NotACorpus for a folder with links in it: one may have come since the corpus was opened.
     """
-    table.optimize(cleanup_older_than=_OLD_VERSIONS_KEPT, delete_unverified=alone)
+    refuse_links(place)
+    table.optimize(cleanup_older_than=_OLD_VERSIONS_KEPT, delete_unverified=not is_remote(place))
