@@ -39,7 +39,9 @@ class Brightness(Stream):
         info = StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings)
         return StreamRun(self, info, encoder, Reads(frames=FrameSettings(SECONDS, 16)), Cost(60.0, 1e5))
 
-    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun) -> list[tuple[int, str]]:
+    def encode(
+        self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
+    ) -> list[tuple[int, str]]:
         assert isinstance(batch, FrameBatch)
         shades = [min(int(image.mean() / 256 * len(WORDS)), 4) for image in batch.images]
         return [(clip, WORDS[shade]) for clip, shade in zip(batch.clips, shades, strict=True)]
@@ -79,8 +81,11 @@ class Loudness(Stream):
     def setup(self, setup: Setup) -> StreamRun:
         return StreamRun(self, StreamInfo(self.name, "letters", "loudness@1", 0), None, Reads(sound=True))
 
-    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun) -> tuple[float, float, str]:
+    def encode(
+        self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
+    ) -> tuple[float, float, str]:
         assert isinstance(batch, SoundBatch)
+        assert batch.start == (kept[-1][1] if kept else 0.0), "what was kept before is handed on in order"
         loud = float(np.sqrt(np.mean(batch.samples**2)))
         return batch.start, batch.start + len(batch.samples) / 16_000, "silence" if loud < 1e-4 else "noise"
 

@@ -69,14 +69,14 @@ def made(stream: Stream, cues: Sequence[Cue] = (), seconds: float = END) -> tupl
     """The clips of a video of which the stream is given what it reads."""
     run = set_up(stream)
     assert run is not None
-    rng, batches = np.random.default_rng(3), []
+    rng, batches = np.random.default_rng(3), list[Any]()
     if (frames := run.reads.frames) is not None:
         clips = range(int(seconds / frames.clip_seconds))
         images = tuple(rng.integers(0, 255, (frames.size, frames.size, 3), np.uint8) for _ in clips)
-        batches += [stream.encode(FrameBatch(frames, tuple(clips), images), run)] if images else []
+        batches += [stream.encode(FrameBatch(frames, tuple(clips), images), run, batches)] if images else []
     if run.reads.sound and seconds:
         samples = (rng.normal(size=int(seconds * 16_000)) / 10).astype(np.float32)
-        batches += [stream.encode(SoundBatch(0.0, samples), run)]
+        batches += [stream.encode(SoundBatch(0.0, samples), run, batches)]
     record = VideoRecord("a", "a.mp4", duration=seconds or None, has_picture=True)
     return run, stream.clips(ReadVideo(record, seconds, cues), batches, run)
 

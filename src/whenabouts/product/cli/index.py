@@ -64,7 +64,10 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
     _add_choice_of_files(parser)
     for option in index_options():
-        parser.add_argument(option.flag, metavar=option.metavar, type=option.type, help=option.help)
+        takes: dict[str, Any] = {"metavar": option.metavar, "type": option.type}
+        if option.metavar is None:
+            takes = {"action": "store_const", "const": True}
+        parser.add_argument(option.flag, help=option.help, **takes)
     parser.add_argument(
         "--or-without",
         action="store_true",

@@ -150,7 +150,8 @@ class _Writer:
         elif isinstance(batch, FrameBatch | SoundBatch):
             for run in self._runs(self._plan.work[part.number]):
                 if run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames == batch.settings:
-                    partial.batches[run.name].append(run.stream.encode(batch, run))
+                    kept = partial.batches[run.name]
+                    kept.append(run.stream.encode(batch, run, tuple(kept)))
 
     def _runs(self, work: Work) -> list[StreamRun]:
         return [run for run in self._plan.streams if run.name in work.streams]

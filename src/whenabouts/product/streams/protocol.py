@@ -54,10 +54,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something that `index` can be given for a stream: `--FLAG` on the command line, a keyword in Python."""
+    """Something that `index` can be given for a stream: `--FLAG` on the command line, a keyword in Python.
+
+    Without a `metavar` it takes no value: it is given (True) or not.
+    """
 
     flag: str
-    metavar: str
+    metavar: str | None
     help: str
     type: Callable[[str], Any] = str
 
@@ -170,8 +173,11 @@ class Stream:
         """
         return None
 
-    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun) -> Any:
-        """What is kept of some frames or a piece of sound until the file is read: vectors, not pixels."""
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Any:
+        """What is kept of some frames or a piece of sound until the file is read: vectors, not pixels.
+
+        `kept` is what was kept of this file's batches before, in order of time.
+        """
         raise NotImplementedError(f"stream {self.name} reads frames or sound and does not say what it keeps")
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:

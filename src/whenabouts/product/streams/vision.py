@@ -103,7 +103,7 @@ class Vision(Stream):
         return None
 
     def encode(
-        self, batch: FrameBatch | SoundBatch, run: StreamRun
+        self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
     ) -> tuple[tuple[int, ...], NDArray[np.float32]]:
         """Numbers of the clips, and their vectors (N, D)."""
         from whenabouts.product.index.reading import FrameBatch
