@@ -15,7 +15,7 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "doctor",
         run,
-        description="What is installed, which encoders work offline. `doctor why` explains one answer.",
+        description="What is installed and which encoders work offline. `doctor why` explains one answer.",
     )
     add_corpus(parser)
     add_format(parser)
@@ -23,9 +23,10 @@ def add_parser(verbs: Any) -> None:
     why = topics.add_parser(
         "why",
         help="why a known moment was or was not found",
-        description="One query step by step: video retrieved at which rank, localized as what, lost to what.",
+        description="Explain one answer step by step: the rank of the video, the moment that was localized "
+        "in it, and the moments that ranked before it.",
     )
-    why.add_argument("query", metavar="QUERY")
+    why.add_argument("query", metavar="QUERY", help="what was searched")
     why.add_argument("moment", metavar="VIDEO@START-END", help="the moment that should have been found")
     # SUPPRESS: a default here would overwrite what was given before `why`.
     why.add_argument("--corpus", metavar="DIR", default=argparse.SUPPRESS, help="folder of the corpus")

@@ -57,10 +57,10 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files or folders (folders are searched through)"
+        "paths", nargs="*", metavar="PATH", help="files, or folders with all folders below them"
     )
     add_corpus(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say the plan and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
     _add_choice_of_files(parser)
     for option in index_options():
@@ -71,11 +71,9 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--or-without",
         action="store_true",
-        help="go on, with a note, where a model that is named cannot be loaded",
+        help="where a model cannot be loaded, go on without it, with a note",
     )
-    parser.add_argument(
-        "--shots", action="store_true", help="find shots also where pictures are not searched"
-    )
+    parser.add_argument("--shots", action="store_true", help="find shots even if frames are not searched")
     parser.add_argument(
         "--transcribe",
         metavar="MODEL",
@@ -84,11 +82,15 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--language",
         metavar="CODE",
-        help="of subtitles in several languages search these, such as en, from then on (default: a file "
-        "without a language, else the language of the sound, else English)",
+        help="where there are subtitles in several languages, search these from now on, such as en (default: "
+        "a file without a language, else the language of the sound, else English)",
     )
     parser.add_argument(
-        "--meta", action="append", default=[], metavar="KEY=VALUE", help="say something of these videos"
+        "--meta",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a fact about these videos, for search --where",
     )
     parser.add_argument(
         "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
@@ -99,7 +101,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--model",
         metavar="RUN",
-        help="then encode the videos with this trained system, for search --model (without PATH: only that)",
+        help="also encode the videos with this trained system, for search --model (without PATH: only that)",
     )
     add_retriever(parser)
     add_segments(parser)
@@ -114,8 +116,8 @@ def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leave out what fits, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore file "
-        "does so for its folder",
+        help="leave out files that match, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore "
+        "file does so for its folder",
     )
     parser.add_argument(
         "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
@@ -123,7 +125,7 @@ def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="take also what was removed from the corpus, and subtitles whose recording is gone",
+        help="also take files that were removed from the corpus, and subtitles whose recording is gone",
     )
     parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
 

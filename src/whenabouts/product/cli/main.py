@@ -30,14 +30,14 @@ VERBS: dict[str, dict[str, Verb]] = {
         "index": Verb(
             "whenabouts.product.cli.index", "put videos, sound files and transcripts into a corpus"
         ),
-        "search": Verb("whenabouts.product.cli.search", "ranked moments for a sentence"),
-        "show": Verb("whenabouts.product.cli.show", "what is known of a video or a moment"),
+        "search": Verb("whenabouts.product.cli.search", "find moments for a sentence"),
+        "show": Verb("whenabouts.product.cli.show", "the facts and words of a video or a moment"),
         "explain": Verb("whenabouts.research.cli.explain", "why a trained system answers a query as it does"),
         "export": Verb(
-            "whenabouts.product.cli.export", "moments as a list: edl, otio, fcpxml, csv, json, vtt, ..."
+            "whenabouts.product.cli.export", "write moments as a list: edl, otio, fcpxml, csv, json, vtt, ..."
         ),
-        "cut": Verb("whenabouts.product.cli.cut", "moments as video files, exact to the frame"),
-        "serve": Verb("whenabouts.product.cli.serve", "a page in the browser, and REST, for a corpus"),
+        "cut": Verb("whenabouts.product.cli.cut", "cut moments out as video files, exact to the frame"),
+        "serve": Verb("whenabouts.product.cli.serve", "open a corpus as a page in the browser, and as REST"),
         "stats": Verb("whenabouts.product.cli.stats", "what a corpus holds"),
         "remove": Verb("whenabouts.product.cli.remove", "take videos out of a corpus"),
         "calibrate": Verb("whenabouts.research.cli.calibrate", "measure how often the answers are wrong"),
@@ -49,22 +49,22 @@ VERBS: dict[str, dict[str, Verb]] = {
         "train": Verb("whenabouts.research.cli.train", "train a system on annotated moments and features"),
         "run": Verb("whenabouts.research.cli.run", "let a trained system answer the queries of a split"),
         "evaluate": Verb("whenabouts.research.cli.evaluate", "measure a run against judgements"),
-        "compare": Verb("whenabouts.research.cli.compare", "say whether runs really differ"),
+        "compare": Verb("whenabouts.research.cli.compare", "test whether runs really differ"),
         "report": Verb("whenabouts.research.cli.report", "write a page that shows where a run fails"),
-        "convert": Verb("whenabouts.research.cli.convert", "judgements and runs in another format"),
+        "convert": Verb("whenabouts.research.cli.convert", "write judgements or a run in another format"),
         "datasets": Verb(
             "whenabouts.research.cli.datasets", "known data sets: list them, show one, check a folder"
         ),
         "features": Verb("whenabouts.research.cli.features", "show, compare, convert and make feature files"),
         "relevance": Verb(
-            "whenabouts.research.cli.relevance", "relevant pairs of captions, ranked training sets"
+            "whenabouts.research.cli.relevance", "find relevant pairs of captions, make ranked training sets"
         ),
         "build": Verb(
-            "whenabouts.research.cli.build", "MVMR pools from a data set, and people's check of them"
+            "whenabouts.research.cli.build", "make MVMR pools from a data set, and let people check them"
         ),
         "import-checkpoint": Verb(
             "whenabouts.research.cli.import_checkpoint",
-            "a checkpoint of the authors' program as a trained system",
+            "turn a checkpoint of the authors' program into a trained system",
         ),
     },
 }

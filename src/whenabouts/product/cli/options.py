@@ -99,10 +99,8 @@ def add_corpus(parser: argparse._ActionsContainer) -> None:
 def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="JSON, as also when the output is piped")
-    group.add_argument(
-        "--table", action="store_true", help="the table for people, also when the output is piped"
-    )
+    group.add_argument("--json", action="store_true", help="print JSON (the default in a pipe or a file)")
+    group.add_argument("--table", action="store_true", help="print a table (the default on a terminal)")
 
 
 def add_judged(parser: argparse._ActionsContainer) -> None:
@@ -125,7 +123,9 @@ def add_judged(parser: argparse._ActionsContainer) -> None:
 
 def add_file_formats(parser: argparse._ActionsContainer) -> None:
     """What the files are, where their content does not tell."""
-    parser.add_argument("--format", metavar="NAME", help="format of all files (default: their content tells)")
+    parser.add_argument(
+        "--format", metavar="NAME", help="format of all files (default: recognised by content)"
+    )
     parser.add_argument("--truth-format", metavar="NAME", help="format of the judgements alone")
     parser.add_argument("--run-format", metavar="NAME", help="format of the runs alone")
 
@@ -191,7 +191,13 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help=f"only by this stream: {', '.join(all_streams())}",
     )
-    add("--min-confidence", type=float, default=0.0, metavar="C", help="leave out what is less sure (0 to 1)")
+    add(
+        "--min-confidence",
+        type=float,
+        default=0.0,
+        metavar="C",
+        help="leave out moments that are less probable (0 to 1)",
+    )
     add("--after", metavar="DATE", help="videos recorded at or after this date")
     add("--before", metavar="DATE", help="videos recorded before this date")
     add(
@@ -199,7 +205,7 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="videos whose metadata fit; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
+        help="only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
     )
 
 

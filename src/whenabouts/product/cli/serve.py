@@ -24,7 +24,7 @@ def add_parser(verbs: Any) -> None:
         "serve",
         run,
         description="Search in a browser: results with pictures, a player, match curves. And REST for "
-        "programs (/openapi.json). Only this machine can ask, unless --host and a token say otherwise.",
+        "programs (/openapi.json). Only this machine can reach it, unless --host and a token say otherwise.",
         epilog=_EPILOG,
     )
     add_corpus(parser)
@@ -35,7 +35,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--token",
         default=None,
-        help="what clients must know (default: $WHENABOUTS_TOKEN, which other users' `ps` does not show)",
+        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
     )
     parser.add_argument(
         "--cache",

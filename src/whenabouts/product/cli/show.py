@@ -26,7 +26,7 @@ def add_parser(verbs: Any) -> None:
         run,
         description="A video's record, its words and its shots; or of one moment, VIDEO@START-END.",
     )
-    parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="nothing: list all videos")
+    parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="without it: list all videos")
     parser.add_argument(
         "--language", metavar="CODE", help="the words of the subtitles in this language, such as de"
     )

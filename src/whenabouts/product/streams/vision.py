@@ -40,8 +40,13 @@ class Vision(Stream):
     encoder_kind = "images"
     has_words = False
     options = (
-        Option("--vision", "MODEL", "search pictures with this CLIP or SigLIP model (name or folder)"),
-        Option("--clip-seconds", "S", "one picture every S seconds (default 1; set once a corpus)", float),
+        Option("--vision", "MODEL", "search frames with this CLIP or SigLIP model (name or folder)"),
+        Option(
+            "--clip-seconds",
+            "S",
+            "look at one frame every S seconds (default 1; fixed once the corpus has frames)",
+            float,
+        ),
     )
     remedy = "index with --vision MODEL for pictures"
     absent = "its pictures are not indexed"

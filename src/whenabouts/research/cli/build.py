@@ -148,8 +148,8 @@ def _add_visual(parser: argparse.ArgumentParser) -> None:
 def _add_thresholds(kinds: Any) -> None:
     parser = kinds.add_parser(
         "thresholds",
-        help="which similarity people call similar",
-        description="Hold a sentence encoder against pairs of sentences that people rated from 0 to 5 (STS), "
+        help="which similarity of sentences people call similar",
+        description="Compare a sentence encoder with pairs of sentences that people rated from 0 to 5 (STS), "
         "to "
         "choose --positive and --negative for it.",
     )
@@ -201,7 +201,7 @@ def _add_answers(kinds: Any) -> None:
     parser = kinds.add_parser(
         "answers",
         help="how many videos people find falsely categorised",
-        description="Hold people's answers against the pools that the tasks were made from: how many videos "
+        description="Compare people's answers with the pools that the tasks were made from: how many videos "
         "were taken for right or wrong ones and are not.",
     )
     _add_pools(parser)

@@ -44,10 +44,10 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "calibrate",
         run,
-        description="Ask a corpus unrelated questions, and questions whose answer is known with their true\n"
-        "video in and taken out; say how often the answers are wrong, and keep that with the corpus.\n"
-        "Or, with --checkpoint: ask a trained system the queries of a split, in pools with their answer\n"
-        "and without, and keep with the checkpoint how sure its answers are.",
+        description="Measure how often the answers of a corpus are wrong, and keep the result with it: by\n"
+        "unrelated sentences, and by questions whose answer is known, with and without their video in\n"
+        "the corpus. Or, with --checkpoint: measure a trained system by the queries of a split, in pools\n"
+        "with their answer and without, and keep with the checkpoint how sure its answers are.",
         epilog=_EPILOG,
     )
     add_corpus(parser)
@@ -95,7 +95,7 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--raw",
         choices=("margin", "top"),
         default="margin",
-        help="the number that confidence is told from: how far the best moment scores above chance (margin, "
+        help="the number that becomes confidence: how far the best moment scores above chance (margin, "
         "the default), or its score (top)",
     )
     add(

@@ -27,7 +27,7 @@ def add_parser(verbs: Any) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="list|show|doctor")
     listing = kinds.add_parser(
         "list",
-        help="the data sets that are known (also without a word)",
+        help="list the known data sets (also without this word)",
         description="Names, tasks and splits; as JSON also citations, licences, files and how to get them.",
     )
     add_format(listing)

@@ -49,7 +49,7 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "evaluate",
         run,
-        description="Hold a run against judgements under a named protocol.",
+        description="Measure a run against judgements under a named protocol.",
         epilog=_EPILOG.format(protocols=_summaries()),
     )
     parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
@@ -67,7 +67,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="its answers with the true video given (`whenabouts run --task svmr`): tells how much is lost "
+        help="its answers with the true video given (`whenabouts run --task svmr`): shows how much is lost "
         "from there to the pools",
     )
     parser.add_argument(
@@ -89,7 +89,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="refuse a run that names queries or videos of which no judgement knows",
+        help="refuse a run that names queries or videos without a judgement",
     )
     add_file_formats(parser)
     add_format(parser)

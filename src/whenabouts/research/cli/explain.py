@@ -35,7 +35,7 @@ examples:
   whenabouts explain "a red flower opens" --corpus my.corpus --model runs/xml --moment garden.mp4@12-20
   whenabouts explain --checkpoint runs/prem --features features --query-id 12409 --out prem.png
 
-docs/explaining.md says how to read it. exit codes: 0 told, 2 wrong use or bad input"""
+docs/explaining.md says how to read it. exit codes: 0 explained, 2 wrong use or bad input"""
 _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_features")
 
 
@@ -51,11 +51,11 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("query", metavar="QUERY", nargs="?", help="what was asked; with --query-id it may be left out")
+    add("query", metavar="QUERY", nargs="?", help="the query; with --query-id it may be left out")
     add("--out", metavar="FILE", type=Path, help="draw it: a file whose name ends in .png, .svg or .pdf")
-    add("--video", metavar="ID", help="tell start and end along this video (default: the true or the best)")
-    add("--other", metavar="RUN", help="another trained system, told side by side")
-    add("-k", type=int, default=5, metavar="N", help="so many moments (default 5)")
+    add("--video", metavar="ID", help="show start and end along this video (default: the true or the best)")
+    add("--other", metavar="RUN", help="another trained system, shown side by side")
+    add("-k", type=int, default=5, metavar="N", help="show at most so many moments (default 5)")
     add_retriever(parser)
     split = parser.add_argument_group("a query of a data set")
     add = split.add_argument
@@ -67,7 +67,7 @@ def add_parser(verbs: Any) -> None:
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
     add("--other-features", metavar="DIR", help="the feature files of --other (default: --features)")
     add_device(split)
-    corpus = parser.add_argument_group("a query to one's own videos")
+    corpus = parser.add_argument_group("a query to your own videos")
     add_corpus(corpus)
     add = corpus.add_argument
     add("--model", metavar="RUN", help="folder of a trained system, or owner/name on a hub")

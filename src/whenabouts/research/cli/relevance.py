@@ -25,7 +25,7 @@ def add_parser(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "relevance",
-        description="What captions tell of moments that nobody judged: which queries are relevant to one "
+        description="Derive from captions what nobody judged: which queries are relevant to one "
         "another's moments, and which moments are most like a query.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked", required=True)
