@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.product.index.absent import as_removed, remember_removed
 from whenabouts.product.index.filters import Filter, make_filter
-from whenabouts.product.index.records import VideoNames, VideoRecord, check_video_id, natural_key
+from whenabouts.product.index.records import VideoRecord, check_video_id
 from whenabouts.product.index.store import Store
 from whenabouts.product.index.transcripts import Transcripts
 from whenabouts.times import parse_moment
@@ -120,7 +120,7 @@ class Corpus:
         They do not come back when their folder is indexed again, unless with `again`.
         """
         with self.writing(wait=wait):
-            records = {record.video_id: record for record in map(self.resolve, videos)}
+            records = {record.video_id: record for record in self.resolve_all(videos)}
             self.store.remove_videos(list(records))
             remember_removed(self.store, map(as_removed, records.values()))
             self.transcripts.forget([record.content_hash for record in records.values()])
@@ -244,10 +244,7 @@ class Corpus:
     def videos(self) -> list[Video]:
         """All videos, by id (2 before 10); files that could not be read are not among them."""
         self.store.refresh()
-        return [_video(record) for record in self._sorted() if record.streams]
-
-    def _sorted(self) -> list[VideoRecord]:
-        return sorted(self.store.videos(), key=lambda record: natural_key(record.video_id))
+        return [_video(record) for record in self.store.ledger().listed if record.streams]
 
     @property
     def version(self) -> int:
@@ -261,7 +258,7 @@ class Corpus:
 
     def records(self) -> list[VideoRecord]:
         """The ledger rows of all videos, sorted as `videos`; files that could not be read are left out."""
-        return [record for record in self._sorted() if record.state != "failed"]
+        return list(self.store.ledger().listed)
 
     def record(self, video_id: str) -> VideoRecord | None:
         """The ledger row of a video by its id alone: no names, no paths. None where there is none."""
@@ -283,14 +280,20 @@ class Corpus:
 
         Raises UsageError for a name that fits none, or several (it lists them).
         """
-        records = {record.video_id: record for record in self.store.videos()}
-        fitting = VideoNames((key, record.path) for key, record in records.items()).fitting(name)
+        return self.resolve_all([name])[0]
+
+    def resolve_all(self, names: Iterable[str]) -> list[VideoRecord]:
+        """The ledger row of each name, as `resolve` gives it; the ledger is read once at most."""
+        ledger = self.store.ledger()
+        return [ledger.by_id[self._only(name, ledger.names.fitting(name))] for name in names]
+
+    def _only(self, name: str, fitting: Sequence[str]) -> str:
         if not fitting:
             raise UsageError(f"{self.location} has no video {name!r}; `whenabouts show` lists them")
         if len(fitting) > 1:
             ids = ", ".join(fitting[:5])
             raise UsageError(f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id")
-        return records[fitting[0]]
+        return fitting[0]
 
     def show(self, what: str, language: str | None = None) -> Shown:
         """What is known of a video, or of a moment given as VIDEO@START-END.
@@ -340,7 +343,7 @@ class Corpus:
     def _filter(self, options: SearchOptions) -> Filter | None:
         if not (options.within or options.after or options.before or options.where):
             return None
-        videos = [self.resolve(video).video_id for video in options.within]
+        videos = [record.video_id for record in self.resolve_all(options.within)]
         return make_filter(videos, options.after, options.before, options.where)
 
     def moment(self, moment: str | Moment) -> Moment:

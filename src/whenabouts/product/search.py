@@ -465,7 +465,7 @@ class Searcher:
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
         ids = sorted({scored.moment.video_id for scored in kept})
-        videos = {record.video_id: record for record in self._store.videos(ids)}
+        videos = {record.video_id: record for record in self._store.ledger().of(ids)}
         # A video may be taken out between the two reads; what is gone is no answer.
         moments = tuple(
             replace(scored, path=videos[scored.video_id].path, title=videos[scored.video_id].title)
@@ -490,7 +490,9 @@ class Searcher:
         key = (self._store.version, tuple(streams))
         if allowed is None and self._covered is not None and self._covered[0] == key:
             return self._covered[1]
-        coverage = coverage_of(self._store.videos(allowed), streams, self.streams)
+        ledger = self._store.ledger()
+        videos = ledger.records if allowed is None else ledger.of(allowed)
+        coverage = coverage_of(videos, streams, self.streams)
         if allowed is None:
             self._covered = key, coverage
         return coverage
@@ -505,7 +507,7 @@ class Searcher:
         """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
         if filter is None or filter.is_empty:
             return None, []
-        videos = self._store.videos()
+        videos = self._store.ledger().records
         allowed, notes = filter.choose(videos), filter.notes(videos)
         if not allowed and not notes:
             notes = [f"none of the {number_of(len(videos), 'video')} of this corpus passes the filters"]
@@ -548,10 +550,13 @@ class Searcher:
         if stream.has_words is not False:
             most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
             matched = store.match_text(name, query.text, most, video_ids=allowed)
-        block = store.clips_of(name, _candidates(nearest, matched))
+        chosen, cosine = _candidates(nearest, matched), None
+        if vector is None:
+            block = store.clips_of(name, chosen, vectors=False)
+        else:
+            # On one thread: those of a product of matrices wait busily for longer than they work.
+            block, cosine = store.compared(name, chosen, vector)
         bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
-        # On one thread: those of a product of matrices wait busily for longer than they work.
-        cosine = None if vector is None else np.einsum("ij,j->i", block.vectors, vector)
         scores = fuse(cosine, bm25, self._scales.get(name))
         moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
         return StreamAnswer(name, nearest, matched, block, scores, moments)
@@ -570,7 +575,7 @@ class Searcher:
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
-        shots = {record.video_id: record.shots or () for record in self._store.videos(video_ids)}
+        shots = {record.video_id: record.shots or () for record in self._store.ledger().of(video_ids)}
         rows = [shots.get(video_id, ()) for video_id in video_ids]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return np.array([border for row in rows for border in row], np.float64), offsets

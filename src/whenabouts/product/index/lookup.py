@@ -216,7 +216,7 @@ def match(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
     """
     words, joined = query_words(printable(query))
     words, joined = (list(dict.fromkeys(some))[:_MOST_QUERY_WORDS] for some in (words, joined))
-    if not words or narrowing.impossible or not has_index(table, "context"):
+    if not words or narrowing.impossible:
         return no_hits()
     by_word = _matching(table, words, k, narrowing)
     if not joined:

@@ -40,11 +40,9 @@ class WholeStream:
         lengths = np.sqrt(np.einsum("ij,ij->i", block.vectors, block.vectors))
         return cls(block, lengths, {video_id: place for place, video_id in enumerate(ids)})
 
-    def clips_of(self, video_ids: Sequence[str]) -> ClipBlock:
+    def clips_of(self, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
         """All clips of some videos, as `lookup.clips_of` gives them."""
-        whole = self.block
-        places = [self.places.get(video_id) for video_id in video_ids]
-        rows = [slice(0, 0) if place is None else whole.rows(place) for place in places]
+        whole, rows = self.block, self._rows(video_ids)
         counts = [part.stop - part.start for part in rows]
 
         def taken(column: NDArray[Any]) -> NDArray[Any]:
@@ -57,8 +55,18 @@ class WholeStream:
             taken(whole.start),
             taken(whole.end),
             [text for part in rows for text in whole.text[part]],
-            taken(whole.vectors),
+            taken(whole.vectors if vectors else whole.vectors[:, :0]),
         )
+
+    def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The products of all clips of some videos with a vector (D,); copies no vectors."""
+        vectors = self.block.vectors
+        parts = [np.einsum("ij,j->i", vectors[rows], query) for rows in self._rows(video_ids)]
+        return np.concatenate([vectors[:0, 0], *parts])
+
+    def _rows(self, video_ids: Sequence[str]) -> list[slice]:
+        places = [self.places.get(video_id) for video_id in video_ids]
+        return [slice(0, 0) if place is None else self.block.rows(place) for place in places]
 
     def nearest(self, query: NDArray[np.float32], k: int, narrowing: Narrowing) -> ClipHits:
         """The k clips of the greatest cosine, best first, ties by video id and index; all are compared."""

@@ -37,7 +37,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import whenabouts
 from whenabouts.product.index import lock as locks
@@ -55,6 +56,7 @@ from whenabouts.product.index.lance import (
     refuse_links,
     speaking,
 )
+from whenabouts.product.index.ledger import Ledger, LedgerMemory
 from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits
 from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
 from whenabouts.product.index.records import (
@@ -101,6 +103,8 @@ FORMAT_VERSION = 1
 _READ_ATTEMPTS = 10
 _READ_PAUSE_SECONDS = 0.02
 _LEASE_KEY = "writer"
+# File systems with the coarsest clocks count in two seconds.
+_SETTLED_NS = 3_000_000_000
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -131,9 +135,12 @@ class Store:
         self._sides: dict[str, SideTable] = {}
         self._facts: dict[str, str] = {}
         self.description_version = -1
-        self._memory = ClipMemory()
+        self._memory, self._ledger = ClipMemory(), LedgerMemory()
         self._lock = self._new_lock()
         self._depth = 0
+        self._versions: dict[str, int] = {}
+        self._seen: list[tuple[int, int]] | None = None
+        self._searchable: dict[tuple[str, int], bool] = {}
         self._one_thread = threading.RLock()
         _repeated(place, "open the corpus", self._look_again)
 
@@ -170,19 +177,46 @@ class Store:
         """Another handle for another thread: tables of its own, caches and clips in memory shared."""
         opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
         store = Store(self.place, self._db, opened)
-        store._memory = self._memory
+        store._memory, store._ledger = self._memory, self._ledger
         return store
 
     @property
     def version(self) -> int:
         """A number that grows with every change of the ledger."""
-        return self._read("read the corpus", lambda: int(self._table("videos").version))
+        return self._read("read the corpus", lambda: self._version("videos"))
 
     def refresh(self) -> None:
-        """See what has been written since the corpus was opened or refreshed (about 1 ms)."""
-        _repeated(self.place, "read the corpus", self._look_again)
+        """See what has been written since the corpus was opened or refreshed (about 1 ms, or no time)."""
+        now = self._written_at()
+        if now is None or now != self._seen or self._depth:
+            _repeated(self.place, "read the corpus", self._look_again)
+            # A clock of coarse ticks may give the next write the same time: it is too early to rely on it.
+            settled = now is not None and max(at for at, _ in now) < time.time_ns() - _SETTLED_NS
+            self._seen = now if settled else None
+
+    def _written_at(self) -> list[tuple[int, int]] | None:
+        """When a version was last added to each open table; None where only the tables know (object stores).
+
+        A commit puts a file into the folder of versions, which changes the folder's time. Reading that is a
+        thousandth of the work of asking LanceDB, which is much for a server with many clients.
+        """
+        if is_remote(self.place):
+            return None
+        try:
+            folders = [folder_of(self.place) / f"{name}.lance" for name in ("corpus", *self._tables)]
+            found = [(folder / "_versions").stat() for folder in folders]
+        except OSError:
+            return None
+        return [(status.st_mtime_ns, status.st_ino) for status in found]
+
+    def _version(self, table: str) -> int:
+        """The version of a table that is read now."""
+        if self._depth or table not in self._versions:
+            self._versions[table] = int(self._table(table).version)
+        return self._versions[table]
 
     def _look_again(self) -> None:
+        self._versions.clear()
         self._description.checkout_latest()
         if self._description.version != self.description_version:
             self._read_description()
@@ -453,6 +487,7 @@ class Store:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
+                    self._versions.clear()
                     with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
                         self._lock.release()
 
@@ -560,6 +595,17 @@ class Store:
 
         return self._read("read the ledger", read)
 
+    def ledger(self) -> Ledger:
+        """All ledger rows, read once for each version and kept in memory; for what only reads."""
+
+        def read() -> Ledger:
+            table = self._table("videos")
+            return self._ledger.at(
+                self._version("videos"), lambda: records_of(table.search().limit(None).to_arrow())
+            )
+
+        return self._read("read the ledger", read)
+
     def video(self, video_id: str) -> VideoRecord | None:
         """One ledger row, or None."""
         return next(iter(self.videos([video_id])), None)
@@ -623,7 +669,23 @@ class Store:
         narrowing = Narrowing(video_ids, after, before)
         if k < 1:
             return no_hits()
-        return self._read("search", lambda: lookup.match(self._clips(stream), query, k, narrowing))
+
+        def read() -> ClipHits:
+            return (
+                lookup.match(self._clips(stream), query, k, narrowing)
+                if self._has_words(stream)
+                else no_hits()
+            )
+
+        return self._read("search", read)
+
+    def _has_words(self, stream: str) -> bool:
+        """Whether the words of a stream are indexed."""
+        state = stream, self._version(f"clips_{stream}")
+        if state not in self._searchable:
+            self._searchable = {key: value for key, value in self._searchable.items() if key[0] != stream}
+            self._searchable[state] = lookup.has_index(self._clips(stream), "context")
+        return self._searchable[state]
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
         """All clips of some videos with their vectors (unless `vectors` is false: width 0)."""
@@ -637,9 +699,24 @@ class Store:
 
         return self._read("read clips", read)
 
+    def compared(
+        self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
+    ) -> tuple[ClipBlock, NDArray[np.float32]]:
+        """All clips of some videos without their vectors, and each vector's product with `vector` (D,)."""
+        names = list(dict.fromkeys(video_ids))
+
+        def read() -> tuple[ClipBlock, NDArray[np.float32]]:
+            whole = self._memory.stream(stream, self._state(stream))
+            if whole is not None:
+                return whole.clips_of(names, vectors=False), whole.cosines(names, vector)
+            block = lookup.clips_of(self._clips(stream), names, self.stream(stream).dimension)
+            return replace(block, vectors=block.vectors[:, :0]), np.einsum("ij,j->i", block.vectors, vector)
+
+        return self._read("read clips", read)
+
     def _state(self, stream: str) -> tuple[int, int]:
         """Changes with a stream's clips; a stream that is made anew counts its versions anew."""
-        return self.description_version, int(self._clips(stream).version)
+        return self.description_version, self._version(f"clips_{stream}")
 
     def _searched(self, stream: str) -> WholeStream | None:
         """All clips of a small stream in memory, once it is searched again unchanged."""

@@ -96,7 +96,6 @@ class Service:
         self._readers = Readers(corpus, limits.searches + limits.reads)
         self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
         self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
-        self._records: RecentValues[list[VideoRecord]] = RecentValues(1)
         self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
 
     @property
@@ -154,12 +153,11 @@ class Service:
     def _check_names(self, corpus: Corpus, search: SearchRequest) -> None:
         """404 for videos and streams that are not there, before anything is searched."""
         check_streams(corpus, search.stream)
-        for name in search.within:
-            try:
-                corpus.resolve(name)
-            except (UsageError, ValueError) as error:
-                problem = str(error).replace(self.location, "this corpus")
-                raise ServerError(404, "no_such_video", problem, field="within") from None
+        try:
+            corpus.resolve_all(search.within)
+        except (UsageError, ValueError) as error:
+            problem = str(error).replace(self.location, "this corpus")
+            raise ServerError(404, "no_such_video", problem, field="within") from None
 
     def _check_segments(self, corpus: Corpus, search: SearchRequest) -> None:
         """409 for segments that are not in the index: making them is for its owner to decide."""
@@ -171,8 +169,8 @@ class Service:
             raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
 
     def records(self, corpus: Corpus) -> list[VideoRecord]:
-        """All videos by id, read again when the ledger has changed."""
-        records = self._records.get_or_make((str(corpus.version),), corpus.records)
+        """All videos by id."""
+        records = corpus.records()
         self.metrics.videos.set(len(records))
         return records
 
