@@ -199,10 +199,10 @@ def test_a_file_without_permission_is_refused_in_one_line(
     path.chmod(0)
     if os.access(path, os.R_OK):  # root may read everything
 
-        def refuse(self: Path, *_: Any, **__: Any) -> Any:
-            raise PermissionError(13, "Permission denied", str(self))
+        def refuse(path: Path) -> Any:
+            raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr("whenabouts.opening.open_descriptor", refuse)
     assert "Permission denied" in complaint(path, way, name)
 
 

@@ -337,9 +337,12 @@ def test_a_folder_that_may_not_be_written_to_is_told(
         (tmp_path / "folder.mp4").mkdir()
         cut(source, 0, 0.4, tmp_path / "folder.mp4")
 
-    def forbidden(*_: Any) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
+    def forbidden(path: Path, flags: int, *others: Any) -> int:
+        if flags & os.O_WRONLY:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, flags, *others)
 
+    opened = os.open
     monkeypatch.setattr("whenabouts.video.aside.os.open", forbidden)
     with pytest.raises(WriteError, match="may not be written to"):
         cut(source, 0, 0.4, tmp_path / "out.mp4")

@@ -250,3 +250,14 @@ def test_the_content_hash_is_that_of_all_bytes(tmp_path: Path) -> None:
     data = os.urandom(3_000_001)
     (tmp_path / "a").write_bytes(data)
     assert content_hash(tmp_path / "a") == blake2b(data, digest_size=16).hexdigest()
+
+
+def test_where_links_are_not_followed_subtitles_behind_links_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nA secret.\n")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "talk.mp4").write_bytes(b"x")
+    (tmp_path / "videos" / "talk.srt").symlink_to(tmp_path / "secret.srt")
+    (found,) = find_files([tmp_path / "videos"], follow=False).files
+    assert found.sidecars == ()
+    (found,) = find_files([tmp_path / "videos"]).files
+    assert len(found.sidecars) == 1

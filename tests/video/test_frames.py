@@ -17,6 +17,7 @@ from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.cues import words_of
 from whenabouts.video.frames import Frame, FrameGrid, sample_frames
 from whenabouts.video.probe import MediaError, open_media, probe
+from whenabouts.video.time_limit import TimeLimit
 
 ALL = 1000.0  # a rate that no sample video reaches: every frame
 
@@ -341,3 +342,31 @@ def test_times_that_jump_back_go_on_rising(tmp_path: Path, studio: Any) -> None:
     frames = list(sample_frames(tmp_path / "joined.ts", ALL))
     assert all(a.time < b.time for a, b in pairwise(frames))
     assert len(frames) >= 98 and frames[-1].seconds == pytest.approx(3.96, abs=0.1)
+
+
+def test_times_that_leap_further_than_a_file_can_hold_make_no_weeks(tmp_path: Path, studio: Any) -> None:
+    path = studio.video(tmp_path / "a.mkv", [number * 86_000_000 for number in range(6)])
+    assert (probe(path).duration or 0) < 60
+    with sample_frames(path, 4) as reader:
+        assert len(list(reader)) >= 1
+        assert reader.last_time < 60
+        assert reader.damage is not None and "leap 5 time(s)" in reader.damage
+
+
+def test_pictures_that_stand_long_keep_their_times(tmp_path: Path, studio: Any) -> None:
+    seconds = [0, 600, 1200, 1500, 2900]
+    path = studio.video(tmp_path / "slides.mkv", [1000 * second for second in seconds])
+    with sample_frames(path, 4) as reader:
+        assert [frame.seconds for frame in reader] == seconds
+        assert reader.damage is None
+
+
+@pytest.mark.parametrize(
+    ("size", "gap", "allowed"), [(0, 3602, 1), (0, 1000, 3), (640_000, 3602, 3), (10**9, 86_401, 0)]
+)
+def test_a_file_holds_as_much_time_without_pictures_as_its_size_allows(
+    size: int, gap: int, allowed: int
+) -> None:
+    limit = TimeLimit(size)
+    assert sum(limit.allows(Fraction(gap)) for _ in range(20)) == allowed
+    assert all(limit.allows(Fraction(2)) for _ in range(1000))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.formats.files import FormatError, is_lmdb, read_json
+from whenabouts.opening import open_regular
 from whenabouts.types import UsageError, number_of
 
 FINGERPRINT = "fingerprint.json"
@@ -150,7 +151,7 @@ class FeatureLocation:
 
     def _first_bytes(self, path: Path) -> bytes:
         try:
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 return stream.read(_HEAD_BYTES)
         except OSError as error:
             raise FormatError(path, f"cannot be read: {error.strerror or error}") from None

@@ -21,6 +21,7 @@ from typing import Self
 from whenabouts.formats import _lmdb_child
 from whenabouts.formats._lmdb_child import ALL_KEYS, ERROR, KEY_LENGTH, LENGTH
 from whenabouts.formats.files import FormatError, ReaderMissing
+from whenabouts.opening import open_regular
 
 
 class LmdbRecords:
@@ -76,7 +77,7 @@ class _Child:
         if package is None or package.origin is None:
             raise ReaderMissing(file, "LMDB", "lmdb")
         try:
-            with file.open("rb"):
+            with open_regular(file):
                 pass
         except OSError as error:
             raise FormatError(file, f"cannot be read: {error.strerror or error}") from None

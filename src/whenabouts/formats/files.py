@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
+from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 
 _log = logging.getLogger("whenabouts")
@@ -201,10 +202,8 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
     also while it is read.
     """
-    if "\0" in str(path):
-        raise FormatError(path, "cannot be read: a name that holds the character NUL")
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             if packed:

@@ -43,6 +43,7 @@ from whenabouts.formats.runs import (
     RunSource,
     refuse_empty,
 )
+from whenabouts.opening import open_regular
 
 NAME = "hero"
 SUMMARY = (
@@ -135,7 +136,7 @@ def _records(path: Path) -> Iterator[LmdbRecords]:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    with path.open("rb") as raw:
+    with open_regular(path) as raw:
         packed = raw.read(2) == _GZIP
     if not packed:
         yield path

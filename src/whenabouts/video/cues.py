@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
@@ -167,8 +169,8 @@ def read_cue_file(path: Path) -> CueTrack:
 def last_time(path: Path) -> float:
     """About where the last cue of a subtitle file ends, in seconds, by its last lines; 0 for no times."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             tail = file.read(_TAIL_BYTES)
     except OSError:
         return 0.0
@@ -239,17 +241,18 @@ def _distance(track: CueTrack, sound: str | None) -> int:
 
 def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
     try:
-        size = path.stat().st_size
-        if size > LARGEST_BYTES:
-            raise SubtitleError(
-                f"{printable(path)}: {size:,} bytes are too many for subtitles (at most {LARGEST_BYTES:,}); "
-                "split the file, or leave it out if it is something else"
-            )
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(LARGEST_BYTES + 1) if size <= LARGEST_BYTES else b""
     except OSError as error:
         raise SubtitleError(
             f"{printable(path)}: cannot be read ({error.strerror}); check that it is there and permitted"
         ) from error
+    if max(size, len(data)) > LARGEST_BYTES:
+        raise SubtitleError(
+            f"{printable(path)}: {size:,} bytes are too many for subtitles (at most {LARGEST_BYTES:,}); "
+            "split the file, or leave it out if it is something else"
+        )
     text, encoding = decode_text(data)
     if text.count("\x00") > len(text) // 100:
         raise SubtitleError(f"{printable(path)}: holds binary data, no text; leave it out")

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
+from whenabouts.opening import open_regular
 from whenabouts.video.ignored import Patterns
 
 # Pictures, mostly with sound; then sound only.
@@ -30,6 +31,7 @@ _AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
 _TRANSPORT_SYNC = 0x47
 
 _BLOCK_BYTES = 1 << 20
+_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 # A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or what players write beside it.
 _SIDECAR_MARK = re.compile(
     r"[a-z]{2,3}([-_][a-z0-9]{2,8}){0,3}|forced|foreign|default|sdh|captions?|auto|asr|orig(inal)?|"
@@ -43,7 +45,8 @@ _MOST_MARKS = 3
 class SourceFile:
     """A file to be indexed: a recording with its sidecar subtitles, or a transcript that stands alone.
 
-    `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970.
+    `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970, `identity` the
+    device and the number by which the file system tells it from others (zeros where it was not asked).
     """
 
     path: Path
@@ -51,6 +54,7 @@ class SourceFile:
     sidecars: tuple[Path, ...]
     size: int
     modified_ns: int
+    identity: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bo
 def content_hash(path: Path) -> str:
     """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError."""
     digest = blake2b(digest_size=16)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -167,7 +171,7 @@ class _Walk:
 
     def _subtitles_in(self, folder: Path) -> list[Path]:
         patterns = self._patterns.get(folder, self.exclude.beneath(folder))
-        return [path for path in _subtitles_in(folder) if not patterns.fits(path)]
+        return [path for path in _subtitles_in(folder, follow=self.follow) if not patterns.fits(path)]
 
     def _walk_folder(self, top: Path, status: os.stat_result) -> None:
         """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
@@ -223,6 +227,12 @@ class _Walk:
             return
         if not candidate.is_explicit and _is_source_code(candidate.path):
             return
+        if modified_ns(candidate.status) != candidate.status.st_mtime_ns:
+            year = 1970 + candidate.status.st_mtime // 31_556_952
+            self.notes[candidate.path] = (
+                f"{printable(candidate.path)}: dated in the year {year:.0f}; years before 1677 and after "
+                "2262 cannot be kept, and the nearest one counts; `touch` gives it another date"
+            )
         real = os.path.realpath(candidate.path)
         if real not in kept or candidate.preference < kept[real].preference:
             kept[real] = candidate
@@ -257,15 +267,15 @@ def _is_source_code(path: Path) -> bool:
     if path.suffix.lower() not in _AMBIGUOUS_SUFFIXES:
         return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(5)
     except OSError:
         return False  # it will be named as unreadable when it is its turn
     return _TRANSPORT_SYNC not in (head[:1] + head[4:5])
 
 
-def _subtitles_in(folder: Path) -> list[Path]:
-    """The subtitle files that can be read in a folder; hidden ones are left out."""
+def _subtitles_in(folder: Path, *, follow: bool) -> list[Path]:
+    """The subtitle files that can be read in a folder; hidden ones are left out, links unless `follow`."""
     try:
         with os.scandir(folder) as entries:
             names = [
@@ -273,7 +283,7 @@ def _subtitles_in(folder: Path) -> list[Path]:
                 for entry in entries
                 if not entry.name.startswith(".")
                 and Path(entry.name).suffix.lower() in TRANSCRIPT_SUFFIXES
-                and entry.is_file()
+                and entry.is_file(follow_symlinks=follow)
             ]
     except OSError:  # a file may be readable in a folder that cannot be listed
         return []
@@ -303,7 +313,14 @@ def sidecars_of(
 def _media_file(
     candidate: _Candidate, kind: Literal["media", "transcript"], sidecars: tuple[Path, ...]
 ) -> SourceFile:
-    return SourceFile(candidate.path, kind, sidecars, candidate.status.st_size, candidate.status.st_mtime_ns)
+    status = candidate.status
+    identity = status.st_dev, status.st_ino
+    return SourceFile(candidate.path, kind, sidecars, status.st_size, modified_ns(status), identity)
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """Nanoseconds from 1970 at which a file was changed last, within what 64 bits hold (1677 to 2262)."""
+    return min(max(status.st_mtime_ns, _EARLIEST_NS), _LATEST_NS)
 
 
 def _reason(path: Path, error: Exception) -> str:

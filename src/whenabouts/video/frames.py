@@ -32,6 +32,7 @@ from whenabouts.video.probe import (
     stream_rate,
     turn_of,
 )
+from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -48,8 +49,8 @@ _PACKETS_IN_VIEW = 32
 # Containers round times to their own ticks (Matroska: 1 ms). A frame that misses an instant by no more
 # than that rounding stands at it.
 _ROUNDING_SECONDS = Fraction(1, 2000)
-# A leap of this many seconds back, or of a day forth, is a joint between recordings, not a time.
-_LEAP_BACK, _LEAP_FORTH = 1, 86_400
+# A leap of this many seconds back, or forth of more than a file can hold, is a joint between recordings.
+_LEAP_BACK = 1
 # No format counts in ticks longer than this many seconds, but a damaged header may.
 _LONGEST_TICK = 600
 # Seconds by which a seek is tried again where it ended behind the wanted instant.
@@ -167,6 +168,7 @@ class FrameReader:
                 return
             grid.move_past(ticks)
             yield Frame(time, _upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
+        self._note_leaps(clock)
         self._note_missing_bytes()
 
     def _open(self) -> VideoStream:
@@ -267,6 +269,13 @@ class FrameReader:
             f"({cause}); the rest was read"
         )
 
+    def _note_leaps(self, clock: Clock) -> None:
+        if clock.leaps and self.damage is None:
+            self.damage = (
+                f"its times leap {clock.leaps} time(s), by more than a file of its size can hold; "
+                "the pictures were taken one after another"
+            )
+
     def _note_missing_bytes(self) -> None:
         lacking = missing_bytes(self.path)
         if lacking:
@@ -277,7 +286,10 @@ class FrameReader:
 
 
 class Clock:
-    """Turns what a container says of times into ticks since the start of the file that always rise."""
+    """Turns what a container says of times into ticks since the start of the file that always rise.
+
+    `leaps` counts the times that lay further ahead than a file of its size can hold (`TimeLimit`).
+    """
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         rate = stream_rate(stream) or Fraction(25)
@@ -290,6 +302,9 @@ class Clock:
         self.is_ordered = "avi" in formats
         self.time_base = 1 / rate if base is None or self.is_counted else Fraction(base)
         self._step = max(1, round(1 / (rate * self.time_base)))
+        self._joint = max(1, min(self._step, math.floor(FREE_GAP_SECONDS / self.time_base)))
+        self._limit = TimeLimit(container.size)
+        self.leaps = 0
         self._origin = (
             None if self.is_counted or self.is_ordered else _origin(container, stream, self.time_base)
         )
@@ -326,7 +341,7 @@ class Clock:
     def saw(self, packet: Packet[VideoStream]) -> None:
         """Let a packet's end count for the end of the video, be its picture wanted or not."""
         ticks = self.packet_ticks(packet)
-        if ticks is not None and self._last is not None and ticks - self._last < _LEAP_FORTH / self.time_base:
+        if ticks is not None and self._last is not None and self._is_near(ticks):
             self._end_tick = max(self._end_tick, ticks + (packet.duration or self._step))
 
     def ticks_of(self, frame: VideoFrame) -> int | None:
@@ -338,14 +353,20 @@ class Clock:
         if self._last is None:
             if ticks < 0:  # the container claims a start behind its first picture
                 self._origin, ticks = stamp, 0
-        elif ticks <= self._last or (ticks - self._last) * self.time_base > _LEAP_FORTH:
+        elif ticks <= self._last or not self._limit.allows((ticks - self._last) * self.time_base):
             if 0 <= (self._last - ticks) * self.time_base < _LEAP_BACK:
                 return None
-            ticks = self._last + self._step
+            self.leaps += ticks > self._last
+            ticks = self._last + self._joint
             self._origin = stamp - ticks
         self._last = ticks
         self._end_tick = max(self._end_tick, ticks + self._step)
         return ticks
+
+    def _is_near(self, ticks: int) -> bool:
+        """Whether a picture that was not decoded may be shown at a time."""
+        assert self._last is not None
+        return (ticks - self._last) * self.time_base <= FREE_GAP_SECONDS * _PACKETS_IN_VIEW
 
     def _stamp_of(self, frame: VideoFrame) -> int:
         following = (self._last + self._step if self._last is not None else 0) + (self._origin or 0)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from whenabouts.opening import open_regular
+
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
 # So many boxes of one level are a long fragmented stream: it is not worth walking to its end.
@@ -24,8 +26,8 @@ def missing_bytes(path: Path) -> int:
     MP4/MOV (ISO 14496-12 boxes), Matroska/WebM (the EBML size of the segment) and AVI/WAV (RIFF) say;
     all others give 0. Raises OSError if the file cannot be read.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = _size(file)
         head = file.read(16)
         if head[4:8] in _MP4_FIRST_BOXES:
             return max(0, max(last for _, _, last in _boxes(file, 0, size)) - size)
@@ -38,10 +40,10 @@ def missing_bytes(path: Path) -> int:
 
 def lacks_index(path: Path) -> bool:
     """Whether this is an MP4/MOV without its index (`moov`), which recorders write last."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.read(8)[4:] not in _MP4_FIRST_BOXES:
             return False
-        return all(kind != b"moov" for kind, _, _ in _boxes(file, 0, path.stat().st_size))
+        return all(kind != b"moov" for kind, _, _ in _boxes(file, 0, _size(file)))
 
 
 def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
@@ -49,12 +51,11 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
 
     Source: the track header `tkhd`, ISO 14496-12, 8.3.2.
     """
-    size = path.stat().st_size
     matrices: dict[int, tuple[int, ...]] = {}
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.read(8)[4:] not in _MP4_FIRST_BOXES:
             return {}
-        for _, start, end in _inside(file, (b"moov", b"trak", b"tkhd"), 0, size):
+        for _, start, end in _inside(file, (b"moov", b"trak", b"tkhd"), 0, _size(file)):
             file.seek(start)
             body = file.read(min(end - start, 96))
             long = body[:1] == b"\x01"
@@ -62,6 +63,10 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
                 (number,) = struct.unpack_from(">I", body, 20 if long else 12)
                 matrices[number] = struct.unpack_from(">9i", body, 52 if long else 40)
     return matrices
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _inside(

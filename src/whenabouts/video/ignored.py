@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whenabouts.opening import read_regular
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ class Patterns:
         """
         path = folder / IGNORE_FILE
         try:
-            if path.stat().st_size > _MOST_BYTES:
-                raise UsageError(f"{path}: larger than {_MOST_BYTES >> 20} MB; it holds patterns, one a line")
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
         except FileNotFoundError:
             return self
         except (OSError, UnicodeDecodeError) as error:

@@ -12,9 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import lacks_index, missing_bytes, track_matrices
+from whenabouts.video.opened import open_container
+from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -26,12 +29,20 @@ _MICROSECONDS = 1_000_000
 _LONGEST_SECONDS = 31 * 86_400
 # Frames a second below this come from a damaged header too: one in ten minutes.
 _SLOWEST_RATE = Fraction(1, 600)
-# What FFmpeg would open although it is no recording: lists of other files, and single pictures.
-_PLAYLISTS = {"concat", "hls", "dash", "webm_dash_manifest", "sdp", "imf", "applehttp"}
+# What people give although it is no recording, by how it begins: lists of other files, and single pictures.
+_PLAYLIST_HEAD = re.compile(
+    rb"(?i)(\xef\xbb\xbf)?\s*(#EXTM3U|ffconcat version|\[playlist\]|\[reference\]|<ASX|<smil|<MPD|v=0\r?\n|"
+    rb"(<\?xml[^>]{0,200}>\s*(<!--[^>]{0,200}-->\s*)?)<(MPD|SmoothStreamingMedia|manifest|CompositionPlaylist|"
+    rb"AssetMap|playlist|smil))"
+)
+_PICTURE_HEAD = re.compile(
+    rb"\xff\xd8\xff|\x89PNG|BM.{4}\0\0\0\0|II\*\0|MM\0\*|RIFF.{4}WEBP|P[1-7]\s|\0\0[\1\2]\0[^\0]|"
+    rb"\xff\x0a|\0\0\0\x0cJXL |.{4}ftyp(avi[fs]|hei[cx]|mif1)|8BPS|v/1\1|qoif",
+    re.DOTALL,
+)
 _LONGEST_TAG = 1000
 # What writing programs leave in a container; nobody searches by it.
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
-_PICTURES = {"image2", "ico", "apng", "tty", "ansi"}
 
 
 class MediaError(WhenaboutsError):
@@ -117,29 +128,14 @@ def probe(path: Path) -> Probe:
 def open_media(path: Path) -> InputContainer:
     """An open container; the caller closes it. Raises MediaError with a cause and a remedy.
 
-    Only local files are touched: a playlist in disguise can neither reach the network nor other files.
+    Nothing but this file is read: a play list in disguise can reach neither the network nor other files.
     """
     import av
 
     try:
-        if path.stat().st_size == 0:
-            raise MediaError(f"{printable(path)}: the file is empty (0 bytes); copy or download it again")
-        # "file:" keeps FFmpeg from reading a name such as "12:30.mp4" as a protocol.
-        container = av.open(f"file:{path.absolute()}", options={"protocol_whitelist": "file"})
-    except MediaError:
-        raise
+        return open_container(path)
     except (OSError, ValueError, av.error.FFmpegError) as error:
         raise MediaError(_cannot_open(path, error)) from error
-    name = container.format.name
-    if _PLAYLISTS & set(name.split(",")):
-        container.close()
-        raise MediaError(
-            f"{printable(path)}: a list of other files ({name}), not a recording; index those files"
-        )
-    if name in _PICTURES or name.endswith("_pipe"):
-        container.close()
-        raise MediaError(f"{printable(path)}: a picture or text ({name}), not a video; leave it out")
-    return container
 
 
 def picture_stream(container: InputContainer) -> VideoStream | None:
@@ -233,15 +229,19 @@ def _language(tag: str | None) -> str | None:
 
 
 def _stated_duration(container: InputContainer) -> float | None:
-    """Seconds from the container, else from the longest stream, else from a DURATION tag."""
-    if container.duration is not None and 0 < container.duration <= _LONGEST_SECONDS * _MICROSECONDS:
+    """Seconds from the container, else from the longest stream, else from a DURATION tag.
+
+    None for more than a file of its size can hold: then its packets are asked.
+    """
+    most = min(_LONGEST_SECONDS, most_idle_seconds(container.size))
+    if container.duration is not None and 0 < container.duration <= most * _MICROSECONDS:
         return container.duration / _MICROSECONDS
     stated = [0.0]
     for stream in container.streams:
         if stream.duration and stream.duration > 0 and stream.time_base:
             stated.append(float(stream.duration * stream.time_base))
         stated.append(_tagged_seconds(stream.metadata.get("DURATION", "")))
-    return max((seconds for seconds in stated if seconds <= _LONGEST_SECONDS), default=0.0) or None
+    return max((seconds for seconds in stated if seconds <= most), default=0.0) or None
 
 
 def _tagged_seconds(text: str) -> float:
@@ -251,13 +251,17 @@ def _tagged_seconds(text: str) -> float:
 
 
 def _scanned_duration(path: Path) -> float | None:
-    """Seconds from the first to the end of the last packet; frames are counted where none has a time."""
+    """Seconds from the first to the end of the last packet; frames are counted where none has a time.
+
+    Leaps that are longer than what a file of its size can hold do not count.
+    """
     import av
 
-    first, last, untimed = None, Fraction(0), 0
+    untimed = 0
     with open_media(path) as container:
         stream = picture_stream(container)
         rate = stream_rate(stream) if stream is not None else None
+        extent = _Extent(container.size)
         try:
             for packet in container.demux():
                 if packet.size == 0:
@@ -265,15 +269,41 @@ def _scanned_duration(path: Path) -> float | None:
                 stamp = packet.pts if packet.pts is not None else packet.dts
                 if stamp is None:
                     untimed += stream is not None and packet.stream_index == stream.index
-                    continue
-                at = stamp * packet.time_base
-                first = at if first is None else min(first, at)
-                last = max(last, at + (packet.duration or 0) * packet.time_base)
+                else:
+                    extent.add(stamp * packet.time_base, (packet.duration or 0) * packet.time_base)
         except av.error.FFmpegError:
             pass  # what lies behind the damage has no known length
-    if first is not None and last - first <= _LONGEST_SECONDS:
-        return float(last - first) or None
-    return float(untimed / rate) if untimed and rate else None
+        most = most_idle_seconds(container.size) + untimed * FREE_GAP_SECONDS
+    if extent.seconds:
+        return float(extent.seconds)
+    return min(float(untimed / rate), most) if untimed and rate else None
+
+
+class _Extent:
+    """The time that packets cover, in the order in which they stand."""
+
+    def __init__(self, size: int) -> None:
+        self._limit = TimeLimit(size)
+        self._earliest: Fraction | None = None
+        self._last = self._covered = self._tail = Fraction(0)
+
+    def add(self, at: Fraction, length: Fraction) -> None:
+        """Take a packet that is shown `length` seconds from `at` on."""
+        if self._earliest is None:
+            self._earliest = self._last = at
+        gap = at - self._last
+        if gap > 0:
+            self._covered += gap if self._limit.allows(gap) else min(length, Fraction(FREE_GAP_SECONDS))
+            self._last, self._tail = at, max(self._tail - gap, length)
+        elif -gap < FREE_GAP_SECONDS:
+            # Packets stand in the order of decoding: one that is shown earlier may come later.
+            self._covered += max(Fraction(0), self._earliest - at)
+            self._earliest, self._tail = min(self._earliest, at), max(self._tail, length + gap)
+
+    @property
+    def seconds(self) -> Fraction:
+        """From the first packet to the end of the last."""
+        return self._covered + (self._tail if self._limit.allows(self._tail) else 0)
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -306,8 +336,8 @@ def _cannot_open(path: Path, error: Exception) -> str:
         return f"{printable(path)}: a folder, not a file; give the files in it"
     try:
         return f"{printable(path)}: {_why_not_media(path)}"
-    except OSError:
-        return f"{printable(path)}: cannot be opened ({error})"
+    except OSError as unreadable:
+        return f"{printable(path)}: cannot be opened: {unreadable.strerror}; give a file with a recording"
 
 
 def _why_not_media(path: Path) -> str:
@@ -316,8 +346,14 @@ def _why_not_media(path: Path) -> str:
             "cut off: the index of the MP4 (moov) is missing, as after a broken download or recording; "
             "copy it again, or rebuild it with a tool such as untrunc"
         )
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(4096)
+    if not head:
+        return "the file is empty (0 bytes); copy or download it again"
+    if _PLAYLIST_HEAD.match(head):
+        return "a list of other files, not a recording; index those files"
+    if _PICTURE_HEAD.match(head):
+        return "a picture, not a video; leave it out"
     if b"\x00" not in head and sum(byte < 9 or 13 < byte < 32 for byte in head) == 0:
         return f"holds text, not video or sound, whatever its name says ({head[:40]!r}…); leave it out"
     return "not a media file that FFmpeg knows, or its beginning is damaged; copy or download it again"

@@ -134,7 +134,7 @@ def test_what_is_no_json_is_told(tmp_path: Path, text: str) -> None:
 def test_files_of_answers_that_cannot_be_read_are_told(tmp_path: Path, films: dict[str, Film]) -> None:
     with pytest.raises(ResultsError, match="cannot be read"):
         read_moments(tmp_path / "gone.json")
-    with pytest.raises(ResultsError, match="no plain file"):
+    with pytest.raises(ResultsError, match="a folder, not a file"):
         read_moments(tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(ResultsError, match="no plain file"):

@@ -356,3 +356,80 @@ def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
     assert indexer.run(vision=True, retry=True).added == 1
     assert {record.state for record in indexer.store.videos()} == {"done"}
     assert len(indexer.store.videos()) == 4
+
+
+@pytest.mark.parametrize("seconds", [9_300_000_000, -9_300_000_000, 15_000_000_000])
+def test_a_date_out_of_range_costs_nothing_but_a_note(
+    indexer: Indexer, take: Callable[..., Path], seconds: int
+) -> None:
+    path, other = take("friday.mp4"), take("frog.webm")
+    os.utime(path, (0, seconds))
+    if path.stat().st_mtime != seconds:
+        pytest.skip("this file system keeps no such dates")
+    findings = find_files([indexer.folder])
+    assert "dated in the year" in findings.notes[0][1]
+    summary = indexer.run()
+    assert (summary.added, summary.failed) == (2, [])
+    assert {Path(row.path) for row in indexer.store.videos()} == {path, other}
+    assert indexer.run().unchanged == 2
+
+
+def test_rows_that_cannot_be_made_of_one_file_cost_that_file_only(
+    indexer: Indexer, take: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take("friday.mp4")
+    take("frog.webm")
+    settings = Settings(metadata_of={"friday.mp4": {"title": "\ud800 half a letter", "deep": {1: 2}}})
+    assert indexer.run(settings=settings).failed == []
+    assert "half a letter" in indexer.row("friday.mp4").title
+    take("nasa_13013.mp4")
+    monkeypatch.setattr("whenabouts.product.index.build._record", damaged_record(indexer))
+    take("bottle-detection.mp4")
+    summary = indexer.run()
+    assert [path.name for path, _ in summary.failed] == ["bottle-detection.mp4"]
+    assert "OverflowError" in summary.failed[0][1] or "too large" in summary.failed[0][1]
+    assert indexer.row("nasa_13013.mp4").state == "done"
+    assert indexer.row("bottle-detection.mp4").state == "failed"
+
+
+def damaged_record(indexer: Indexer) -> Callable[..., VideoRecord]:
+    """The maker of ledger rows, which makes one that no table can hold of one file."""
+    from whenabouts.product.index import build as building
+
+    made = building._record
+
+    def make(work: Any, *others: Any) -> VideoRecord:
+        row = made(work, *others)
+        return replace(row, modified_ns=2**70) if "bottle" in row.path else row
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_in_place_of_an_indexed_file_stops_nothing(
+    indexer: Indexer, take: Callable[..., Path], kind: str
+) -> None:
+    path = take("friday.mp4")
+    indexer.run()
+    take("friday.mp4", "copy.mp4")  # its content is looked for under the name that it was indexed by
+    path.unlink()
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    started = signal.alarm(60)
+    summary = indexer.run()
+    signal.alarm(started)
+    assert summary.failed == []
+    assert {Path(row.path).name for row in indexer.store.videos() if row.state == "done"} >= {"copy.mp4"}
+
+
+def test_a_file_that_was_swapped_for_a_link_after_the_plan_is_not_read(
+    indexer: Indexer, take: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = take("friday.mp4")
+    (tmp_path / "secret.mp4").write_bytes((indexer.folder / "friday.mp4").read_bytes())
+    runs = [words_run("mean@1", Mean())]
+    indexer.store.add_stream(runs[0].info)
+    plan = make_plan(find_files([indexer.folder]), [], Settings(), runs)
+    path.unlink()
+    path.symlink_to(tmp_path / "secret.mp4")
+    summary = build(indexer.store, plan, Speech(indexer.kept, "", indexer._recognise), processes=1)
+    assert "another file was put in its place" in summary.failed[0][1]

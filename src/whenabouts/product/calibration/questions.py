@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from whenabouts.opening import read_regular
 from whenabouts.product.index.lookup import query_words
 from whenabouts.product.index.store import Store
 from whenabouts.types import Moment, UsageError, number_of
@@ -33,6 +34,7 @@ _PAST_END_SECONDS = 1.0
 # Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
 _LONGEST_WORD = 20
 _SIGNS = 4
+_MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def read_questions(
     question within a video, or has a line that is none of the kind.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     questions: list[CalibrationQuestion] = []

@@ -14,9 +14,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from whenabouts.opening import read_regular
 from whenabouts.types import UsageError
 
 NAME = "whenabouts.toml"
+_MOST_BYTES = 1 << 20
 # What may stand above the tables: options that many verbs share. Others are of one verb.
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
 _ENVIRONMENT = {"corpus": "WHENABOUTS_CORPUS", "token": "WHENABOUTS_TOKEN"}
@@ -49,7 +51,7 @@ def configuration_files() -> list[Path]:
     """The files that are there; the one that wins stands first."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(named) if Path(named).is_absolute() else Path("~/.config").expanduser()
-    return [path for path in (Path(NAME), base / "whenabouts" / NAME) if path.is_file()]
+    return [path for path in (Path(NAME), base / "whenabouts" / NAME) if path.exists()]
 
 
 def parse_with_files(
@@ -84,7 +86,7 @@ def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
     import tomllib
 
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_regular(path, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; or give --no-config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, get_args
 from urllib.parse import unquote_to_bytes
 
+from whenabouts.opening import read_regular
 from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import file_url, shown_path
@@ -95,13 +96,11 @@ def read_moments(path: str | Path) -> list[FileMoment]:
 def _document(path: Path) -> Any:
     name = shown_path(str(path))
     try:
-        if path.exists() and not path.is_file():
-            raise ResultsError(f"{name}: no plain file; give what `whenabouts search --json` printed")
-        if path.stat().st_size > _MOST_BYTES:
-            raise ResultsError(f"{name}: is over {_MOST_BYTES >> 20} MB; that is no search result")
-        return json.loads(path.read_bytes(), parse_constant=_no_constant)
+        return json.loads(read_regular(path, _MOST_BYTES), parse_constant=_no_constant)
     except OSError as error:
-        raise ResultsError(f"{name}: cannot be read ({error.strerror}); check the path") from None
+        raise ResultsError(
+            f"{name}: cannot be read ({error.strerror}); give what `whenabouts search --json` printed"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ResultsError(
             f"{name}: is not JSON ({error}); give what `whenabouts search --json` printed"

@@ -124,7 +124,7 @@ class _Writer:
             except StoreError:
                 raise
             except Exception as error:
-                # Whatever one file's words or frames do to an encoder, the other files come to no harm.
+                # Whatever one file's data does, to an encoder or to a table, the others come to no harm.
                 work = self._plan.work[message.number]
                 _log.exception("%s", printable(work.task.path))
                 self._fail(message.number, " ".join(f"{type(error).__name__}: {error}".split()))
@@ -190,6 +190,7 @@ class _Writer:
             video = ReadVideo(record, read.end, cues, sources)
             columns[run.name] = run.stream.clips(video, partial.batches[run.name], run)
             record = replace(record, streams={**record.streams, run.name: run.fingerprint})
+        self._store.check_rows(record, columns)
         # In this order: Ctrl-C between the two may leave a row too many, but never one too few.
         self._waiting.append((record, columns))
         self._obsolete += [work.record.video_id] if work.record and not earlier else []

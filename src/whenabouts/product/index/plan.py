@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.opening import read_regular
 from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.records import VideoRecord, unambiguous
@@ -455,6 +456,7 @@ class _Planner:
             path=file.path,
             kind=file.kind,
             size=file.size,
+            identity=file.identity,
             sidecars=file.sidecars,
             frames=tuple(frames),
             sound=is_media and any(run.reads.sound for run in streams),
@@ -593,9 +595,7 @@ def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
 def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
     """Metadata by file: JSON lines, each with a `path` (or `video_id`: the file's stem) and any other key."""
     try:
-        if path.stat().st_size > _METADATA_FILE_LIMIT:
-            raise UsageError(f"{path}: larger than {_METADATA_FILE_LIMIT >> 20} MB; split the metadata file")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path}: the metadata file cannot be read ({error}); it must be JSON lines in UTF-8"

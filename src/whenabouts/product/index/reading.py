@@ -52,13 +52,14 @@ class ReadTask:
     `frames` are the settings of all streams that read frames. Where no frame is decoded, `packets` are looked
     through for damage. `content_hash` is empty where it has yet to be
     computed; of cues in several languages those in `language` come first; `threads` decode (0: one for each
-    core).
+    core). `identity` is that of the file that was planned, whatever its name leads to by then.
     """
 
     number: int
     path: Path
     kind: Literal["media", "transcript"]
     size: int = 0
+    identity: tuple[int, int] = (0, 0)
     sidecars: tuple[Path, ...] = ()
     frames: tuple[FrameSettings, ...] = ()
     sound: bool = False
@@ -136,9 +137,31 @@ Content = FrameBatch | SoundBatch | Reached | FileRead
 def read_file(task: ReadTask) -> Iterator[Content]:
     """Read one file as its task says; the last thing yielded is a FileRead.
 
-    Raises MediaError for what cannot be read at all. What is damaged inside is read as far as it goes.
+    Raises MediaError for what cannot be read at all, and where another file was put in its place meanwhile.
+    What is damaged inside is read as far as it goes.
     """
     yield Reached(0.0)
+    for content in _contents(task):
+        if isinstance(content, FileRead):
+            _check_identity(task)
+        yield content
+
+
+def _check_identity(task: ReadTask) -> None:
+    """Refuse what was read if its name leads to another file than was planned, such as by a link."""
+    try:
+        status = task.path.stat()
+    except OSError as error:
+        raise MediaError(f"{printable(task.path)}: gone while it was read ({error.strerror})") from None
+    if any(task.identity) and task.identity != (status.st_dev, status.st_ino):
+        raise MediaError(
+            f"{printable(task.path)}: another file was put in its place after the run was planned; "
+            "run the same command again"
+        )
+
+
+def _contents(task: ReadTask) -> Iterator[Content]:
+    _check_identity(task)
     digest = task.content_hash or _hash(task.path)
     if task.kind == "transcript":
         track = read_cue_file(task.path)

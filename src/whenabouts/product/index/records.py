@@ -361,7 +361,7 @@ def vector_field(dimension: int) -> Any:
 
 def printable(text: str) -> str:
     """Text that a table can hold: bytes that are no UTF-8 (from file names) become replacement signs."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def ledger_rows(records: Iterable[VideoRecord]) -> Any:

@@ -519,6 +519,12 @@ class Store:
             self._upsert_ledger([record for record, _ in batch.values()])
             self._optimize_if_due(WHILE_WRITING)
 
+    def check_rows(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
+        """Raise what making the rows of a video would raise; nothing is written."""
+        ledger_rows([record])
+        for name, columns in clips.items():
+            clip_rows(self.stream(name), {record.video_id: columns})
+
     def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
         clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
         return clip_rows(self.stream(name), clips)

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.errors import ServerError, printable
+from whenabouts.video.files import modified_ns
 
 # By the name's ending and never by content: nothing that a browser would run can come of it.
 _TYPES = {
@@ -90,7 +91,7 @@ def open_video(record: VideoRecord) -> OpenFile:
             "video_gone",
             f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place",
         ) from None
-    if (opened.status.st_size, opened.status.st_mtime_ns) != (record.size, record.modified_ns):
+    if (opened.status.st_size, modified_ns(opened.status)) != (record.size, record.modified_ns):
         opened.close()
         raise ServerError(
             409,
