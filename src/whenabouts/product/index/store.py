@@ -204,10 +204,10 @@ class Store:
             return None
         try:
             folders = [folder_of(self.place) / f"{name}.lance" for name in ("corpus", *self._tables)]
-            found = [(folder / "_versions").stat() for folder in folders]
+            states = [(folder / "_versions").stat() for folder in folders]
         except OSError:
             return None
-        return [(status.st_mtime_ns, status.st_ino) for status in found]
+        return [(status.st_mtime_ns, status.st_ino) for status in states]
 
     def _version(self, table: str) -> int:
         """The version of a table that is read now."""
