@@ -17,7 +17,7 @@ def test_a_stream_counts_where_it_has_something_and_pictures_that_are_not_indexe
     assert (coverage.videos, coverage.streams, coverage.missing) == (3, {"subtitle": 2}, {"vision": 2})
     assert not coverage.is_whole and coverage.searched == "words"
     assert coverage.line.startswith(
-        "searched: words of 2 of 3 videos; pictures were not searched (index with"
+        "searched: words of 2 of 3 videos (the others have none); pictures were not searched (index with"
     )
 
 
@@ -26,7 +26,8 @@ def test_nothing_is_missing_where_there_are_no_pictures_or_all_are_indexed() -> 
     assert alone.is_whole and alone.line == "searched: words of the video"
     both = coverage_of([SEEN, HEARD], (), ["subtitle", "vision"])
     assert both.is_whole and both.searched == "words and pictures"
-    assert both.line == "searched: words of 1 of 2 videos, pictures of 1 of 2 videos"
+    others = "1 of 2 videos (the others have none)"
+    assert both.line == f"searched: words of {others}, pictures of {others}"
 
 
 def test_a_stream_whose_encoder_is_gone_searches_nothing() -> None:
@@ -36,4 +37,4 @@ def test_a_stream_whose_encoder_is_gone_searches_nothing() -> None:
 
 def test_only_streams_that_were_asked_are_told() -> None:
     coverage = coverage_of([SPOKEN, SILENT], ["subtitle"], ["subtitle"])
-    assert coverage.is_whole and coverage.line == "searched: words of 1 of 2 videos"
+    assert coverage.is_whole and coverage.line == "searched: words of 1 of 2 videos (the others have none)"

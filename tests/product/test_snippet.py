@@ -9,6 +9,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.product.snippet import best_clip, from_answer, share_held, weights_of
+from whenabouts.product.word_units import Rarity
 
 LINES = (
     "Okay, Houston. I believe we've had a problem here.",
@@ -16,6 +17,7 @@ LINES = (
     "Houston, we've had a problem. We've had a main bus undervolt.",
     "Roger. Main undervolt. Stand by, we are looking at it.",
 )
+RARITY = Rarity.in_texts(LINES)
 
 
 @pytest.mark.parametrize(
@@ -23,28 +25,32 @@ LINES = (
     [("Houston, we've had a problem", 2), ("say it again please", 1), ("problems", 0), ("stand by", 3)],
 )
 def test_the_clip_that_holds_most_of_the_words_is_shown(query: str, best: int) -> None:
-    assert best_clip(LINES, np.ones(len(LINES)), weights_of(query, LINES)) == best
+    assert best_clip(LINES, np.ones(len(LINES)), weights_of(query, RARITY)) == best
 
 
 @pytest.mark.parametrize("query", ["spacecraft in danger", "…", "🦁"])
 def test_without_shared_words_the_strongest_clip_is_shown(query: str) -> None:
-    assert best_clip(LINES, np.array([0.1, 0.2, 0.3, 0.9]), weights_of(query, LINES)) == 3
+    assert best_clip(LINES, np.array([0.1, 0.2, 0.3, 0.9]), weights_of(query, RARITY)) == 3
 
 
 def test_weights_are_shares_and_rare_words_weigh_more() -> None:
-    weights = weights_of("Houston undervolt please", LINES)
+    weights = weights_of("Houston undervolt please", RARITY)
     assert sum(weights.values()) == pytest.approx(1)
-    assert weights["please"] > weights["underv"] > weights["housto"]
+    assert weights["pleas"] > weights["undervolt"] > weights["houston"]
     assert share_held("Houston, please", weights) < share_held("undervolt, please", weights)
 
 
 def test_what_is_shown_begins_with_the_sentence_that_answers() -> None:
     text = " ".join(LINES)
-    assert from_answer(text, weights_of("please say again", LINES)).startswith("… Say again, please. Houston")
-    assert from_answer(text, weights_of("zebra", LINES)) == text
-    assert from_answer("one sentence", weights_of("sentence", LINES)) == "one sentence"
+    assert from_answer(text, weights_of("please say again", RARITY)).startswith(
+        "… Say again, please. Houston"
+    )
+    assert from_answer(text, weights_of("zebra", RARITY)) == text
+    assert from_answer("one sentence", weights_of("sentence", RARITY)) == "one sentence"
     chinese = "今天天气很好。氧气罐的压力正在下降。"
-    assert from_answer(chinese, weights_of("氧气压力", [chinese])) == "… 氧气罐的压力正在下降。"
+    assert (
+        from_answer(chinese, weights_of("氧气压力", Rarity.in_texts([chinese]))) == "… 氧气罐的压力正在下降。"
+    )
 
 
 def test_a_search_shows_the_line_that_answers(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ NAME_RARITY = 3.0
 says, asks for the place where it is said: that is a match, whatever else the place is about."""
 
 # Certainty is never claimed: some questions are answered elsewhere than where people looked.
-_LEAST, _MOST = 0.002, 0.98
+_LEAST, MOST = 0.002, 0.98
 _TWO_SIDED = 1.96
 
 
@@ -173,12 +173,12 @@ _FEW_CLIPS = 5.0
 
 
 def _share(log_odds: float) -> float:
-    return min(_MOST, max(_LEAST, 1 / (1 + math.exp(-max(-30.0, min(30.0, log_odds))))))
+    return min(MOST, max(_LEAST, 1 / (1 + math.exp(-max(-30.0, min(30.0, log_odds))))))
 
 
 def log_odds(probability: float) -> float:
     """The logarithm of the odds; of what is never claimed, those of the last that is."""
-    share = min(_MOST, max(_LEAST, probability))
+    share = min(MOST, max(_LEAST, probability))
     return math.log(share / (1 - share))
 
 

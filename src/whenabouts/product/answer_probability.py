@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
-from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
-from whenabouts.product.index.store import Store
+from whenabouts.product.index.lookup import words_of
+from whenabouts.product.word_units import Rarity, units_of
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
 # Words count as said where they are said within so many seconds of what answers best.
 _AROUND = 30.0
-# Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
-_PASSAGES = 600
-_VIDEOS = 60
 # Moments whose own words are looked at; those behind are no surer than the last of these.
 _LOOKED_AT = 10
 _FIFTH = 5
@@ -33,60 +27,6 @@ LISTED = 20
 """Moments of a list that its features come from."""
 # Where nothing else scores, the first stands as far above it as this.
 _ALONE = 5.0
-_ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
-_STEMMED_FROM = 4
-
-
-@lru_cache(maxsize=50_000)
-def _stem(word: str) -> tuple[str, ...]:
-    """The units of one word: the word without its English ending, or each two neighbouring signs."""
-    if DENSE_SCRIPT.search(word):
-        return (word,) if len(word) == 1 else tuple(word[i : i + 2] for i in range(len(word) - 1))
-    if len(word) >= _STEMMED_FROM and word.isascii() and word.isalpha():
-        return (_ENDING.sub("", word) or word,)
-    return (word,)
-
-
-def units_of(text: str) -> list[str]:
-    """The units by which words are compared, in order.
-
-    >>> units_of("Mining pools"), units_of("比特币")
-    (['min', 'pool'], ['比特', '特币'])
-    """
-    return [unit for word in words_of(text) for unit in _stem(word)]
-
-
-@dataclass(frozen=True, slots=True)
-class Rarity:
-    """In how many of some passages of a corpus each unit is said."""
-
-    passages: int
-    counts: Mapping[str, int]
-
-    def of(self, unit: str) -> float:
-        """How much it says that a unit is said, in nats: near 0 for what is said everywhere."""
-        return max(0.0, math.log((self.passages + 1) / (self.counts.get(unit, 0) + 0.5)))
-
-    @property
-    def of_second(self) -> float:
-        """That of a unit that two passages say: in a short recording nothing is much rarer."""
-        return math.log((self.passages + 1) / 2.5)
-
-    @classmethod
-    def in_texts(cls, texts: Sequence[str]) -> Rarity:
-        """Counted in some passages, evenly chosen where there are many."""
-        rows = np.unique(np.linspace(0, len(texts) - 1, min(_PASSAGES, len(texts))).astype(int)).tolist()
-        counts: Counter[str] = Counter()
-        for row in rows:
-            counts.update(set(units_of(texts[row])))
-        return cls(len(rows), counts)
-
-    @classmethod
-    def in_stream(cls, store: Store, stream: str) -> Rarity:
-        """Counted in a stream of a corpus; videos all over it are looked at."""
-        ids = [record.video_id for record in store.videos() if stream in record.streams]
-        chosen = ids[:: max(1, math.ceil(len(ids) / _VIDEOS))]
-        return cls.in_texts(store.clips_of(stream, chosen, vectors=False).text)
 
 
 @dataclass(frozen=True, slots=True)

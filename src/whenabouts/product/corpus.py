@@ -133,9 +133,11 @@ class Corpus:
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
-        `changes` are fields of `SearchOptions` (within, streams, min_confidence, after, before, where, model,
-        retriever, segments), which replace those of `options`.
+        What stands in quotation marks must be said as it is; with `all` every place where all is said is
+        listed, in order of time. `changes` are fields of `SearchOptions` (within, streams, min_confidence,
+        after, before, where, model, retriever, segments, all, skip), which replace those of `options`.
         """
+        from whenabouts.product.place_search import search_words, with_note_on_quotes
         from whenabouts.product.search import SearchOptions
 
         changes |= {} if k is None else {"k": k}
@@ -145,14 +147,17 @@ class Corpus:
         searcher, chosen = self.searcher(), self._filter(options)
         if options.model is not None:
             system = self.systems.search(options.model, options.retriever, options.segments)
-        return searcher.search(
+        elif (result := search_words(searcher, query, options, chosen)) is not None:
+            return result
+        result = searcher.search(
             query,
-            k=options.k,
+            k=options.count,
             filter=chosen,
             streams=options.streams,
             min_confidence=options.min_confidence,
             model=system,
         )
+        return result if system is None else with_note_on_quotes(result)
 
     def answers(
         self,

@@ -50,6 +50,9 @@ class Coverage:
         for name, count in self.streams.items():
             if count:
                 where = all_of_them if count == self.videos else f"{count} of {self.videos} videos"
+                where += (
+                    " (the others have none)" if count < self.videos and not self.missing.get(name) else ""
+                )
                 parts.append(f"{stream_named(name).title} of {where}")
         searched = f"searched: {', '.join(parts) or 'nothing'}"
         return "; ".join(filter(None, (searched, self.not_searched)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, overload
@@ -22,7 +22,7 @@ from whenabouts.confidence.chance import FIXED, Chance, Thresholds, answer_for, 
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment, Probability, general
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
-from whenabouts.product.answer_probability import Rarity, with_probabilities
+from whenabouts.product.answer_probability import with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
@@ -32,6 +32,7 @@ from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
+from whenabouts.product.word_units import Rarity
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ CANDIDATE_VIDEOS = 40
 # A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
 MOST_QUERY_WORDS = 256
 MOST_K = 1000
+MOST_PLACES = 10_000
+"""Moments that `all` lists at most; what comes behind is listed with `skip`."""
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
 _MOST_TEXT = 600
@@ -103,18 +106,19 @@ NOT_CALIBRATED = Calibration()
 class SearchOptions:
     """What narrows a search and what answers it: the same for the command line, REST and Python.
 
-    At most `k` moments, none with less than `min_confidence`. `within` are videos by id, file name or path;
+    At most `k` moments (10), none with less than `min_confidence`. `within` are videos by id, name or path;
     `streams` leaves only these; `after` (included) and `before` (excluded) are dates of recording; `where`
     are conditions such as "camera=drone*". `model` is a trained system that finds the moments: a folder, a
     hub's name or an object. On first use, and when videos have come or changed, it encodes them.
     `retriever` is another one that chooses the videos for it, in place of the one that a staged run names.
     `segments` (seconds, such as 4) is for long videos: pieces of that length are chosen, and the model
-    looks into these.
+    looks into these. `all` lists every place where all of the query is said, in order of video and time, from
+    the one behind the first `skip` on: all of them up to `MOST_PLACES`, or `k`.
 
     Raises UsageError for options that cannot be honoured together.
     """
 
-    k: int = 10
+    k: int | None = None
     within: str | Sequence[str] = ()
     streams: str | Sequence[str] = ()
     min_confidence: float = 0.0
@@ -124,6 +128,8 @@ class SearchOptions:
     model: str | os.PathLike[str] | Trained | None = None
     retriever: str | os.PathLike[str] | Trained | None = None
     segments: float | None = None
+    all: bool = False
+    skip: int = 0
 
     def __post_init__(self) -> None:
         for name in ("within", "streams", "where"):
@@ -137,6 +143,20 @@ class SearchOptions:
             )
         if self.model is None and self.segments is not None:
             raise UsageError("segments are chosen for a trained system; name that as well (--model, model=)")
+        if self.all and (self.model is not None or self.min_confidence):
+            raise UsageError(
+                "every place where it is said is listed without a trained system and without a least "
+                "confidence; leave those out, or --all (all=)"
+            )
+        if self.skip < 0 or (self.skip and not self.all):
+            raise UsageError(f"skip is {self.skip}; give 0 or more, together with --all (all=)")
+
+    @property
+    def count(self) -> int:
+        """At most how many moments: `k`, or what it is without one."""
+        if self.k is not None:
+            return self.k
+        return MOST_PLACES if self.all else 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +176,11 @@ class Finder(Protocol):
         """What people call it."""
         ...
 
+    @property
+    def streams(self) -> Sequence[str]:
+        """The streams that it looks at."""
+        ...
+
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
         """At most `k` moments for a query in the videos that are allowed (None: all)."""
         ...
@@ -172,6 +197,14 @@ def is_answer(answer: Answer, confidence: float | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Where a list of every place stands: how many there are, and how many were skipped before the first."""
+
+    total: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
@@ -179,7 +212,9 @@ class SearchResult:
     `doubt` says why the answer is "unsure", "" where it is not. `interval` is the range (95 %) that the first
     moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
     are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
-    `coverage` says which videos were searched by which stream, None where a trained system searched.
+    `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
+    `places` is there where all places are
+    listed, in order of time.
     """
 
     query: str
@@ -191,6 +226,7 @@ class SearchResult:
     calibration: Mapping[str, Any] | None = None
     coverage: Coverage | None = None
     interval: tuple[float, float] | None = None
+    places: Places | None = None
 
     def __iter__(self) -> Iterator[ScoredMoment]:
         return iter(self.moments)
@@ -221,7 +257,7 @@ class SearchResult:
         """The moments as a table, a row each; `streams` are those that speak for it."""
         import pyarrow as pa
 
-        rows = [self._row(rank, scored) for rank, scored in enumerate(self.moments, 1)]
+        rows = [self._row(rank, scored) for rank, scored in self.numbered]
         return pa.Table.from_pylist(rows, schema=pa.schema(_columns()))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -237,6 +273,11 @@ class SearchResult:
     def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
         row = self._moment(rank, scored)
         return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
+
+    @property
+    def numbered(self) -> list[tuple[int, ScoredMoment]]:
+        """The moments with their ranks; of all places their numbers in order of time."""
+        return list(enumerate(self.moments, 1 + (self.places.skipped if self.places else 0)))
 
     @property
     def answers(self) -> tuple[ScoredMoment, ...]:
@@ -260,7 +301,8 @@ class SearchResult:
             "query": self.query,
             "answer": self.answer,
             "confidence_interval": None if self.interval is None else list(self.interval),
-            "moments": [self._moment(rank, scored) for rank, scored in enumerate(self.moments, 1)],
+            "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
+            "places": None if self.places is None else asdict(self.places),
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
             "searched": None if self.coverage is None else self.coverage.to_json(),
@@ -366,11 +408,6 @@ class StreamAnswer:
         shown = self._evidence(row, clips.start + best)
         return replace(shown, text=from_answer(shown.text, weights))
 
-    def weights(self, query: str) -> Weights:
-        """What each word of a query weighs: its rarity among the clips of the moments."""
-        clips = (self.block.text[self._clips(row)] for row in range(len(self.moments)))
-        return weights_of(query, [text for texts in clips for text in texts])
-
     def _evidence(self, row: int, best: int) -> Evidence:
         block = self.block
         # A soft border may cut through the clip.
@@ -419,6 +456,16 @@ class Searcher:
         self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
 
     @property
+    def store(self) -> Store:
+        """The store that is searched."""
+        return self._store
+
+    @property
+    def calibration(self) -> Calibration:
+        """What has been measured of the streams."""
+        return self._calibration
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that can be searched."""
         return tuple(name for name in self._streams if name not in self._broken)
@@ -442,7 +489,7 @@ class Searcher:
         Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
         """
         words, notes = checked_query(text, k, min_confidence)
-        allowed, notes_on_filter = self._allowed(filter)
+        allowed, notes_on_filter = self.allowed(filter)
         notes += notes_on_filter
         interval = None
         if model is not None:
@@ -453,7 +500,7 @@ class Searcher:
         else:
             answers = self._find_in(words, allowed, streams)
             ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
-            interval = self._interval(ranked)
+            interval = self.interval(ranked)
             answer, doubt = _judged(
                 words, ranked, answers, interval, self._calibration.withheld, is_name=is_name
             )
@@ -464,26 +511,32 @@ class Searcher:
         kept = kept if model is not None else self._with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
             notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
-        ids = sorted({scored.moment.video_id for scored in kept})
-        videos = {record.video_id: record for record in self._store.ledger().of(ids)}
-        # A video may be taken out between the two reads; what is gone is no answer.
-        moments = tuple(
-            replace(scored, path=videos[scored.video_id].path, title=videos[scored.video_id].title)
-            for scored in kept
-            if scored.video_id in videos
-        )
+        moments, videos = self.with_records(kept)
         if not moments:
             answer, doubt, interval = "no_match", "", None
-        notes += _gone(videos.values())
+        notes += gone_notes(videos.values())
         if answer == "no_match" and self._broken and model is None and not streams:
             # What was not looked at is never said to be without an answer.
             answer, interval = "unsure", None
             doubt = f"{' and '.join(self._broken)} could not be searched"
-        rates, coverage = (
-            (self._calibration.rates, self.coverage(allowed, streams)) if model is None else (None, None)
-        )
+        rates = self._calibration.rates if model is None else None
+        coverage = self.coverage(allowed, streams if model is None else model.streams)
         rest = (doubt, rates, coverage, interval)
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
+
+    def with_records(
+        self, moments: Iterable[ScoredMoment]
+    ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
+        """Moments with path and title of their videos, and these; videos that are gone are left out."""
+        moments = list(moments)
+        ids = sorted({scored.video_id for scored in moments})
+        # A video may be taken out between the two reads; what is gone is no answer.
+        videos = {record.video_id: record for record in self._store.ledger().of(ids)}
+        return tuple(
+            replace(scored, path=videos[scored.video_id].path, title=videos[scored.video_id].title)
+            for scored in moments
+            if scored.video_id in videos
+        ), videos
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
         """Which videos a search speaks for, and by which streams; of the whole corpus it is kept."""
@@ -501,9 +554,9 @@ class Searcher:
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
-        return self._find_in(text, self._allowed(filter)[0], streams)
+        return self._find_in(text, self.allowed(filter)[0], streams)
 
-    def _allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
+    def allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
         """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
         if filter is None or filter.is_empty:
             return None, []
@@ -597,16 +650,19 @@ class Searcher:
         """
         if not ranked or ranked[0].chance_percentile is None:
             return list(ranked), False
-        return with_probabilities(text, ranked, answers, self.rarity(answers), self._probability)
+        return with_probabilities(
+            text, ranked, answers, self.rarity([a.stream for a in answers]), self._probability
+        )
 
-    def rarity(self, answers: Iterable[StreamAnswer]) -> Mapping[str, Rarity]:
-        """How rare words are in each stream of some answers that has words; counted once."""
-        for answer in answers:
-            if answer.stream not in self._rarity and stream_named(answer.stream).has_words is not False:
-                self._rarity[answer.stream] = Rarity.in_stream(self._store, answer.stream)
+    def rarity(self, streams: Iterable[str]) -> Mapping[str, Rarity]:
+        """How rare words are in each of some streams that has words; counted once."""
+        for name in streams:
+            if name not in self._rarity and self._streams[name].has_words is not False:
+                self._rarity[name] = Rarity.in_stream(self._store, name)
         return self._rarity
 
-    def _interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
+    def interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
+        """The range (95 %) that the first moment's confidence leaves open, None where there is none."""
         if not ranked or ranked[0].confidence is None:
             return None
         clips = sum(self._calibration.clips.get(name, 0) for name in ranked[0].evidence)
@@ -617,7 +673,8 @@ class Searcher:
     ) -> list[ScoredMoment]:
         """The moments with the line that answers as evidence of streams whose clips have words."""
         spoken = {a.stream: a for a in answers if self._streams[a.stream].shows_words(a.block)}
-        weights = {name: answer.weights(query) for name, answer in spoken.items()}
+        rarity = self.rarity(spoken)
+        weights = {name: weights_of(query, rarity[name]) for name in spoken}
         return [
             replace(
                 scored,
@@ -637,7 +694,8 @@ class Searcher:
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
 
 
-def _gone(records: Iterable[VideoRecord]) -> list[str]:
+def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
+    """What to say of videos whose files are not there any more."""
     names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.state == "gone"]
     if not names:
         return []
@@ -722,13 +780,18 @@ def _judged(
     )
     if answer != "unsure":
         return answer, ""
-    if confidence is None or interval is None:
-        return answer, withheld or _UNCALIBRATED
-    low, high = (round(100 * bound) for bound in interval)
-    doubt = f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
-    if literal is not None and confidence < PROBABLE.match_at:
+    doubt = doubt_of(confidence, interval, withheld)
+    if literal is not None and confidence is not None and confidence < PROBABLE.match_at:
         return answer, f"{_doubt_of_literal(literal, set(query_words(query)[0]))}; {doubt}"
     return answer, doubt
+
+
+def doubt_of(confidence: float | None, interval: tuple[float, float] | None, withheld: str) -> str:
+    """Why an answer is "unsure"."""
+    if confidence is None or interval is None:
+        return withheld or _UNCALIBRATED
+    low, high = (round(100 * bound) for bound in interval)
+    return f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
 
 
 def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
@@ -755,10 +818,12 @@ def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
     return scores
 
 
-def checked_query(text: str, k: int, min_confidence: float) -> tuple[str, list[str]]:
+def checked_query(
+    text: str, k: int, min_confidence: float = 0.0, most: int = MOST_K
+) -> tuple[str, list[str]]:
     """The query as it is searched, with notes on what was changed."""
-    if not 1 <= k <= MOST_K:
-        raise UsageError(f"k is {k}; ask for 1 to {MOST_K} moments")
+    if not 1 <= k <= most:
+        raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:
         raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
     words = unambiguous(text).split()

@@ -41,6 +41,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
         "notes",
         "calibration",
         "searched",
+        "places",
     }
     assert answer["query"] == "the crown jewels"
     assert answer["answer"] == "match"
@@ -325,3 +326,18 @@ def test_no_question_brings_it_down(whenabouts: Whenabouts, query: str) -> None:
     assert done.code in (0, 1)
     assert done.out
     assert "Traceback" not in done.err
+
+
+def test_all_lists_every_place_in_order_of_time(whenabouts: Whenabouts) -> None:
+    answer = whenabouts("search", "the", "--all").json
+    assert answer["places"] == {"total": len(answer["moments"]), "skipped": 0}
+    assert len(answer["moments"]) > 3
+    again = whenabouts("search", "the", "--all", "--skip", "1", "-k", "2").json
+    assert again["moments"] == answer["moments"][1:3]
+    assert again["places"] == {"total": len(answer["moments"]), "skipped": 1}
+    table = whenabouts("search", '"crown jewels"', "--all", "--table").out
+    assert re.match(r"Said in [1-9] places?, in order of time:", table) and "right" not in table
+    exported = whenabouts("export", "the", "--all", "--format", "csv").out
+    assert len(exported.splitlines()) == 1 + len(answer["moments"])
+    none = whenabouts("search", '"jewels crown"')
+    assert (none.code, none.json["notes"]) == (1, ["nobody says “jewels crown”"])

@@ -52,6 +52,9 @@ def test_search_encodes_finds_and_agrees_with_python(bare: Whenabouts, place: Pa
     expected = Corpus(place).search("the space telescope", 4, model=run)
     assert done.json == json.loads(json.dumps(expected.to_json()))
     assert len(done.json["moments"]) == 4
+    assert 0 < done.json["searched"]["streams"]["subtitle"] <= done.json["searched"]["videos"]
+    quoted = bare("search", '"the telescope"', "--corpus", place, "--model", run, "--json")
+    assert any("does not look for exact phrases" in note for note in quoted.json["notes"])
     assert done.json["answer"] == "unsure"
     assert all(set(moment["evidence"]) == {"subtitle"} for moment in done.json["moments"])
 

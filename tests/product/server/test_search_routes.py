@@ -56,6 +56,27 @@ def test_command_line_python_and_rest_give_equal_answers(
     assert by_rest["page_info"]["total_results"] == len(by_command["moments"])
 
 
+def test_every_place_is_listed_a_page_at_a_time_and_exported(client: Client, indexed: Path) -> None:
+    by_python = Corpus(indexed, create=False).search("the", all=True)
+    first = client.json("/api/search", query="the", all=True, page_limit=3)
+    token = first["page_info"]["next_page_token"]
+    second = client.json("/api/search", query="the", all=True, page_limit=3, page_token=token)
+    spans = [(one["rank"], one["video_id"], one["start"]) for one in (*first["data"], *second["data"])]
+    expected = [
+        (rank, one.video_id, round(one.start, 3)) for rank, one in enumerate(by_python.moments[:6], 1)
+    ]
+    assert spans == expected
+    total = len(by_python)
+    assert first["places"] == {"total": total, "skipped": 0}
+    assert first["page_info"]["total_results"] == total > 6
+    export = client.get("/api/export", params={"query": "the", "all": True, "format": "csv"})
+    assert len(export.text.splitlines()) == 1 + total
+    quoted = client.json("/api/search", query='"crown jewels"')
+    assert (quoted["answer"], quoted["places"]) == ("match", None)
+    problem = client.error("/api/search", query="the", all=True, min_confidence=0.5)
+    assert problem[0] == 400
+
+
 def test_why_over_http_is_what_doctor_why_says(
     client: Client, indexed: Path, friday: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -328,7 +328,7 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     moments = tuple(
         answer.scored(row) for answer in answers for row in range(min(LISTED, len(answer.moments)))
     )
-    rarity = searcher.rarity(answers)
+    rarity = searcher.rarity([answer.stream for answer in answers])
     with_words = spoken_answer(answers, rarity)
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     spoken = {

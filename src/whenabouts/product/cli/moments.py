@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.product.cli.options import add_corpus, add_narrowing, open_corpus, searched
+from whenabouts.product.cli.options import add_corpus, add_narrowing, add_places, open_corpus, searched
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
     """QUERY with the options of a search, --from and --moment: one of the three."""
     parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for, in your own words")
     add_corpus(parser)
-    parser.add_argument("-k", type=int, default=k, metavar="N", help=f"at most so many moments (default {k})")
+    add_places(parser, k=k)
     parser.add_argument(
         "--from", dest="from_", metavar="FILE", help="the moments that `whenabouts search --json` printed"
     )

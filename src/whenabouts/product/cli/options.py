@@ -162,7 +162,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
     search_options = SearchOptions(
-        k=options.k,
+        k=getattr(options, "best", None) if options.k is None and not options.all else options.k,
         within=options.within,
         streams=options.stream,
         min_confidence=options.min_confidence,
@@ -172,6 +172,8 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         model=model,
         retriever=retriever,
         segments=segments,
+        all=options.all,
+        skip=options.skip,
     )
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
@@ -207,6 +209,25 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
         metavar="KEY=VALUE",
         help="only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
     )
+
+
+def add_places(parser: argparse._ActionsContainer, *, k: int) -> None:
+    """How many moments: the best `k`, or every place where all is said."""
+    add = parser.add_argument
+    add(
+        "-k",
+        type=int,
+        metavar="N",
+        help=f"at most so many moments (default {k}; with --all no less than all)",
+    )
+    parser.set_defaults(best=k)
+    add(
+        "--all",
+        action="store_true",
+        help="every place where all words (in their endings) and all quoted phrases are said, within a "
+        "minute, by video and time",
+    )
+    add("--skip", type=int, default=0, metavar="N", help="with --all: leave out the first N places")
 
 
 def add_retriever(parser: argparse._ActionsContainer) -> None:

@@ -12,6 +12,7 @@ from whenabouts.product.cli.options import (
     add_corpus,
     add_format,
     add_narrowing,
+    add_places,
     add_retriever,
     add_segments,
     add_verb,
@@ -39,6 +40,8 @@ examples:
   whenabouts search "a red flower opens" --corpus my.corpus -k 3
   whenabouts search "quarterly numbers" --within meeting.mp4 --min-confidence 0.9
   whenabouts search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
+  whenabouts search '"main bus" voltage' --corpus my.corpus
+  whenabouts search 'oxygen tank' --all --corpus my.corpus
   whenabouts search "budget" --after 2024-01-01 --json | jq '.moments[0]'
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/xml
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
@@ -57,7 +60,12 @@ def add_parser(verbs: Any) -> None:
         description="Answer a sentence with ranked moments: video, start-end, confidence, and what matched.",
         epilog=_EPILOG,
     )
-    parser.add_argument("query", metavar="QUERY", nargs="?", help="what to look for, in your own words")
+    parser.add_argument(
+        "query",
+        metavar="QUERY",
+        nargs="?",
+        help='what to look for, in your own words; what stands in "quotes" must be said exactly so',
+    )
     parser.add_argument(
         "--queries",
         metavar="FILE",
@@ -68,7 +76,7 @@ def add_parser(verbs: Any) -> None:
         "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"
     )
     add_corpus(parser)
-    parser.add_argument("-k", type=int, default=10, metavar="N", help="at most so many moments (default 10)")
+    add_places(parser, k=10)
     add_narrowing(parser)
     parser.add_argument(
         "--model",
@@ -169,10 +177,13 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
         table.print(f"Not sure: {result.doubt}.{best}", style="bold", soft_wrap=True)
-    rows = [_cells(result, rank, scored) for rank, scored in enumerate(shown, 1)]
-    widths = [max(map(cell_len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    if result.places is not None and shown:
+        table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
+    heads = _HEADS if result.places is None else _HEADS[:-1]
+    rows = [_cells(result, rank, scored)[: len(heads)] for rank, scored in result.numbered[: len(shown)]]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
     if rows:
-        table.print(Text(_line(_HEADS, widths), style="dim"), soft_wrap=True)
+        table.print(Text(_line(heads, widths), style="dim"), soft_wrap=True)
     for row, scored in zip(rows, shown, strict=True):
         line = Text(_line(row, widths))
         name_at = widths[0] + 2

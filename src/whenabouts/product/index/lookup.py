@@ -26,13 +26,13 @@ are 52.1, 53.4, 54.6, 53.0 and 51.8 % found first: in long questions joined word
 # Joined words longer than this are no compound that anybody writes.
 _LONGEST_JOINED = 40
 # Letters and digits with the marks that stand on them, which `\w` leaves out.
-_MARKS = (
+MARKS = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0711\u0730-\u074a"
     "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u103e"
     "\u1056-\u109d\u135d-\u135f\u1712-\u1734\u17b4-\u17d3\u1a17-\u1aff\u1b00-\u1be7\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0"
     "\u3099\u309a\ufe20-\ufe2f"
 )
-_WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
+WORD = re.compile(rf"[^\W_](?:[^\W_]|[{MARKS}])*")
 # Scripts that write a word in one or two signs: a sign weighs as much as three letters.
 DENSE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 
@@ -285,7 +285,7 @@ def query_words(text: str) -> tuple[list[str], list[str]]:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, in order."""
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def says(text: str, words: Collection[str]) -> bool:
@@ -297,7 +297,7 @@ def says(text: str, words: Collection[str]) -> bool:
     lowered = text.lower()
     if not all(word in lowered for word in words):
         return False
-    there = set(_WORD.findall(lowered))
+    there = set(WORD.findall(lowered))
     return all(word in there or DENSE_SCRIPT.search(word) for word in words)
 
 

@@ -19,6 +19,8 @@ from whenabouts.product.server.search_routes import moment_of
 from whenabouts.product.server.service import Service, record_of, service_of
 
 router = APIRouter(prefix="/api")
+# Moments that a query exports where no number is given.
+_BEST = 5
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
 }
@@ -59,7 +61,10 @@ def _list(
 
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
-    search = SearchRequest(**parameters.model_dump(include=set(SearchRequest.model_fields)))
+    given = parameters.model_dump(include=set(SearchRequest.model_fields))
+    if parameters.k is None and not parameters.all:
+        given["k"] = _BEST
+    search = SearchRequest(**given)
     return moments_of_result(service.search(corpus, search))
 
 

@@ -39,7 +39,7 @@ Query = Annotated[
         min_length=1,
         max_length=MOST_QUERY_CHARACTERS,
         pattern=r"\S",
-        description="what to look for, in your own words",
+        description='what to look for, in your own words; what stands in "quotes" must be said exactly so',
     ),
 ]
 Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
@@ -93,13 +93,22 @@ class Narrowing(Strict):
         description="with a model, for long videos: by segments of so many seconds, as `whenabouts index "
         "--segments` made them",
     )
+    all: bool = Field(
+        default=False,
+        description="every place where all words and all quoted phrases are said, by video and time",
+    )
 
 
 class SearchRequest(Narrowing):
     """A query and what may answer it."""
 
     query: Query
-    k: int = Field(default=10, ge=1, le=MOST_K, description="at most so many moments")
+    k: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_K,
+        description="at most so many moments: 10 if not given; with `all`, all places",
+    )
 
 
 class PageParameters(Strict):
@@ -126,7 +135,7 @@ class ExportParameters(Narrowing):
         default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, with commas between"
     )
     format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
-    k: int = Field(default=5, ge=1, le=MOST_K)
+    k: int | None = Field(default=None, ge=1, le=MOST_K, description="5 if not given; with `all`, all places")
 
 
 class SpanParameters(Strict):
@@ -230,6 +239,13 @@ class SearchedBody(BaseModel):
     text: str
 
 
+class PlacesBody(BaseModel):
+    """Of a list of every place: how many there are, and how many were skipped before the first."""
+
+    total: int
+    skipped: int
+
+
 class SearchBody(BaseModel):
     """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here.
 
@@ -246,6 +262,7 @@ class SearchBody(BaseModel):
     page_info: PageInfo
     search_pool: SearchPool
     searched: SearchedBody | None
+    places: PlacesBody | None
     stream_titles: dict[str, str]
     calibration: dict[str, Any] | None
 

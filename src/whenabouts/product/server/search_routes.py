@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from whenabouts.product.server.schemas import (
     CurvesParameters,
     EvidenceBody,
     PageInfo,
+    PlacesBody,
     ResultBody,
     SearchBody,
     SearchedBody,
@@ -62,7 +64,7 @@ def _page(
 ) -> SearchBody:
     count, seconds = service.pool(corpus)
     end = offset + parameters.page_limit
-    shown = list(enumerate(result.moments, 1))[offset:end]
+    shown = result.numbered[offset:end]
     more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
     return SearchBody(
         query=result.query,
@@ -76,6 +78,7 @@ def _page(
         ),
         search_pool=SearchPool(total_count=count, total_duration=seconds),
         searched=None if result.coverage is None else SearchedBody(**result.coverage.to_json()),
+        places=None if result.places is None else PlacesBody(**asdict(result.places)),
         stream_titles=stream_titles(corpus),
         calibration=None if result.calibration is None else dict(result.calibration),
     )

@@ -132,7 +132,7 @@ class Service:
         self._check_names(corpus, search)
         self._check_segments(corpus, search)
         narrowing = search.model_dump(
-            include={"k", "within", "min_confidence", "after", "before", "where", "segments"}
+            include={"k", "within", "min_confidence", "after", "before", "where", "segments", "all"}
         )
         model = None if search.model is None else self.model(search.model)
 

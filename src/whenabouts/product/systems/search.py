@@ -131,6 +131,11 @@ class TrainedSearch:
         return self.localizer.name
 
     @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it, or what chooses its videos, reads."""
+        return tuple(dict.fromkeys(name for own in self._systems for name in own.trained.inputs.streams))
+
+    @property
     def _chooser(self) -> IndexedSystem:
         return self.retriever or self.localizer
 

@@ -233,7 +233,7 @@ class Column {
   }
 
   async search(state, signal, onWait) {
-    const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, k: BEST, page_limit: BEST };
+    const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, all: "", k: BEST, page_limit: BEST };
     this.query = parameters.query;
     // A trained system has streams of its own; the server would refuse.
     this.skips = this.system && state.stream ? [`The filter “${streamName(state.stream)}” is for the usual search only.`] : [];

@@ -9,8 +9,10 @@ const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
 const MOST = 100;
 const PAGE = 12;
+// Every place: as many on a page as the server gives.
+const PLACES = 50;
 const CLOSEST = 3;
-const FILTERS = ["within", "stream", "model", "min", "after", "before"];
+const FILTERS = ["within", "stream", "model", "min", "after", "before", "all"];
 
 /** The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
 let state = { q: "", v: "", s: null, e: null, vs: null };
@@ -25,7 +27,7 @@ const player = new Player({
   onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
   say,
   results: () => (shown?.isSearch ? shown.data : []),
-  question: () => ({ ...parametersOf(state), k: shown.data.length }),
+  question: () => ({ ...parametersOf(state), k: state.all ? "" : shown.data.length }),
 });
 
 // The address
@@ -128,10 +130,12 @@ function resultOf(of) {
 
 function parametersOf(of) {
   return {
-    query: of.q, within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before,
+    query: of.q, within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, all: of.all,
     min_confidence: of.min ? String(Number(of.min) / 100) : "",
   };
 }
+
+const listOf = (of) => ({ ...parametersOf(of), k: of.all ? "" : MOST, page_limit: of.all ? PLACES : PAGE });
 
 async function search() {
   pending.abort();
@@ -150,7 +154,7 @@ async function search() {
 }
 
 async function searchMoments(mine, signal) {
-  const reply = await ask("search", { ...parametersOf(mine), k: MOST, page_limit: PAGE }, { signal, onWait: sayBusy });
+  const reply = await ask("search", listOf(mine), { signal, onWait: sayBusy });
   if (signal.aborted) return;
   const measured = mine.model ? null : reply.calibration ?? (await statsOnce()).calibration;
   if (signal.aborted) return;
@@ -225,7 +229,7 @@ async function more() {
   byId("more").disabled = true;
   try {
     if (shown.isSearch) {
-      const reply = await ask("search", { ...parametersOf(state), k: MOST, page_limit: PAGE, page_token: token }, { signal, onWait: sayBusy });
+      const reply = await ask("search", { ...listOf(state), page_token: token }, { signal, onWait: sayBusy });
       shown.data.push(...(reply.data ?? []));
       shown.page_info = reply.page_info;
       showCards();
@@ -277,6 +281,8 @@ function showAnswer() {
   const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
+  } else if (answer === "match" && shown.places) {
+    head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${looked}`);
   } else if (answer === "match") {
     const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
     head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
@@ -295,7 +301,7 @@ function showAnswer() {
   showCards();
 }
 
-const filtered = (of) => FILTERS.some((name) => of[name]);
+const filtered = (of) => FILTERS.some((name) => name !== "all" && of[name]);
 
 /** What is likely is shown; what is hardly ever right is behind one more click. */
 function showCards() {
@@ -305,7 +311,7 @@ function showCards() {
     return answer === "match" && result.confidence !== null && result.confidence < thresholds.noMatch;
   };
   const cardOf = (result, row) => momentCard(result, {
-    answer, query: state.q, dim: answer === "no_match" || isTail(result, row),
+    answer, query: state.q, isPlace: Boolean(shown.places), dim: answer === "no_match" || isTail(result, row),
     href: addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end }),
   });
   const cards = data.map(cardOf);

@@ -20,7 +20,7 @@ function picture(address) {
 }
 
 /** A moment. */
-export function momentCard(result, { answer, query, href, dim }) {
+export function momentCard(result, { answer, query, href, dim, isPlace }) {
   const mark = marker(query);
   const word = wordOf(result.confidence, answer, result.rank);
   const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
@@ -36,7 +36,7 @@ export function momentCard(result, { answer, query, href, dim }) {
     children: [
       make("span", { class: "card-head" },
         make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title" }, title)),
-      badge(word, result.confidence),
+      isPlace ? null : badge(word, result.confidence),
       ...pieces,
     ],
   });
