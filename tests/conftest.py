@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +96,72 @@ def packaged_encoder_opened_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def packaged_encoder_asked_once() -> Iterator[None]:
+    """Each corpus that is measured asks the same hundreds of sentences: their vectors are kept for a run.
+
+    Only where the product encodes a query; what tests ask of an encoder itself is encoded each time.
+    """
+    from whenabouts.product.streams.protocol import Stream
+
+    vectors: dict[str, NDArray[np.float32]] = {}
+    encode = Stream.query_vector
+
+    def query_vector(self: Stream, text: str, encoder: Any) -> NDArray[np.float32]:
+        if getattr(encoder, "name", "") != "minilm":
+            return encode(self, text, encoder)
+        if text not in vectors:
+            vectors[text] = encode(self, text, encoder)
+            vectors[text].flags.writeable = False
+        return vectors[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "query_vector", query_vector)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def readers_started_once() -> Iterator[None]:
+    """A reader process takes 0.3 s to start: one that an index run leaves idle serves the next run as well.
+
+    Runs in other surroundings (folder, environment, sys.path) have readers of their own, as have the tests of
+    the pool itself.
+    """
+    from whenabouts.product.index.workers import ReaderPool
+
+    spare: dict[object, list[Any]] = {}
+    start, leave = ReaderPool._start, ReaderPool.__exit__
+
+    def idle(pool: ReaderPool) -> list[Any]:
+        around = frozenset((key, value) for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST")
+        reader = pool._reader.__module__, pool._reader.__name__
+        return spare.setdefault((reader, Path.cwd(), tuple(sys.path), around), [])
+
+    def start_or_take(pool: ReaderPool) -> Any:
+        readers = idle(pool)
+        while readers:
+            worker = readers.pop()
+            if worker.process.poll() is None:
+                pool._workers.append(worker)
+                return worker
+            worker.stop()
+        return start(pool)
+
+    def keep(pool: ReaderPool, *exc: object) -> None:
+        if pool._reader.__module__.startswith("whenabouts."):
+            kept = [worker for worker in pool._workers if worker.task is None]
+            idle(pool).extend(kept)
+            pool._workers = [worker for worker in pool._workers if worker not in kept]
+        leave(pool, *exc)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReaderPool, "_start", start_or_take)
+        patch.setattr(ReaderPool, "__exit__", keep)
+        yield
+    for worker in (worker for readers in spare.values() for worker in readers):
+        worker.stop()
+
+
 class PlantedEncoder:
     """An encoder with known meaning: it knows the planted videos by sight, and what each query means.
 
@@ -138,13 +205,14 @@ class PlantedEncoder:
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         seen = np.stack([thumbnail(image) for image in images])
-        distances = ((seen[:, None, :] - self._thumbnails[None]) ** 2).sum(axis=2)
+        # Squared distances but for the length of `seen`, which is the same for every thumbnail.
+        distances = (self._thumbnails**2).sum(axis=1) - 2 * seen @ self._thumbnails.T
         found: NDArray[np.float32] = self._meanings[distances.argmin(axis=1)]
         return found
 
 
 def planted_frames(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Every frame of a file with its time as the container gives it, turned upright by quarter turns."""
+    """Every third frame with its time as the container gives it, turned upright by quarter turns."""
     import av
 
     with av.open(str(path)) as container:
@@ -153,6 +221,8 @@ def planted_frames(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
         for number, frame in enumerate(container.decode(stream)):
             at = float(frame.time) if path.suffix != ".avi" else number / float(stream.average_rate or 25)
             first = at if first is None else first
+            if number % 3:
+                continue
             small = frame.reformat(width=64, height=64, format="rgb24").to_ndarray().astype(np.uint8)
             yield at - first, np.rot90(small, k=(frame.rotation // 90) % 4).copy()
 

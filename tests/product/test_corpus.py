@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -105,22 +104,20 @@ def test_a_vision_model_that_cannot_be_had_stops_the_run_before_it_begins_unless
     assert set(corpus.resolve("friday").streams) == {"subtitle"}
 
 
-def test_an_encoder_that_moved_breaks_only_its_own_stream(
-    corpus_dir: Path, samples: Path, planted: Any
-) -> None:
-    Corpus(corpus_dir, create=True).add(samples / "friday.mp4", vision=planted, processes=1)
+def test_an_encoder_that_moved_breaks_only_its_own_stream(corpus_dir: Path, samples: Path) -> None:
+    Corpus(corpus_dir, create=True).add(samples / "friday.mp4", vision=Shades(), processes=1)
     corpus = Corpus(corpus_dir)  # which is not given the encoder
     summary = corpus.add(samples / "nasa_13013.mp4", processes=1)
     assert set(corpus.resolve("nasa_13013").streams) == {"subtitle"}
     assert any("pictures of these videos are not indexed" in note for note in summary.notes)
     result = corpus.search("the space telescope")
     assert result.moments and all(set(moment.evidence) == {"subtitle"} for moment in result.moments)
-    assert any("vision was not searched" in note and "planted" in note for note in result.notes)
+    assert any("vision was not searched" in note and "shades" in note for note in result.notes)
     nowhere = corpus.search("🦁", within="nasa_13013")
     assert nowhere.answer != "no_match"  # nobody has looked at the pictures
-    with pytest.raises(EncoderUnavailable, match="stream vision was made with planted"):
+    with pytest.raises(EncoderUnavailable, match="stream vision was made with shades"):
         corpus.search("the space telescope", streams="vision")
-    whole = Corpus(corpus_dir, encoders=[planted])
+    whole = Corpus(corpus_dir, encoders=[Shades()])
     assert not whole.search("the space telescope").notes
     whole.add(samples / "nasa_13013.mp4", processes=1)
     assert set(whole.resolve("nasa_13013").streams) == {"subtitle", "vision"}
