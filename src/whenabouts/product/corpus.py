@@ -287,10 +287,14 @@ class Corpus:
         """
         return self.resolve_all([name])[0]
 
-    def resolve_all(self, names: Iterable[str]) -> list[VideoRecord]:
-        """The ledger row of each name, as `resolve` gives it; the ledger is read once at most."""
+    def resolve_all(self, names: Iterable[str], *, by_path: bool = True) -> list[VideoRecord]:
+        """The ledger row of each name, as `resolve` gives it; the ledger is read once at most.
+
+        Where not `by_path`, paths are no names.
+        """
         ledger = self.store.ledger()
-        return [ledger.by_id[self._only(name, ledger.names.fitting(name))] for name in names]
+        ways = ((name, ledger.names.fitting(name, by_path=by_path)) for name in names)
+        return [ledger.by_id[self._only(name, fitting)] for name, fitting in ways]
 
     def _only(self, name: str, fitting: Sequence[str]) -> str:
         if not fitting:

@@ -15,6 +15,7 @@ from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.calibration import measuring
 from whenabouts.product.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.product.index.build import build
+from whenabouts.product.index.folders import remember_folders
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.product.index.progress import Progress, Summary
 from whenabouts.product.index.records import EncoderMismatch
@@ -142,6 +143,7 @@ def run_index(
         count = processes or min(available_cores(), _MOST_PROCESSES)
         summary = build(corpus.store, plan, speech, processes=count, progress=progress)
         _take_out(corpus, plan)
+        remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
         _finish(corpus, summary, _steps(plan, progress))

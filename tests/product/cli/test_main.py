@@ -54,7 +54,9 @@ def test_a_verb_imports_its_own_file_alone() -> None:
         "print(sorted(ours), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = [f"whenabouts.product.cli.{name}" for name in ("configuration", "main", "options", "stats")]
+    own = [
+        f"whenabouts.product.cli.{name}" for name in ("configuration", "failures", "main", "options", "stats")
+    ]
     assert done.stderr == f"{own}\n"
 
 
@@ -85,11 +87,11 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_with_debug_an_error_shows_where_it_comes_from(corpus: Path) -> None:
-    from whenabouts.product.cli.main import main
-    from whenabouts.types import UsageError
-
-    with pytest.raises(UsageError):
-        main(["--debug", "search", "", "--corpus", str(corpus)])
+    command = [*PROGRAM, "--debug", "search", "", "--corpus", str(corpus)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.splitlines()[-1].startswith("whenabouts: the query is empty")
 
 
 @pytest.mark.parametrize("form", ["--table", "--json"])

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.folders import remember_folders
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.server.app import Application
@@ -220,6 +221,7 @@ def copied(tmp_path: Path, one_video: Path) -> tuple[Path, Path]:
     shutil.copytree(one_video, folder)
     store = Store.open(folder / "corpus")
     store.update_paths({record.video_id: str(folder / "friday.mp4") for record in store.videos()})
+    remember_folders(store, [folder])
     return folder / "corpus", folder / "friday.mp4"
 
 

@@ -246,3 +246,37 @@ def test_requests_that_are_none_are_refused_and_the_server_lives_on(running: Liv
         # What is still being sent when the connection closes may reset it before the answer is read.
         assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")) or (not said and len(request) > 1 << 18)
     assert running.get("/api/health").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Origin", "http://[bad"),
+        ("Origin", "http://[::1"),
+        ("Origin", "http://exa%mple]"),
+        ("Origin", "http://\u2100"),
+        ("Host", "[bad"),
+        ("Host", "localhost\x00"),
+        ("Host", "\xb2"),
+        ("Content-Length", "9" * 5000),
+        ("Content-Length", "\xb2"),
+        ("Content-Length", "-1"),
+    ],
+)
+def test_malformed_headers_are_refused_with_headers(client: Client, name: str, value: str) -> None:
+    answer = client.get("/api/health", headers={name: value.encode("latin-1", "replace")})
+    assert 400 <= error_of(answer)[0] < 500
+    assert all(answer.headers[key] == expected for key, expected in HEADERS.items())
+
+
+def test_a_fault_of_the_guard_itself_is_answered_with_headers(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("/home/secret")
+
+    monkeypatch.setattr("whenabouts.product.server.security._check_site", fail)
+    answer = client.get("/api/health")
+    assert error_of(answer) == (500, "internal", None)
+    assert "secret" not in answer.text
+    assert all(answer.headers[key] == expected for key, expected in HEADERS.items())

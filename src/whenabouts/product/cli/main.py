@@ -11,11 +11,8 @@ from typing import NamedTuple
 
 import whenabouts
 from whenabouts.product.cli.configuration import parse_with_files
-from whenabouts.product.cli.options import encode_anything, for_terminal
-from whenabouts.types import WhenaboutsError
-
-MATCH, NO_MATCH, WRONG = 0, 1, 2
-INTERRUPTED = 130
+from whenabouts.product.cli.failures import exit_code_of, open_outputs
+from whenabouts.product.cli.options import encode_anything
 
 
 class Verb(NamedTuple):
@@ -120,30 +117,21 @@ def _list_verbs() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code says whether something was found."""
+    open_outputs()
     encode_anything()
     given = sys.argv[1:] if arguments is None else arguments
     # The options before a verb take no values: the first word without a dash is the verb.
     verb = next((word for word in given if not word.startswith("-")), None)
-    is_debugged = False
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     try:
         options = parse_with_files(build_parser([verb] if verb else []), given, verb)
-        is_debugged = options.debug
         code = options.run(options)
         sys.stdout.flush()
-    except WhenaboutsError as error:
-        if is_debugged:
-            raise
-        print("whenabouts: " + "\n".join(map(for_terminal, str(error).splitlines())), file=sys.stderr)
-        return WRONG
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return MATCH
-    except KeyboardInterrupt:
-        print("whenabouts: stopped", file=sys.stderr)
-        return INTERRUPTED
+    except SystemExit:
+        raise  # help, version, and what argparse refuses
+    except BaseException as error:  # panics of Rust libraries are no Exception
+        return exit_code_of(error, given)
     return int(code)
 
 

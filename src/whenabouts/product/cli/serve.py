@@ -47,6 +47,19 @@ def add_parser(verbs: Any) -> None:
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
     )
     parser.add_argument(
+        "--files",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        default=[],
+        help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
+    )
+    parser.add_argument(
+        "--show-paths",
+        action=argparse.BooleanOptionalAction,
+        help="whether clients see where files lie (default: only at a local address without a token)",
+    )
+    parser.add_argument(
         "--model",
         metavar="RUN",
         action="append",
@@ -75,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
         cache=options.cache or default_cache(),
         cache_bytes=options.cache_size << 20,
         models=named_models(options.model),
+        files=tuple(options.files),
+        show_paths=options.show_paths,
     )
     corpus = open_corpus(options)
     for model in options.model:

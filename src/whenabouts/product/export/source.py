@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote_from_bytes
 
 from whenabouts.times import frame_of
@@ -105,14 +106,18 @@ def _start_frame(code: str, rate: Fraction) -> int:
 
 
 class Sources(Mapping[str, Source]):
-    """The files of some moments by path, each looked into once, when it is first asked for."""
+    """The files of some moments by path, each looked into once, when it is first asked for.
 
-    def __init__(self) -> None:
+    `places` are where files lie that the list calls otherwise, by what it calls them.
+    """
+
+    def __init__(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
         self._read: dict[str, Source] = {}
+        self._places = places
 
     def __getitem__(self, path: str) -> Source:
         if path not in self._read:
-            self._read[path] = read_source(path)
+            self._read[path] = replace(read_source(self._places.get(path, path)), path=path)
         return self._read[path]
 
     def __iter__(self) -> Iterator[str]:
@@ -128,9 +133,10 @@ def shown_path(path: str) -> str:
 
 
 def file_url(path: str) -> str:
-    """A file as a URL, whatever bytes its name has.
+    """A file as a URL, whatever bytes its name has; of a name alone, one relative to the list.
 
-    >>> file_url("/films/a b#1.mp4")
-    'file:///films/a%20b%231.mp4'
+    >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4")
+    ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4')
     """
-    return f"file://{quote_from_bytes(os.fsencode(path))}"
+    url = quote_from_bytes(os.fsencode(path))
+    return f"file://{url}" if path.startswith("/") else url

@@ -96,7 +96,7 @@ class Plan:
     file. `taken` are all ids of the ledger. `problems` are (path, what is wrong with it): left out.
     `streams` are made of the files as their work says, each after those that it reads. `gone` are rows
     whose files are not there any more, `pruned` those of them that are to be taken out; `readmitted` are
-    files that were removed once and are taken again.
+    files that were removed once and are taken again. `searched` are the folders and files that were given.
     """
 
     work: tuple[Work, ...]
@@ -122,6 +122,7 @@ class Plan:
     language: str = ""
     taken: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    searched: tuple[Path, ...] = ()
 
     @property
     def files(self) -> int:
@@ -272,6 +273,7 @@ def make_plan(
         language=settings.language or "",
         taken=frozenset(record.video_id for record in records),
         notes=(*notes, *(why for _, why in findings.notes), *prune_notes, *planner.absent.notes(findings)),
+        searched=findings.searched,
     )
 
 

@@ -279,10 +279,11 @@ class VideoNames:
             for way, name in zip(self._ways, (video_id, place, path.name, path.stem), strict=True):
                 way[name].append(video_id)
 
-    def fitting(self, name: str) -> list[str]:
+    def fitting(self, name: str, *, by_path: bool = True) -> list[str]:
         """The ids of the videos that a name fits, in the first of these ways in which it fits any."""
         ids, paths, *others = self._ways
-        ways = [(ids, name), (paths, name), (paths, str(Path(name).absolute()))]
+        ways = [(ids, name)]
+        ways += [(paths, name), (paths, str(Path(name).absolute()))] if by_path else []
         ways += [(way, name) for way in others]
         return next((way[key] for way, key in ways if key in way), [])
 

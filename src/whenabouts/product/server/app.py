@@ -125,7 +125,7 @@ def _routes(service: Service) -> FastAPI:
     uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
     api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
     api.state.service = service
-    handle_errors(api, service.location)
+    handle_errors(api, service.paths)
     for routes in (search_routes, explain_routes, export_routes, video_routes, service_routes):
         api.include_router(routes.router)
     described = api.openapi

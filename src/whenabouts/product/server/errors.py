@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +15,9 @@ from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.probe import MediaError
+
+if TYPE_CHECKING:
+    from whenabouts.product.server.paths import Paths
 
 
 class Problem(BaseModel):
@@ -80,9 +82,6 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-# Where files lie on the server is not the client's business; their names are.
-_FOLDERS = re.compile(r"(?<![\w:/])/(?:[^/:\n]+/)+")
-
 _DESCRIPTIONS = {
     400: "A parameter that is missing, unknown, or out of its range",
     401: "A token is needed",
@@ -107,15 +106,15 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def handle_errors(app: FastAPI, location: str) -> None:
-    """Answer every error with a `Problem`; no message shows `location`, the place of the corpus."""
+def handle_errors(app: FastAPI, paths: Paths) -> None:
+    """Answer every error with a `Problem`; `paths` says what messages may show."""
 
     async def answer(_: Request, error: Exception) -> Response:
         match error:
             case ServerError():
                 problem = error
             case WhenaboutsError():
-                problem = of_whenabouts(error, location)
+                problem = of_whenabouts(error, paths)
             case RequestValidationError():
                 problem = _of_validation(error)
             case HTTPException(status_code=status):
@@ -129,15 +128,17 @@ def handle_errors(app: FastAPI, location: str) -> None:
         app.add_exception_handler(kind, answer)
 
 
-def of_whenabouts(error: WhenaboutsError, location: str) -> ServerError:
+def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
     """The answer to an error of the rooms below."""
-    message = _FOLDERS.sub("", str(error).replace(location, "this corpus"))
+    message = paths.without_folders(str(error))
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
     if isinstance(error, DiskFull):
-        return ServerError(507, "disk_full", message)
+        full = paths.unless_hidden(str(error), "the server's disk is full")
+        return ServerError(507, "disk_full", full)
     if isinstance(error, StoreError | EncoderUnavailable):
-        return ServerError(503, "corpus_unavailable", message, headers={"Retry-After": "5"})
+        cause = paths.unless_hidden(str(error), "the corpus cannot be read now; the server's log says why")
+        return ServerError(503, "corpus_unavailable", cause, headers={"Retry-After": "5"})
     if isinstance(error, MediaError):
         return ServerError(409, "unreadable_video", message)
     return ServerError(500, "internal", message)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,15 +15,18 @@ from whenabouts.product import export
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.export.moments import FileMoment, moment_of_record, moments_of_result
 from whenabouts.product.export.options import DEFAULT_TITLE, Options
+from whenabouts.product.export.source import Sources
 from whenabouts.product.server.errors import ServerError, problems
-from whenabouts.product.server.files import checked_path
 from whenabouts.product.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
 from whenabouts.product.server.search_routes import moment_of
 from whenabouts.product.server.service import Service, record_of, service_of
+from whenabouts.video.files import TRANSCRIPT_SUFFIXES
 
 router = APIRouter(prefix="/api")
 # Moments that a query exports where no number is given.
 _BEST = 5
+# Looked into in the place of a file that is not served: it is as good as gone.
+_NOWHERE = "/dev/null/not-served"
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
 }
@@ -53,11 +59,32 @@ def _list(
     service: Service, parameters: ExportParameters, corpus: Corpus
 ) -> tuple[Sequence[FileMoment], bytes]:
     named = parameters.moments
-    moments = _named_moments(corpus, named) if named else _matching_moments(service, corpus, parameters)
+    moments = (
+        _named_moments(service, corpus, named) if named else _matching_moments(service, corpus, parameters)
+    )
     if not moments:
         raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
-    data, _ = export.render(moments, parameters.format, Options(title=parameters.query or DEFAULT_TITLE))
+    called, places = _as_shown(service, corpus, moments)
+    options = Options(title=parameters.query or DEFAULT_TITLE, sources=Sources(places))
+    data, _ = export.render(called, parameters.format, options)
     return moments, data
+
+
+def _as_shown(
+    service: Service, corpus: Corpus, moments: Sequence[FileMoment]
+) -> tuple[list[FileMoment], dict[str, str]]:
+    """The moments as the list may call their files, and where those lie that it may look into."""
+    records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
+    names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
+    places = {}
+    for video_id, record in records.items():
+        # Subtitles alone are known by their name and never opened.
+        is_text = Path(record.path).suffix.lower() in TRANSCRIPT_SUFFIXES
+        places[names[video_id]] = record.path if is_text else _NOWHERE
+        with contextlib.suppress(ServerError):
+            service.folders.open(record).close()
+            places[names[video_id]] = record.path
+    return [replace(moment, path=names[moment.video_id]) for moment in moments], places
 
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
@@ -68,7 +95,7 @@ def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParame
     return moments_of_result(service.search(corpus, search))
 
 
-def _named_moments(corpus: Corpus, names: str) -> Sequence[FileMoment]:
+def _named_moments(service: Service, corpus: Corpus, names: str) -> Sequence[FileMoment]:
     named = [moment_of(name.strip(), "moments") for name in names.split(",")]
     if len(named) > MOST_MOMENTS:
         raise ServerError(
@@ -78,6 +105,6 @@ def _named_moments(corpus: Corpus, names: str) -> Sequence[FileMoment]:
     for rank, moment in enumerate(named, 1):
         record = record_of(corpus, moment.video_id)
         if record.kind == "media":
-            checked_path(record)
+            service.folders.open(record).close()
         moments.append(moment_of_record(record, moment.start, moment.end, rank))
     return moments

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,8 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
-from whenabouts.product.index.records import VideoRecord
+from whenabouts.opening import open_descriptor
 from whenabouts.product.server.errors import ServerError, printable
-from whenabouts.video.files import modified_ns
 
 # By the name's ending and never by content: nothing that a browser would run can come of it.
 _TYPES = {
@@ -60,51 +59,15 @@ class OpenFile:
 
 def open_regular(path: Path | str) -> OpenFile:
     """Open a file if it is a regular one. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no regular file")
-    except OSError:
-        os.close(descriptor)
-        raise
-    return OpenFile(descriptor, status)
+    descriptor = open_descriptor(path)
+    return OpenFile(descriptor, os.fstat(descriptor))
 
 
-def open_video(record: VideoRecord) -> OpenFile:
-    """The file of a video as it was indexed.
-
-    Raises ServerError: 404 for a transcript without a recording, 410 where the file is gone or may not be
-    read, 409 where it is another one than was indexed, 503 while it is being indexed.
-    """
-    if record.kind != "media":
-        raise ServerError(404, "no_recording", f"{record.video_id} is a transcript without a recording")
-    if record.size < 0:
-        raise ServerError(
-            503, "being_indexed", f"{record.video_id} is being indexed", headers={"Retry-After": "2"}
-        )
-    try:
-        opened = open_regular(record.path)
-    except (OSError, ValueError):
-        raise ServerError(
-            410,
-            "video_gone",
-            f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place",
-        ) from None
-    if (opened.status.st_size, modified_ns(opened.status)) != (record.size, record.modified_ns):
-        opened.close()
-        raise ServerError(
-            409,
-            "video_changed",
-            f"the file of {record.video_id} has changed since it was indexed; `whenabouts index` it again",
-        )
-    return opened
-
-
-def checked_path(record: VideoRecord) -> Path:
-    """Where the file of a video lies, after the same checks as `open_video`."""
-    open_video(record).close()
-    return Path(record.path)
+def real_path(descriptor: int) -> str:
+    """Where an open file really lies: no link is left in the path."""
+    if hasattr(fcntl, "F_GETPATH"):  # macOS, which has no /proc
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:

@@ -70,8 +70,8 @@ def _page(
         query=result.query,
         answer=result.answer,
         confidence_interval=result.interval,
-        doubt=result.doubt,
-        notes=list(result.notes),
+        doubt=service.paths.without_folders(result.doubt),
+        notes=[service.paths.without_folders(note) for note in result.notes],
         data=[_result(result, rank, scored) for rank, scored in shown],
         page_info=PageInfo(
             limit_per_page=parameters.page_limit, total_results=len(result.moments), next_page_token=more

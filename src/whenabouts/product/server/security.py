@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -21,6 +23,8 @@ _COOKIE_SECONDS = 30 * 86_400
 # So many wrong tokens a minute are answered 401; what comes on top 429, which a right one never gets.
 _WRONG_A_MINUTE = 30
 HEALTH = "/api/health"
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_log = logging.getLogger(__name__)
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; media-src 'self' blob:; img-src 'self' data:; "
@@ -64,6 +68,9 @@ class Guard:
             body = await self._body(scope, receive) if answer is None else None
         except ServerError as error:
             answer = error.response()
+        except Exception:
+            _log.exception("a request could not be checked")
+            answer = ServerError(500, "internal", "a fault of the server; its log has the details").response()
         if answer is not None:
             await answer(scope, receive, send_guarded)
             return
@@ -94,8 +101,8 @@ class Guard:
 
     def _check_length(self, scope: Scope) -> None:
         lengths = _values(scope, b"content-length")
-        if any(not length.isdecimal() for length in lengths) or len(lengths) > 1:
-            raise ServerError(400, "bad_length", "Content-Length is no number", field="Content-Length")
+        if any(not _LENGTH.fullmatch(length) for length in lengths) or len(lengths) > 1:
+            raise ServerError(400, "bad_length", "Content-Length is no length", field="Content-Length")
         if lengths and int(lengths[0]) > self._settings.limits.body_bytes:
             raise self._too_large()
 
@@ -174,8 +181,13 @@ def _check_site(scope: Scope) -> None:
     if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
         raise ServerError(403, "cross_site", "a page of another site may not ask this server")
     # What does not send Sec-Fetch-Site may send Origin; where neither comes, no page of a browser asks.
+    hosts = [host.lower() for host in _values(scope, b"host")]
     for origin in _values(scope, b"origin"):
-        if urlsplit(origin).netloc.lower() not in [host.lower() for host in _values(scope, b"host")]:
+        try:
+            host = urlsplit(origin).netloc.lower()
+        except ValueError:
+            raise ServerError(400, "bad_origin", "the Origin header is no address", field="Origin") from None
+        if host not in hosts:
             raise ServerError(403, "cross_site", "a page of another site may not ask this server")
 
 

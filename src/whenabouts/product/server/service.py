@@ -20,8 +20,10 @@ from whenabouts.product.search import SearchOptions, SearchResult
 from whenabouts.product.server.cache import Cache, Make
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
+from whenabouts.product.server.folders import ServedFolders
 from whenabouts.product.server.metrics import Metrics
 from whenabouts.product.server.paging import Pages
+from whenabouts.product.server.paths import Paths
 from whenabouts.product.server.schemas import SearchParameters, SearchRequest
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, RateLimit
@@ -81,7 +83,8 @@ class Service:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         limits = settings.limits
         self.settings, self.limits = settings, limits
-        self.location = corpus.location
+        self.folders = ServedFolders.of(corpus, settings.files)
+        self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings))
         wait = limits.wait_seconds
         self.searches = BoundedExecutor("searches", limits.searches, limits.searches_waiting, wait)
         self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait)
@@ -129,15 +132,17 @@ class Service:
             raise ServerError(
                 409, "corpus_empty", "this corpus is empty; put something in with `whenabouts index`"
             )
-        self._check_names(corpus, search)
+        check_streams(corpus, search.stream)
+        self.paths.check_conditions(search.where)
+        within = self._named(corpus, search)
         self._check_segments(corpus, search)
         narrowing = search.model_dump(
-            include={"k", "within", "min_confidence", "after", "before", "where", "segments", "all"}
+            include={"k", "min_confidence", "after", "before", "where", "segments", "all"}
         )
         model = None if search.model is None else self.model(search.model)
 
         def answer() -> SearchResult:
-            options = SearchOptions(streams=search.stream, model=model, **narrowing)
+            options = SearchOptions(within=within, streams=search.stream, model=model, **narrowing)
             return corpus.search(search.query, options=options)
 
         key = (search.model_dump_json(exclude={"page_limit", "page_token"}), str(corpus.version))
@@ -150,14 +155,14 @@ class Service:
             raise ServerError(404, "no_such_model", f"this server has no model {name[:50]!r}", field="model")
         return self.settings.models[name]
 
-    def _check_names(self, corpus: Corpus, search: SearchRequest) -> None:
-        """404 for videos and streams that are not there, before anything is searched."""
-        check_streams(corpus, search.stream)
+    def _named(self, corpus: Corpus, search: SearchRequest) -> list[str]:
+        """Ids of the videos that are to be searched; 404 for one that is not there."""
         try:
-            corpus.resolve_all(search.within)
+            records = corpus.resolve_all(search.within, by_path=self.paths.are_shown)
         except (UsageError, ValueError) as error:
-            problem = str(error).replace(self.location, "this corpus")
+            problem = str(error).replace(corpus.location, "this corpus")
             raise ServerError(404, "no_such_video", problem, field="within") from None
+        return [record.video_id for record in records]
 
     def _check_segments(self, corpus: Corpus, search: SearchRequest) -> None:
         """409 for segments that are not in the index: making them is for its owner to decide."""
@@ -207,6 +212,12 @@ class Service:
             self.metrics.waiting.labels(executor.kind).set(executor.inside)
             self.metrics.refused.labels(executor.kind).set(executor.refused)
         return self.metrics.text()
+
+
+def _places(corpus: Corpus, settings: Settings) -> list[str]:
+    """Where the corpus, its encoders and the models lie: what messages may name."""
+    encoders = [info.encoder for info in corpus.store.streams.values() if info.encoder.count("/") > 1]
+    return [corpus.location, *encoders, *(place for place in settings.models.values() if "/" in place)]
 
 
 def record_of(corpus: Corpus, video_id: str) -> VideoRecord:

@@ -30,9 +30,7 @@ async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[s
     """What `whenabouts stats --json` prints, without where files lie on the server; and `models` to ask."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
-    numbers["failed"] = len(numbers["failed"])
-    numbers["models"] = list(service.settings.models)
-    return {key: value for key, value in numbers.items() if key != "corpus"}
+    return service.paths.of_stats(numbers) | {"models": list(service.settings.models)}
 
 
 @router.get(

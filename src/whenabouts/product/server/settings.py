@@ -51,6 +51,9 @@ class Settings:
     """Address, token, the folder for what is made on demand, and the trained systems that may be asked for.
 
     `models` is name -> folder or hub's name: clients name what is served here, and nothing else is opened.
+    `files` are the folders (or files) whose videos are served; none: those that were indexed.
+    `show_paths`: whether clients may see where files lie; None: where only people at this machine can ask,
+    which is at a loopback address without a token (what comes through a proxy needs one).
     Raises UsageError for an address other than this machine's own without a token, and for a token that
     could be guessed.
     """
@@ -61,6 +64,8 @@ class Settings:
     cache: Path = field(default_factory=lambda: default_cache())
     cache_bytes: int = DEFAULT_CACHE_BYTES
     models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    files: tuple[Path, ...] = ()
+    show_paths: bool | None = None
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -78,6 +83,11 @@ class Settings:
                 f"{self.host} can be reached from other machines: give --token or set {TOKEN_VARIABLE} "
                 "(`openssl rand -hex 16` makes one), or stay with 127.0.0.1"
             )
+
+    @property
+    def shows_paths(self) -> bool:
+        """Whether clients may see where files lie on this machine."""
+        return self.is_loopback and not self.token if self.show_paths is None else self.show_paths
 
     @property
     def is_loopback(self) -> bool:

@@ -17,7 +17,8 @@ from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.cache import Cache
 from whenabouts.product.server.errors import ServerError, printable, problems
-from whenabouts.product.server.files import checked_path, content_type, open_video, respond
+from whenabouts.product.server.files import content_type, respond
+from whenabouts.product.server.folders import ServedFolders
 from whenabouts.product.server.schemas import (
     ClipParameters,
     CueBody,
@@ -117,7 +118,7 @@ async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
 def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
     available = False
     with contextlib.suppress(ServerError):
-        checked_path(record)
+        service.folders.open(record).close()
         available = True
     probed = service.probe(record) if available else None
     picture = probed.picture if probed else None
@@ -190,7 +191,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
     record = await service.record(request, video_id)
     service.downloads.acquire()
     try:
-        opened = await service.reads.run(partial(open_video, record), request.is_disconnected)
+        opened = await service.reads.run(partial(service.folders.open, record), request.is_disconnected)
     except BaseException:
         service.downloads.release()
         raise
@@ -216,14 +217,15 @@ async def video_thumbnail(
     """The picture that is shown at `at` seconds, made once and kept."""
     service = service_of(request)
     record = await service.record(request, video_id)
-    path = checked_path(record)
+    service.folders.open(record).close()
     if not record.has_picture:
         raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
     if parameters.at > _length(record) + _SLACK_SECONDS:
         raise _beyond(record, parameters.at, "at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
     key = Cache.key("thumbnail", *_content(record), f"{at:.2f}", str(width)) + ".jpg"
-    opened = await service.made(service.thumbnails, "thumbnail", key, partial(_draw, path, at, width))
+    make = partial(_draw, service.folders, record, at, width)
+    opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
     return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32], max_age=3600)
 
@@ -241,10 +243,10 @@ async def clip(
     """[start, end) in seconds, encoded anew so that it begins and ends at the frame; kept for next time."""
     service = service_of(request)
     record = await service.record(request, video_id)
-    path = checked_path(record)
+    service.folders.open(record).close()
     start, end = _clip_span(record, parameters.start, parameters.end)
     key = Cache.key("clip", *_content(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
-    make = partial(_cut, path, start, end)
+    make = partial(_cut, service.folders, record, start, end)
     if (opened := service.cache.find(key)) is None:
         service.clip_rate.take()
         opened = await service.made(service.clips, "clip", key, make)
@@ -285,17 +287,17 @@ def _content(record: VideoRecord) -> tuple[str, ...]:
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 
 
-def _draw(path: FilePath, at: float, width: int, out: FilePath) -> None:
+def _draw(folders: ServedFolders, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
-    with _safe_errors(path, out):
+    with folders.held(record) as path, _safe_errors(path, out):
         out.write_bytes(thumbnail(path, at, width))
 
 
-def _cut(path: FilePath, start: float, end: float, out: FilePath) -> None:
+def _cut(folders: ServedFolders, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
     from whenabouts.video.cut import cut
 
-    with _safe_errors(path, out):
+    with folders.held(record) as path, _safe_errors(path, out):
         cut(path, start, end, out)
 
 
