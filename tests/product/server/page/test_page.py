@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,8 @@ import pytest
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.export._text import clock
 from whenabouts.product.why import why
+from whenabouts.times import parse_seconds
+from whenabouts.types import UsageError
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
@@ -155,6 +158,30 @@ def test_a_time_may_be_a_time_code_at_the_rate_of_the_video(page: Any, address: 
     field.fill("00:00:02:30")
     field.press("Enter")
     expect(page.locator("#message")).to_contain_text("“00:00:02:30” is no time")
+
+
+def test_times_mean_on_the_page_what_they_mean_in_commands(page: Any, address: str) -> None:
+    page.goto(address)
+    read = """async ([text, rate]) => (await import("./static/words.js")).readClock(text, rate)"""
+    rates = (Fraction(25), Fraction(30000, 1001), Fraction(60000, 1001))
+    texts = ("12.5", "1:02:03", "00:01:00:02", "00:01:00;02", "00:01:00;00", "01:10:00;00", "00:00:59;59")
+    for text, rate in itertools.product(texts, rates):
+        try:
+            expected = pytest.approx(parse_seconds(text, rate))
+        except UsageError:
+            expected = None
+        assert page.evaluate(read, [text, float(rate)]) == expected, (text, rate)
+
+
+def test_every_place_is_listed_in_order_of_time(page: Any, address: str) -> None:
+    page.goto(f"{address}?q=the&all=true")
+    expect(page.locator("#answer")).to_have_text(re.compile(r"Said in \d+ places"))
+    expect(page.locator("#all")).to_have_value("true")
+    assert page.locator(".badge").count() == 0
+    times = page.locator("#cards .time").all_inner_texts()
+    assert len(times) > 3
+    search(page, address, '"jewels crown"')
+    expect(page.locator("#notes")).to_contain_text("nobody says “jewels crown”")
 
 
 @pytest.mark.parametrize(

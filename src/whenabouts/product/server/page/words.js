@@ -38,13 +38,20 @@ export function clock(seconds, digits = 1) {
 
 export const span = (start, end) => `${clock(start)} – ${clock(end)}`;
 
-/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames a second "00:01:02:12" too; null for what is no time. */
+/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames a second "00:01:02:12" too, and drop-frame "00:01:02;12"; null for what is no time. */
 export function readClock(text, rate = 0) {
-  const code = /^\s*(\d+):([0-5]\d):([0-5]\d):(\d{2,3})\s*$/.exec(text)?.map(Number);
+  const code = /^\s*(\d+):([0-5]\d):([0-5]\d)([:;])(\d{2,3})\s*$/.exec(text);
   if (code) {
-    const [, hour, minute, second, frame] = code;
+    const [hour, minute, second, frame] = [code[1], code[2], code[3], code[5]].map(Number);
     const base = Math.round(rate);
-    return frame < base ? ((3600 * hour + 60 * minute + second) * base + frame) / rate : null;
+    if (frame >= base) return null;
+    const number = (3600 * hour + 60 * minute + second) * base + frame;
+    if (code[4] === ":") return number / rate;
+    // Drop-frame leaves numbers out so that 29.97 keeps the clock: the first two of a minute, not of each tenth.
+    if (base % 30 || Math.abs(rate - base * 1000 / 1001) > 1e-3) return null;
+    const [dropped, minutes] = [base / 15, 60 * hour + minute];
+    if (minute % 10 && second === 0 && frame < dropped) return null;
+    return (number - dropped * (minutes - Math.floor(minutes / 10))) / rate;
   }
   const match = /^\s*(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d*)?)\s*s?\s*$/.exec(text);
   if (!match) return null;
@@ -54,7 +61,7 @@ export function readClock(text, rate = 0) {
   return Number(hours ?? 0) * 3600 + Number(minutes ?? 0) * 60 + seconds;
 }
 
-export const noTime = (text) => `“${text}” is no time; write seconds (12.5), m:ss (0:12.5) or h:mm:ss:frames.`;
+export const noTime = (text) => `“${text}” is no time; write seconds (12.5), m:ss (0:12.5), h:mm:ss:frames or, drop-frame, h:mm:ss;frames.`;
 
 /** 5400 -> "1 h 30 min". */
 export function length(seconds) {
