@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.product.index.records import ClipBlock, ClipColumns, EncoderMismatch, StreamInfo, VideoRecord
@@ -60,9 +61,18 @@ def stream(request: pytest.FixtureRequest) -> Stream:
 
 def set_up(stream: Stream, info: StreamInfo | None = None, fingerprint: str = "any@1") -> StreamRun | None:
     encoders = {
-        option.keyword: AnyEncoder(fingerprint) for option in stream.options if option.metavar == "MODEL"
+        option.keyword: AnyEncoder(fingerprint) for option in index_options() if option.metavar == "MODEL"
     }
-    return stream.setup(Setup("a corpus", info, encoders, Registry(), []))
+    switches = {option.keyword: True for option in stream.options if option.metavar is None}
+    return stream.setup(Setup("a corpus", info, encoders | switches, Registry(), []))
+
+
+def picture_of(text: str, seed: int) -> NDArray[np.uint8]:
+    """A picture with a line of text, its colours by chance."""
+    rng = np.random.default_rng(seed)
+    picture = Image.new("RGB", (480, 240), tuple(rng.integers(160, 256, 3).tolist()))
+    ImageDraw.Draw(picture).text((20, 90), text, (10, 10, 10), ImageFont.load_default(32))
+    return np.asarray(picture)
 
 
 def made(stream: Stream, cues: Sequence[Cue] = (), seconds: float = END) -> tuple[StreamRun, ClipColumns]:
@@ -72,7 +82,8 @@ def made(stream: Stream, cues: Sequence[Cue] = (), seconds: float = END) -> tupl
     rng, batches = np.random.default_rng(3), list[Any]()
     if (frames := run.reads.frames) is not None:
         clips = range(int(seconds / frames.clip_seconds))
-        images = tuple(rng.integers(0, 255, (frames.size, frames.size, 3), np.uint8) for _ in clips)
+        words = ("harbour", "engine", "violin", "glacier", "pepper", "lantern", "orchard", "compass")
+        images = tuple(picture_of(f"The {words[clip % 8]} of {words[clip // 8 % 8]}", clip) for clip in clips)
         batches += [stream.encode(FrameBatch(frames, tuple(clips), images), run, batches)] if images else []
     if run.reads.sound and seconds:
         samples = (rng.normal(size=int(seconds * 16_000)) / 10).astype(np.float32)

@@ -107,13 +107,19 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """A stream as one index run makes it. `encoder` is None where clips get no vectors."""
+    """A stream as one index run makes it. `encoder` is None where clips get no vectors.
+
+    `reader` is what the stream reads frames or sound with beside an encoder; `made_with` names that and its
+    settings, so that clips are made anew where it differs.
+    """
 
     stream: Stream
     info: StreamInfo
     encoder: Any
     reads: Reads
     cost: Cost = field(default_factory=Cost)
+    reader: Any = None
+    made_with: str = ""
 
     @property
     def name(self) -> str:
@@ -123,7 +129,7 @@ class StreamRun:
     @property
     def fingerprint(self) -> str:
         """What its clips are made with; clips of another fingerprint are made anew."""
-        return self.info.fingerprint
+        return " ".join(filter(None, (self.info.fingerprint, self.made_with)))
 
 
 class Stream:

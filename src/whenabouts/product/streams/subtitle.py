@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.product.streams._text_encoder import made_by, text_encoder
 from whenabouts.product.streams.protocol import (
     Cost,
     Option,
@@ -16,12 +17,8 @@ from whenabouts.product.streams.protocol import (
 )
 
 if TYPE_CHECKING:
-    from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.product.index.reading import ReadVideo
     from whenabouts.product.index.records import ClipColumns
-
-LETTERS = "letters"
-"""Stands for an encoder where words are searched by letter only: no vectors, width 0."""
 
 # Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.
 _COST = Cost(seconds=3600 / 4000, bytes=0.6e6)
@@ -44,26 +41,8 @@ class Subtitle(Stream):
         """Always made: with vectors where there is a sentence encoder, else searched by letter."""
         from whenabouts.product.index.records import StreamInfo
 
-        encoder = self._encoder(setup)
-        made_by = (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)
-        return StreamRun(self, StreamInfo(self.name, *made_by, {}), encoder, Reads(cues=True), _COST)
-
-    def _encoder(self, setup: Setup) -> TextEncoder | None:
-        """The encoder that was named, the corpus's own, or the offline default; None where there is none."""
-        from whenabouts.encoders import EncoderUnavailable, open_text_encoder
-
-        choice, info = setup.options.get("text"), setup.info
-        if choice is None and info is not None and info.dimension:
-            return setup.encoders.encoder_of(info)
-        try:
-            encoder = open_text_encoder(choice) if choice is None or isinstance(choice, str) else choice
-        except EncoderUnavailable as error:
-            if choice is not None:
-                raise
-            setup.notes.append(f"words are searched by letter only, not by meaning: {error}")
-            return None
-        adopted: TextEncoder = setup.encoders.adopt(encoder, info)
-        return adopted
+        encoder = text_encoder(setup, self.title)
+        return StreamRun(self, StreamInfo(self.name, *made_by(encoder), {}), encoder, Reads(cues=True), _COST)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """The passages of the video's cues; none where nothing is said."""

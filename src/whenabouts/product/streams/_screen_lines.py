@@ -1,0 +1,234 @@
+"""Readings of a video's frames become texts with the time that each stands on the screen.
+
+A line is followed from reading to reading: it is the same line where text and place are much alike, or
+where the text is and the line has moved. Of its readings the text wins that was read most surely most often.
+Lines that come and go together are one text; lines that stand nearly throughout (a channel's logo) are one
+of their own, so that their words are not found wherever something else is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+
+from whenabouts.video.text_reader import Box, TextLine
+
+# A line is the same if it is so much alike; at the same place less will do where it was hard to read.
+_ALIKE, _ALIKE_IF_UNSURE = 0.85, 0.6
+_SAME_PLACE = 0.5
+# Readings that may miss a line which is still there: of moving film every fourth or so is blurred.
+_MISSED_READINGS = 1
+# What is read so surely differs where its numbers do: a score, a clock.
+_SURE = 0.9
+# Lines that come and go within so many frames of each other belong together.
+_TOGETHER_FRAMES = 1
+# Standing in so much of a video, a line is no part of what else is shown.
+_THROUGHOUT = 0.8
+# A logo is read in at least so many of the frames.
+_OFTEN = 0.4
+# Texts that share so much of their time are seen together.
+_SEEN_TOGETHER = 0.5
+_LEAST_LETTERS = 2
+_DIGITS = re.compile(r"\d")
+_DENSE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read in a frame; it stands from frame `first` to frame `last` (inclusive)."""
+
+    first: int
+    last: int
+    lines: tuple[TextLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenText:
+    """Lines that are seen from frame `first` to frame `last` (inclusive), in reading order, and where.
+
+    `others` are other readings of the same lines, of which some may be right (a line that moves through the
+    picture is read in parts); `around` are the texts that are seen at the same time.
+    """
+
+    first: int
+    last: int
+    text: str
+    box: Box
+    others: str
+    around: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A line that is followed: the readings it was seen in, and as what; the number of the last of these."""
+
+    sightings: list[tuple[Reading, TextLine]] = field(default_factory=list)
+    reading: int = 0
+
+    @property
+    def first(self) -> int:
+        return self.sightings[0][0].first
+
+    @property
+    def last(self) -> int:
+        return self.sightings[-1][0].last
+
+    @property
+    def latest(self) -> TextLine:
+        return self.sightings[-1][1]
+
+    @property
+    def frames(self) -> int:
+        """In how many frames it was seen."""
+        return sum(reading.last - reading.first + 1 for reading, _ in self.sightings)
+
+    @property
+    def texts(self) -> list[str]:
+        """What it was read as, best first: what was read most surely most often, and more of it rather."""
+        votes: defaultdict[str, float] = defaultdict(float)
+        for _, line in self.sightings:
+            votes[line.text] += line.score * len(line.text)
+        return sorted(votes, key=lambda text: (-votes[text], text))
+
+    def box_at(self, frame: int) -> Box:
+        """Where it stood in the reading nearest to a frame."""
+        return min(self.sightings, key=lambda seen: abs(seen[0].first + seen[0].last - 2 * frame))[1].box
+
+
+def screen_texts(readings: Sequence[Reading]) -> list[ScreenText]:
+    """The texts of one video, by start; `readings` follow each other without a gap."""
+    frames = readings[-1].last - readings[0].first + 1 if readings else 0
+    lines = _joined_throughout(_followed(readings), frames)
+    groups: list[list[_Line]] = []
+    for line in sorted(lines, key=lambda line: (line.first, line.last)):
+        group = next((group for group in reversed(groups) if _belongs(line, group[0])), None)
+        if group is None:
+            groups.append([line])
+        else:
+            group.append(line)
+    texts = [_text(group) for group in groups]
+    logos = [text for text in texts if text.last - text.first + 1 >= _THROUGHOUT * frames]
+    passing = [text for text in texts if text not in logos]
+    return [replace(text, around=_around(text, texts if text in logos else passing)) for text in texts]
+
+
+def _text(group: Sequence[_Line]) -> ScreenText:
+    """The lines of a group as one text."""
+    first, last = min(line.first for line in group), max(line.last for line in group)
+    middle = (first + last) // 2
+    placed = in_reading_order([(line.box_at(middle), line.texts[0]) for line in group])
+    left, top, right, bottom = zip(*(box for box, _ in placed), strict=True)
+    box = (min(left), min(top), max(right), max(bottom))
+    others = "\n".join(text for line in group for text in line.texts[1:])
+    return ScreenText(first, last, "\n".join(text for _, text in placed), box, others)
+
+
+def _belongs(line: _Line, other: _Line) -> bool:
+    """Whether two lines come and go together."""
+    apart = max(abs(line.first - other.first), abs(line.last - other.last))
+    return apart <= _TOGETHER_FRAMES and _are_together(line, other)
+
+
+def _are_together(first: _Line | ScreenText, second: _Line | ScreenText) -> bool:
+    """Whether two share so much of their time that they are seen together."""
+    shared = min(first.last, second.last) - max(first.first, second.first) + 1
+    either = max(first.last, second.last) - min(first.first, second.first) + 1
+    return shared >= _SEEN_TOGETHER * either
+
+
+def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
+    """Those of some texts that are seen together with one, in order of time."""
+    return "\n".join(other.text for other in texts if other is not text and _are_together(text, other))
+
+
+def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:
+    """Lines row by row from the top, each row from the left; rows are told by the middles of their lines."""
+    rows: list[list[tuple[Box, str]]] = []
+    for box, text in sorted(placed, key=lambda line: (line[0][1] + line[0][3], line)):
+        above = rows[-1][0][0] if rows else None
+        middle = (box[1] + box[3]) / 2
+        if above is not None and above[1] <= middle <= above[3]:
+            rows[-1].append((box, text))
+        else:
+            rows.append([(box, text)])
+    return [line for row in rows for line in sorted(row)]
+
+
+def _followed(readings: Sequence[Reading]) -> list[_Line]:
+    """All lines, each followed through the readings in which it is seen."""
+    lines: list[_Line] = []
+    recent: list[_Line] = []
+    for number, reading in enumerate(readings):
+        recent = [line for line in recent if number - line.reading <= 1 + _MISSED_READINGS]
+        free = list(recent)
+        texts = {line.latest.text for line in free}
+        # Those that are read as before choose first.
+        for seen in sorted(filter(_is_text, reading.lines), key=lambda seen: seen.text not in texts):
+            line = max(free, key=lambda line: _sameness(line.latest, seen), default=None)
+            if line is None or not _sameness(line.latest, seen):
+                line = _Line()
+                lines.append(line)
+                recent.append(line)
+            else:
+                free.remove(line)
+            line.sightings.append((reading, seen))
+            line.reading = number
+    return lines
+
+
+def _joined_throughout(lines: Sequence[_Line], frames: int) -> list[_Line]:
+    """The lines, with one for all that is the same text in the same place most of the time: a logo.
+
+    It is missed in some readings, and would be many texts.
+    """
+    joined: list[_Line] = []
+    alike: defaultdict[str, list[_Line]] = defaultdict(list)
+    for line in lines:
+        alike[line.texts[0].casefold()].append(line)
+    for same in alike.values():
+        there = [line for line in same if _overlap(line.latest.box, same[0].latest.box) >= _SAME_PLACE]
+        is_often = sum(line.frames for line in there) >= _OFTEN * frames
+        if len(there) > 1 and is_often and there[-1].last - there[0].first + 1 >= _THROUGHOUT * frames:
+            there[0].sightings = [sighting for line in there for sighting in line.sightings]
+            same = [line for line in same if line is there[0] or line not in there]
+        joined += same
+    return joined
+
+
+def _is_text(line: TextLine) -> bool:
+    """Whether a reading is more than a stroke that looks like a letter."""
+    return sum(letter.isalnum() for letter in line.text) >= _LEAST_LETTERS or bool(_DENSE.search(line.text))
+
+
+def _sameness(before: TextLine, now: TextLine) -> float:
+    """How much a line is another one that was read before, 0 where it is not."""
+    overlap = _overlap(before.box, now.box)
+    if before.text == now.text:
+        return 2 + overlap
+    is_sure = min(before.score, now.score) >= _SURE
+    if is_sure and _numbers_differ(before.text, now.text):
+        return 0.0
+    needed = _ALIKE if is_sure or overlap < _SAME_PLACE else _ALIKE_IF_UNSURE
+    matcher = SequenceMatcher(None, before.text, now.text, autojunk=False)
+    if matcher.real_quick_ratio() < needed or matcher.quick_ratio() < needed:
+        return 0.0
+    return likeness + overlap if (likeness := matcher.ratio()) >= needed else 0.0
+
+
+def _numbers_differ(first: str, second: str) -> bool:
+    """Whether two texts have as many digits, and others. A digit taken for a letter is no other number."""
+    digits, others = _DIGITS.findall(first), _DIGITS.findall(second)
+    return len(digits) == len(others) and digits != others
+
+
+def _overlap(first: Box, second: Box) -> float:
+    """The area that two boxes share, as a share of the smaller one."""
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    smaller = min((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
+    return width * height / smaller

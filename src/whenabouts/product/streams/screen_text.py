@@ -1,0 +1,221 @@
+"""Text on the screen: frames that have changed are read; lines become passages with their time and place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.product.streams._text_encoder import made_by, text_encoder
+from whenabouts.product.streams.protocol import (
+    Cost,
+    FrameSettings,
+    Option,
+    Reads,
+    Setup,
+    Stream,
+    StreamRun,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.models.zero_shot import Moments
+    from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.product.index.records import ClipBlock, ClipColumns
+    from whenabouts.product.streams._screen_lines import ScreenText
+    from whenabouts.product.streams.protocol import ShotBorders
+    from whenabouts.video.text_reader import TextLine
+
+DEFAULT_SECONDS = 2.0
+"""Seconds between frames: a caption is read in two seconds, so hardly any is missed."""
+
+_FRAME_SIZE = 720
+# Measured on two cores (benchmarks/screen_text.py), of film in which every frame changes.
+_SECONDS_PER_FRAME = 0.5
+_BYTES_PER_HOUR = 2e6
+# A frame is compared in cells of so many pixels: a letter fills some of them, and a cell's mean has no noise.
+_CELL = 8
+_CHANGED_LEVELS = 16.0
+_LEAST_CELLS = 6
+# Of a file that ends before its last frame, by what it says itself, that frame lasts so long.
+_SHORTEST_CLIP = 0.01
+# Moments of a query, over all videos; of those that share more of their time than this the best stays.
+_MOST_MOMENTS = 60
+_SAME_TIME = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What is kept of a batch: the frames that were read with their lines, the last frame's number, and the
+    means of the cells of the frame that was read last."""
+
+    read: tuple[tuple[int, tuple[TextLine, ...]], ...]
+    last: int
+    cells: NDArray[np.float32]
+
+
+class ScreenTextStream(Stream):
+    """What is written in the picture: slides, captions, signs."""
+
+    name = "screen_text"
+    title = "texts on the screen"
+    order = 20
+    has_words = True
+    options = (
+        Option("--screen-text", None, "read the text on the screen: slides, captions, signs"),
+        Option(
+            "--screen-seconds", "S", "look for text every S seconds (default 2; set once a corpus)", float
+        ),
+    )
+    remedy = "index with --screen-text"
+    absent = "no text is on the screen there, or none that could be read"
+    letters_only = "install a sentence encoder (see above) and index again"
+    evidence_label = "on the screen"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where it was asked for, or the corpus has it."""
+        from whenabouts.encoders.protocol import EncoderUnavailable
+        from whenabouts.product.index.records import StreamInfo
+        from whenabouts.product.index.workers import available_cores
+        from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
+
+        seconds = self._seconds(setup)
+        if setup.info is None and not setup.options.get("screen_text"):
+            return None
+        try:
+            reader = TextReader(available_cores())
+        except TextReaderUnavailableError as error:
+            raise EncoderUnavailable(str(error)) from error
+        encoder = text_encoder(setup, self.title)
+        return StreamRun(
+            self,
+            StreamInfo(self.name, *made_by(encoder), {"frame_seconds": seconds}),
+            encoder,
+            Reads(frames=FrameSettings(seconds, _FRAME_SIZE)),
+            Cost(seconds=3600 / seconds * _SECONDS_PER_FRAME, bytes=_BYTES_PER_HOUR),
+            reader=reader,
+            made_with=f"{reader.fingerprint} every={seconds:g} s",
+        )
+
+    def _seconds(self, setup: Setup) -> float:
+        """The seconds between frames: of a corpus that has some, else as they were given."""
+        from whenabouts.product.index.records import EncoderMismatch
+        from whenabouts.types import UsageError
+
+        given = setup.options.get("screen_seconds")
+        if given is not None and not 0.1 <= given <= 600:
+            raise UsageError(f"screen seconds {given!r}: give a length between 0.1 and 600 seconds")
+        if setup.info is None:
+            if given is not None and not setup.options.get("screen_text"):
+                raise UsageError(
+                    "--screen-seconds says how often text is looked for; give --screen-text as well"
+                )
+            return DEFAULT_SECONDS if given is None else float(given)
+        settled = float(setup.info.settings["frame_seconds"])
+        if given is not None and given != settled:
+            raise EncoderMismatch(
+                f"{setup.place}: text on the screen was looked for every {settled:g} s, not every "
+                f"{given:g} s; leave --screen-seconds out, or index into a new corpus"
+            )
+        return settled
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
+        """The lines of the frames that have changed; `kept` tells what was read last."""
+        from whenabouts.product.index.reading import FrameBatch
+
+        assert isinstance(batch, FrameBatch)
+        cells = kept[-1].cells if kept else None
+        changed: list[int] = []
+        for place, image in enumerate(batch.images):
+            now = cell_means(image)
+            if cells is None or has_changed(cells, now):
+                changed.append(place)
+                cells = now
+        assert cells is not None
+        lines = run.reader.read([batch.images[place] for place in changed])
+        read = zip((batch.clips[place] for place in changed), map(tuple, lines), strict=True)
+        return _Kept(tuple(read), batch.clips[-1], cells)
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """A clip for each text, from half a step before its first sight to half a step after its last."""
+        import numpy as np
+
+        from whenabouts.clips import ClipGrid
+        from whenabouts.product.index.lookup import search_words
+        from whenabouts.product.index.records import ClipColumns
+        from whenabouts.product.streams._screen_lines import Reading, screen_texts
+
+        seconds = float(run.info.settings["frame_seconds"])
+        read = [frame for batch in batches for frame in batch.read]
+        if not read:
+            return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+        end = max(video.end, batches[-1].last * seconds + _SHORTEST_CLIP)
+        until = [number for number, _ in read[1:]] + [len(ClipGrid(seconds, end))]
+        texts = screen_texts(
+            [
+                Reading(number, following - 1, lines)
+                for (number, lines), following in zip(read, until, strict=True)
+            ]
+        )
+        start = np.array([text.first * seconds for text in texts], np.float64)
+        last = np.array([text.last * seconds for text in texts], np.float64)
+        return ClipColumns(
+            np.maximum(start - seconds / 2, 0.0),
+            np.minimum(last + seconds / 2, end),
+            [text.text for text in texts],
+            None if run.encoder is None else _vectors(texts, run.encoder),
+            # Its own words twice: of texts that are seen together the one that says it comes first.
+            [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
+        )
+
+    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+        """Each text is a moment: how long it stands is known, and what comes before or after is another."""
+        import numpy as np
+
+        from whenabouts.models.zero_shot import Moments
+        from whenabouts.overlap import suppress
+
+        video = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets))
+        best = suppress(video, block.start, block.end, scores, _SAME_TIME)[:_MOST_MOMENTS]
+        clip = best - block.offsets[video[best]]
+        return Moments(video[best], block.start[best], block.end[best], scores[best], clip, clip)
+
+
+def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
+    """(N, D) unit vectors: the direction of each text, and of all that is seen with it, together."""
+    import numpy as np
+
+    from whenabouts.encoders import encode_passages
+
+    own = encode_passages(encoder, [text.text for text in texts])
+    both = encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
+    summed = own + both
+    length = np.linalg.norm(summed, axis=1, keepdims=True)
+    return np.asarray(summed / np.where(length > 0, length, 1), np.float32)
+
+
+def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(H / 8, W / 8): how bright each cell of a picture (H, W, 3) is, without what is left over at edges."""
+    import numpy as np
+
+    height, width = (side - side % _CELL for side in image.shape[:2])
+    # Green is most of what is bright.
+    green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)
+    return np.asarray(green.mean(axis=(1, 3), dtype=np.float32))
+
+
+def has_changed(before: NDArray[np.float32], now: NDArray[np.float32]) -> bool:
+    """Whether a picture may show another text: in some cells it is much brighter or darker.
+
+    A line of text fills dozens of cells; noise of compression changes a cell's mean by a few levels.
+    """
+    import numpy as np
+
+    if before.shape != now.shape:
+        return True
+    return int(np.count_nonzero(np.abs(now - before) > _CHANGED_LEVELS)) >= _LEAST_CELLS
+
+
+STREAM = ScreenTextStream()

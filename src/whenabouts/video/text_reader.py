@@ -1,0 +1,125 @@
+"""The text in a picture, line by line, where the extra `screen` (rapidocr) is installed.
+
+PP-OCR finds lines and reads them; the networks are files of rapidocr's wheel, named by their paths, so that
+nothing is ever downloaded. They read Latin letters, Chinese and Japanese; other scripts come out as noise.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import WhenaboutsError
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom as shares (0 to 1) of the picture's width and height."""
+
+LONGEST_SIDE = 960
+"""Pixels of the long side of a picture in which lines are looked for (`benchmarks/screen_text.py`)."""
+
+LEAST_SCORE = 0.7
+"""Lines that are read with less certainty (0 to 1, mean over their letters) are left out."""
+
+# No line stands in less; rapidocr would stretch what is smaller or longer out of all bounds.
+_LEAST_SIDE, _MOST_ASPECT = 16, 12
+_FILES = {
+    "Det": "PP-OCRv6_det_small.onnx",
+    "Rec": "PP-OCRv6_rec_small.onnx",
+    "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+}
+
+
+class TextReaderUnavailableError(WhenaboutsError):
+    """Text cannot be read here; the message says what is missing and how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLine:
+    """A line as it was read: its text, how sure the reader is (0 to 1), and where it stands."""
+
+    text: str
+    score: float
+    box: Box
+
+
+def why_unavailable() -> str | None:
+    """Why text cannot be read here, or None if it can. Looks without importing."""
+    spec = importlib.util.find_spec("rapidocr")
+    if spec is None or spec.origin is None:
+        return "reading text on the screen is not installed; `pip install 'whenabouts[screen]'`"
+    models = Path(spec.origin).parent / "models"
+    if missing := [name for name in _FILES.values() if not (models / name).is_file()]:
+        return (
+            f"rapidocr {importlib.metadata.version('rapidocr')} lacks {', '.join(missing)}; install the "
+            "version that carries them: `pip install 'whenabouts[screen]'`"
+        )
+    return None
+
+
+class TextReader:
+    """Reads pictures, `threads` of them side by side. Raises TextReaderUnavailableError where it cannot.
+
+    `fingerprint` names what it reads with: readings of two fingerprints differ.
+    """
+
+    def __init__(self, threads: int = 1, longest_side: int = LONGEST_SIDE) -> None:
+        if (reason := why_unavailable()) is not None:
+            raise TextReaderUnavailableError(reason)
+        version = importlib.metadata.version("rapidocr")
+        self.fingerprint = f"rapidocr={version} side={longest_side} score={LEAST_SCORE:g}"
+        self._threads = threads
+        self._longest_side = longest_side
+        self._opened: Any = None
+
+    def read(self, pictures: Sequence[NDArray[np.uint8]]) -> list[list[TextLine]]:
+        """The lines of each picture (H, W, 3) RGB, from top to bottom."""
+        if not pictures:
+            return []
+        if self._opened is None:
+            self._opened = self._open()
+        # One thread a picture: several for one wait busily, at 1.5 times the processor's time.
+        with ThreadPoolExecutor(min(self._threads, len(pictures))) as pool:
+            return list(pool.map(self._lines, pictures))
+
+    def _open(self) -> Any:
+        import rapidocr
+
+        folder = Path(rapidocr.__file__).parent / "models"
+        paths = {f"{part}.model_path": str(folder / name) for part, name in _FILES.items()}
+        settings = {
+            "Global.log_level": "critical",
+            "Global.text_score": LEAST_SCORE,
+            "Det.limit_side_len": self._longest_side,
+            "Det.limit_type": "max",
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+        }
+        return rapidocr.RapidOCR(params={**paths, **settings})
+
+    def _lines(self, picture: NDArray[np.uint8]) -> list[TextLine]:
+        height, width = picture.shape[:2]
+        if min(height, width) < _LEAST_SIDE or max(height, width) > _MOST_ASPECT * min(height, width):
+            return []
+        # It takes blue first, as OpenCV does.
+        read = self._opened(np.ascontiguousarray(picture[:, :, ::-1]))
+        if not read.txts:
+            return []
+        return [
+            TextLine(" ".join(text.split()), float(score), _box(corners, width, height))
+            for corners, text, score in zip(read.boxes, read.txts, read.scores, strict=True)
+        ]
+
+
+def _box(corners: NDArray[np.float32], width: int, height: int) -> Box:
+    """The upright box around four corners (4, 2) in pixels."""
+    size = np.array([width, height])
+    left, top = np.clip(corners.min(axis=0) / size, 0, 1).tolist()
+    right, bottom = np.clip(corners.max(axis=0) / size, 0, 1).tolist()
+    return left, top, right, bottom

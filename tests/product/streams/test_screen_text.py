@@ -1,0 +1,188 @@
+"""Text on the screen, from films to answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from whenabouts import Corpus
+from whenabouts.product.cli.main import main
+from whenabouts.product.index.reading import FrameBatch
+from whenabouts.product.index.records import StreamInfo
+from whenabouts.product.indexing import plan_index
+from whenabouts.product.streams import stream
+from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.product.streams.screen_text import cell_means, has_changed
+from whenabouts.video.text_reader import TextLine
+
+from ...uncalibrated import uncalibrated
+from .written_film import slide, write_film
+
+TALK = (
+    ("Photosynthesis", "light becomes sugar", "in chloroplasts"),
+    ("Volcanoes", "magma rises slowly", "lava flows"),
+    ("Plate RE16 TGK", "seen at the harbour"),
+)
+
+
+class CountingReader:
+    """Reads nothing, and counts what it was given."""
+
+    def __init__(self) -> None:
+        self.pictures = 0
+
+    def read(self, pictures: Sequence[NDArray[np.uint8]]) -> list[list[TextLine]]:
+        self.pictures += len(pictures)
+        return [[TextLine(f"number {picture.mean():.0f}", 0.9, (0, 0, 1, 1))] for picture in pictures]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three slides of eight seconds each, and a film without text."""
+    folder = tmp_path_factory.mktemp("films")
+    write_film(folder / "talk.mp4", lambda number: slide(*TALK[number // 16], seed=number), 24)
+    write_film(folder / "empty.mp4", lambda number: slide(seed=number), 6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    place = tmp_path_factory.mktemp("screen") / "corpus"
+    with uncalibrated():
+        assert main(["index", str(folder), "--corpus", str(place), "--screen-text", "--processes", "1"]) == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def corpus(place: Path) -> Corpus:
+    return Corpus(place, create=False)
+
+
+def test_each_slide_is_one_clip_with_its_lines_and_its_time(corpus: Corpus) -> None:
+    video = corpus.resolve("talk.mp4")
+    block = corpus.store.clips_of("screen_text", [video.video_id])
+    assert block.text == ["\n".join(lines) for lines in TALK]
+    np.testing.assert_allclose(block.start, [0, 7, 15], atol=1)
+    np.testing.assert_allclose(block.end, [7, 15, 23], atol=1)
+    assert np.linalg.norm(block.vectors, axis=1) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_film_without_text_is_indexed_and_has_no_clips(corpus: Corpus) -> None:
+    video = corpus.resolve("empty.mp4")
+    assert video.state == "done" and "screen_text" in video.streams
+    assert len(corpus.store.clips_of("screen_text", [video.video_id])) == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "slide_number"),
+    [("magma", 1), ("photosynthesis", 0), ("how do plants make food", 0), ("RE16 TGK", 2)],
+)
+def test_what_is_written_is_found_by_word_and_by_meaning(
+    corpus: Corpus, query: str, slide_number: int
+) -> None:
+    best = corpus.search(query).moments[0]
+    assert best.evidence["screen_text"].text.startswith(TALK[slide_number][0])
+    assert best.start - 1 <= 8 * slide_number + 4 <= best.end
+
+
+def test_a_second_run_has_nothing_to_do(corpus: Corpus, folder: Path) -> None:
+    assert not plan_index(corpus, [folder]).work
+
+
+def test_another_reader_makes_the_texts_anew(
+    corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whenabouts.video.text_reader.LEAST_SCORE", 0.99)
+    reasons = {reason for work in plan_index(corpus, [folder]).work for reason in work.reasons}
+    assert reasons == {"texts on the screen added"}
+
+
+def test_a_slide_that_stands_is_read_once_across_batches() -> None:
+    reader, own = CountingReader(), stream("screen_text")
+    settings = FrameSettings(2.0, 720)
+    info = StreamInfo(own.name, "letters", "letters", 0, {"frame_seconds": 2.0})
+    run = StreamRun(own, info, None, Reads(frames=settings), reader=reader)
+    kept: list[Any] = []
+    for first in range(0, 48, 16):
+        images = tuple(slide("Agenda", "and questions", seed=number) for number in range(16))
+        kept.append(own.encode(FrameBatch(settings, tuple(range(first, first + 16)), images), run, kept))
+    assert reader.pictures == 1
+    other = FrameBatch(settings, (48,), (slide("Agenda", "and answers", seed=3),))
+    own.encode(other, run, kept)
+    assert reader.pictures == 2
+
+
+def test_a_line_in_a_corner_is_a_change_and_noise_and_brightness_are_none() -> None:
+    before = slide(size=(1280, 720), seed=1).copy()
+    noisy = slide(size=(1280, 720), seed=2)
+    assert not has_changed(cell_means(before), cell_means(noisy))
+    assert not has_changed(cell_means(before), cell_means(np.clip(before + 8.0, 0, 255).astype(np.uint8)))
+    with_line = before.copy()
+    with_line[680:704, 1100:1260] = slide("12:45 EXIT", size=(960, 264), seed=1)[30:54, 80:240]
+    assert has_changed(cell_means(before), cell_means(with_line))
+
+
+def test_a_film_that_changes_its_size_is_read_again() -> None:
+    assert has_changed(cell_means(slide()), cell_means(slide(size=(320, 180))))
+
+
+def test_without_the_package_the_option_ends_with_the_command_that_installs_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "whenabouts.video.text_reader.why_unavailable", lambda: "pip install 'whenabouts[screen]'"
+    )
+    assert main(["index", str(folder), "--corpus", str(tmp_path / "c"), "--screen-text"]) == 2
+    assert "pip install 'whenabouts[screen]'" in capsys.readouterr().err
+
+
+def test_without_the_package_a_corpus_that_has_texts_is_indexed_and_searched_all_the_same(
+    corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "whenabouts.video.text_reader.why_unavailable", lambda: "pip install 'whenabouts[screen]'"
+    )
+    plan = plan_index(corpus, [folder])
+    assert "whenabouts[screen]" in " ".join(plan.notes) and not plan.work
+    assert corpus.search("magma").moments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--screen-text", "--screen-seconds", "0"], "between 0.1 and 600"),
+        (["--screen-seconds", "3"], "give --screen-text as well"),
+    ],
+)
+def test_seconds_that_make_no_sense_are_refused(
+    options: Sequence[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", str(folder), "--corpus", str(tmp_path / "c"), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_corpus_keeps_its_seconds(place: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(folder), "--corpus", str(place), "--screen-seconds", "5"]) == 2
+    assert "every 2 s, not every 5 s" in capsys.readouterr().err
+
+
+def test_the_plan_says_what_it_costs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    estimates = []
+    for options in ([], ["--screen-text"]):
+        command = ["index", str(folder), "--corpus", str(tmp_path / "c"), "--dry-run", "--json", *options]
+        assert main(command) == 0
+        estimates.append(json.loads(capsys.readouterr().out)["estimated_seconds"])
+    assert estimates[1] > estimates[0] + 1
+
+
+def test_stats_name_the_stream(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--corpus", str(place), "--table"]) == 0
+    assert "screen_text: 3 clips" in capsys.readouterr().out

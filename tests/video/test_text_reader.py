@@ -1,0 +1,89 @@
+"""Text in pictures, read by the real networks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError, why_unavailable
+
+LINES = ("Gradient descent converges", "RE16 TGK", "Total: 12.5 %")
+
+
+def picture_with(lines: Sequence[str], size: tuple[int, int] = (960, 540)) -> NDArray[np.uint8]:
+    picture = Image.new("RGB", size, "white")
+    for number, line in enumerate(lines):
+        place = (60, 80 + 120 * number)
+        ImageDraw.Draw(picture).text(place, line, "black", ImageFont.load_default(44))
+    return np.asarray(picture)
+
+
+@pytest.fixture(scope="module")
+def reader() -> TextReader:
+    return TextReader(threads=2)
+
+
+def test_lines_are_read_from_top_to_bottom_with_their_places(reader: TextReader) -> None:
+    empty = np.full((540, 960, 3), 200, np.uint8)
+    lines, none = reader.read([picture_with(LINES), empty])
+    assert none == []
+    assert tuple(line.text for line in lines) == LINES
+    assert all(line.score > 0.9 for line in lines)
+    left, top, right, bottom = lines[1].box
+    assert 0.05 < left < 0.08 and 0.25 < right < 0.35
+    assert 0.35 < top < 0.42 and 0.44 < bottom < 0.5
+
+
+def test_a_picture_that_stands_on_its_head_is_read(reader: TextReader) -> None:
+    upright = picture_with(LINES[:2])
+    (lines,) = reader.read([np.ascontiguousarray(upright[::-1, ::-1])])
+    assert {line.text for line in lines} == set(LINES[:2])
+
+
+def test_noise_is_no_text(reader: TextReader) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (360, 640, 3), np.uint8)
+    assert reader.read([noise]) == [[]]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 900), (900, 4), (17, 900), (16, 16), (2160, 3840)])
+def test_pictures_of_any_shape_are_read_or_left_out(reader: TextReader, shape: tuple[int, int]) -> None:
+    (lines,) = reader.read([np.full((*shape, 3), 90, np.uint8)])
+    assert lines == []
+
+
+def test_nothing_is_read_of_nothing(reader: TextReader) -> None:
+    assert reader.read([]) == []
+
+
+def test_reading_opens_no_connection() -> None:
+    code = (
+        "import socket\n"
+        "def refuse(*a, **k): raise AssertionError('a connection was opened')\n"
+        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
+        "import numpy as np\n"
+        "from whenabouts.video.text_reader import TextReader\n"
+        "print(TextReader().read([np.zeros((90, 160, 3), np.uint8)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[[]]" and done.stderr == ""
+
+
+def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'whenabouts[screen]'" in (why_unavailable() or "")
+    with pytest.raises(TextReaderUnavailableError, match=r"whenabouts\[screen\]"):
+        TextReader()
+
+
+def test_a_package_without_the_networks_is_refused_before_anything_could_be_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whenabouts.video.text_reader._FILES", {"Det": "another.onnx"})
+    with pytest.raises(TextReaderUnavailableError, match=r"lacks another\.onnx"):
+        TextReader()
