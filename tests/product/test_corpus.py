@@ -159,3 +159,26 @@ def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path
 def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples: Path) -> None:
     with pytest.raises(UsageError, match="0 reader processes"):
         Corpus(corpus_dir, create=True).add(samples / "friday.mp4", processes=0)
+
+
+def test_a_run_heals_what_two_writers_at_once_left(corpus_dir: Path, tmp_path: Path) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    for name in ("violin", "trumpet"):
+        text = f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} is old.\n"
+        (tmp_path / f"{name}.vtt").write_text(text)
+    corpus.add(tmp_path, processes=1)
+    store, before = corpus.store, [record.video_id for record in corpus.records()]
+    first = store.videos()[0]
+    for name, condition in (("clips_subtitle", f"video_id = '{first.video_id}'"), ("videos", None)):
+        table = store._table(name)
+        rows = table.search().where(condition).to_arrow() if condition else table.search().to_arrow()
+        table.add(rows)
+    corpus.refresh()
+    assert store.doubled() == set(before)
+    summary = Corpus(corpus_dir).add(tmp_path, processes=1)
+    assert any("two indexers wrote 2 videos at once; done again" in note for note in summary.notes)
+    corpus.refresh()
+    assert store.doubled() == set()
+    assert [record.video_id for record in corpus.records()] == before
+    assert store.clip_counts("subtitle") == dict.fromkeys(before, 1)
+    assert Corpus(corpus_dir).add(tmp_path, processes=1).unchanged == 2

@@ -19,12 +19,13 @@ from whenabouts.product.index.folders import remember_folders
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.product.index.progress import Progress, Summary
 from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.store import without_file
 from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import available_cores
 from whenabouts.product.search import load_calibration
 from whenabouts.product.streams import all_streams, index_options
 from whenabouts.product.streams.protocol import Setup, StreamRun
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video.files import find_files
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def plan_index(
     streams = _set_up(corpus, options, notes, or_without=or_without)
     files = [Path(os.fspath(path)) for path in paths]
     corpus.store.refresh()
-    ledger = corpus.store.videos()
+    doubled = corpus.store.doubled()
+    # A row without a description of its file is that of a file to be done again.
+    ledger = [without_file(r) if r.video_id in doubled else r for r in corpus.store.videos()]
+    if doubled:
+        notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
     if retry and not files:
         files = [Path(record.path) for record in ledger if record.state == "failed"]
     return make_plan(

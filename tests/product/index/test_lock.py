@@ -15,7 +15,7 @@ import pytest
 
 from whenabouts.product.index import lock as lock_module
 from whenabouts.product.index.lock import CorpusBusy, FolderLock, Holder, LeaseLock, acquire
-from whenabouts.product.index.records import VideoRecord
+from whenabouts.product.index.records import StoreError, VideoRecord
 from whenabouts.product.index.store import Store
 
 HOLD = """
@@ -81,6 +81,29 @@ def test_a_worker_that_outlives_a_killed_writer_holds_nothing(tmp_path: Path) ->
             lock.release()
         finally:
             os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("deletions", [1, 3])
+def test_deleting_the_lock_file_lets_no_second_writer_in(tmp_path: Path, deletions: int) -> None:
+    with holder(tmp_path) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "True\n"
+        for _ in range(deletions):
+            (tmp_path / lock_module.LOCK_FILE).unlink()
+            with pytest.raises(CorpusBusy, match=rf"process {first.pid} on "):
+                acquire(FolderLock(tmp_path), str(tmp_path))
+        first.kill()
+        first.wait()
+    lock = FolderLock(tmp_path)
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / lock_module.LOCK_FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="cannot be written"):
+        FolderLock(tmp_path).try_acquire()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_second_writer_waits_if_asked_to(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """One writer per corpus: a POSIX record lock for folders, a lease for object stores.
 
-The folder's lock is released by the system the moment its process dies, however it dies, so nothing
-is ever stale. `lockf` and not `flock`: decoding processes that were forked inherit a `flock` and would
-hold it after their parent was killed. A record lock does not exclude two writers inside one process,
-so a set of held paths does. The holder's name stands in a second file, because closing any descriptor
-of the locked file would release the lock.
+A folder is held through open descriptors (`locking.py`): the system lets go of them the moment the process
+dies, however it dies, so nothing is ever stale, and deleting `writer.lock` lets nobody in. That file is
+locked with `lockf`, as earlier versions do. A record lock does not exclude two writers inside one process, so
+a set of held paths does. The holder's name stands in a second file, because closing any descriptor of the
+locked file would release the lock.
 
 An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update
 with a condition; the table's own commits make it atomic) and renewed by a thread; after a crash it is
@@ -25,8 +25,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Protocol
+from typing import Protocol
 
+from whenabouts import locking
+from whenabouts.locking import HeldFolder
 from whenabouts.product.index.records import StoreError
 
 LOCK_FILE = "writer.lock"
@@ -99,27 +101,23 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = str(folder.resolve())
-        self._file: IO[str] | None = None
+        self._hold: HeldFolder | None = None
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free; True when it is ours. `StoreError` if nothing may be written."""
         with _held_guard:
             if self._key in _held:
                 return False
-            path = self._folder / LOCK_FILE
             try:
-                file = path.open("a+", encoding="utf-8")
+                hold = locking.hold(self._folder, LOCK_FILE, fcntl.lockf)
             except OSError as error:
                 raise StoreError(
                     f"{self._folder} cannot be written: {error.strerror}; check its permissions"
                 ) from error
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.close()
+            if hold is None:
                 return False
             _held.add(self._key)
-        self._file = file
+        self._hold = hold
         self._sign()
         return True
 
@@ -140,13 +138,13 @@ class FolderLock:
 
     def release(self) -> None:
         """Give it back; does nothing when it is not ours."""
-        if self._file is None:
+        if self._hold is None:
             return
         with contextlib.suppress(OSError):
             (self._folder / HOLDER_FILE).unlink()
         with _held_guard:
-            self._file.close()
-            self._file = None
+            self._hold.release()
+            self._hold = None
             _held.discard(self._key)
 
 

@@ -245,6 +245,15 @@ def _summed(first: Any, second: Any, weight: float, k: int) -> ClipHits:
     return hits_of(summed, summed["_score_sum"].to_numpy().astype(np.float32), k)
 
 
+def doubled(table: Any) -> list[str]:
+    """Ids of the videos that have a row twice: in a table of clips one of the same index."""
+    key = [name for name in ("video_id", "index") if name in table.schema.names]
+    rows = table.search().limit(None).select(key).to_arrow()
+    counts = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
+    twice = counts.filter(counts["count_all"].to_numpy() > 1)
+    return sorted(set(twice["video_id"].to_pylist()))
+
+
 def has_index(table: Any, column: str) -> bool:
     """Whether a column is indexed."""
     return any(index.columns == [column] for index in table.list_indices())

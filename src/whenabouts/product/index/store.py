@@ -491,6 +491,18 @@ class Store:
                     with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
                         self._lock.release()
 
+    def doubled(self) -> set[str]:
+        """Videos of which a clip or the ledger row is there twice: two writers were at work at once.
+
+        Earlier versions let a second one in where the first one's lock file was deleted.
+        """
+        names = [self._table("videos"), *map(self._clips, self._streams)]
+
+        def read() -> set[str]:
+            return {video_id for table in names for video_id in lookup.doubled(table)}
+
+        return self._read("count clips", read)
+
     def put_video(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
         """Write one video: see `put_videos`."""
         self.put_videos([(record, clips)])
@@ -509,13 +521,15 @@ class Store:
             tables = {name: self._new_rows(name, batch) for name in _streams_in(batch)}
             stale = {name: self._stale(name, batch) for name in self._streams}
             if any(stale.values()) or any(len(rows) for rows in tables.values()):
-                self._upsert_ledger([_without_file(record) for record, _ in batch.values()])
+                self._upsert_ledger([without_file(record) for record, _ in batch.values()])
             for name in self._streams:
                 if stale[name]:
                     self._clips(name).delete(among("video_id", stale[name]))
                 if name in tables and len(tables[name]):
                     self._add_clips(name, tables[name])
             self._check_lease()
+            if self._table("videos").count_rows(among("video_id", batch)) > len(batch):
+                self._table("videos").delete(among("video_id", batch))
             self._upsert_ledger([record for record, _ in batch.values()])
             self._optimize_if_due(WHILE_WRITING)
 
@@ -571,7 +585,7 @@ class Store:
             return 0
         with self.writing(), speaking(self.place, "remove videos"):
             records = self.videos(video_ids)
-            self._upsert_ledger([_without_file(record) for record in records])
+            self._upsert_ledger([without_file(record) for record in records])
             for name in [*(f"clips_{stream}" for stream in self._streams), *self._sides]:
                 self._table(name).delete(among("video_id", video_ids))
             if records:
@@ -897,7 +911,7 @@ def _streams_in(batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]
     return sorted({name for _, clips in batch.values() for name in clips})
 
 
-def _without_file(record: VideoRecord) -> VideoRecord:
+def without_file(record: VideoRecord) -> VideoRecord:
     """The row while a video's clips are being written: it matches no file, so a crash is noticed."""
     return replace(record, size=-1, modified_ns=0, content_hash="", streams={})
 

@@ -12,9 +12,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -30,6 +28,7 @@ from whenabouts import formats
 from whenabouts.drawing import COLOURS, GREY, new_figure, require_matplotlib, save_figure
 from whenabouts.formats.files import FormatError, write_atomically
 from whenabouts.formats.runs import MemoryRun
+from whenabouts.locking import hold
 from whenabouts.models.staged import SYSTEM
 from whenabouts.models.trained import CONFIG, WEIGHTS
 from whenabouts.types import UsageError, WhenaboutsError
@@ -114,23 +113,19 @@ class RunFolder:
         is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+            held = hold(self.path, LOCK)
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+        if held is None:
+            raise UsageError(f"{self.path}: another training is writing here")
         try:
-            try:
-                # The system lets go of it when the process dies, however it dies.
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"{self.path}: another training is writing here") from None
-            try:
-                yield
-            except WhenaboutsError:
-                if not resume and not self.state_path.exists():
-                    self._leave(is_new)
-                raise
+            yield
+        except WhenaboutsError:
+            if not resume and not self.state_path.exists():
+                self._leave(is_new)
+            raise
         finally:
-            os.close(handle)
+            held.release()
 
     @property
     def is_untouched(self) -> bool:

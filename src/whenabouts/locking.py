@@ -1,0 +1,94 @@
+"""A folder held by one process at a time, however that process ends and whatever is deleted meanwhile.
+
+Held are a file in the folder and the folder itself, both through open descriptors, so the system lets go of
+them the moment the process dies. The file is what earlier versions and network file systems know; but who
+deletes a leftover lock file lets the next process make a new one and lock that. The folder cannot be deleted
+from under its holder in this way, and where a file system can lock folders, its lock decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+_ATTEMPTS = 10
+_UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_Lock = Callable[[int, int], object]
+
+
+class HeldFolder:
+    """A folder that this process holds; made by `hold`."""
+
+    def __init__(self, file: int, folder: int) -> None:
+        self._descriptors: tuple[int, ...] = (file, folder)
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let go of it. In a forked child this closes copies, and the parent goes on holding the folder."""
+        descriptors, self._descriptors = self._descriptors, ()
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+_held: weakref.WeakSet[HeldFolder] = weakref.WeakSet()
+_guard = threading.Lock()
+
+
+def _leave_to_parent() -> None:
+    for held in list(_held):
+        held.release()
+
+
+# A forked worker that outlived its killed parent would go on holding what it inherited.
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def hold(folder: Path, name: str, lock: _Lock = fcntl.flock) -> HeldFolder | None:
+    """Hold a folder by its lock file `name`, made where it is not there; None while another holds it.
+
+    `lock` is how the file is locked: `fcntl.flock`, or `fcntl.lockf`, which lets the same process in twice.
+    Raises OSError where nothing may be written.
+    """
+    with _guard:
+        file = _locked_file(folder / name, lock)
+        if file is None:
+            return None
+        try:
+            above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            os.close(file)
+            raise
+        if _is_locked(above, fcntl.flock, may_lack=True):
+            return HeldFolder(file, above)
+        os.close(above)
+        os.close(file)
+        return None
+
+
+def _locked_file(path: Path, lock: _Lock) -> int | None:
+    """A descriptor of the lock file, locked; None where another has it."""
+    for _ in range(_ATTEMPTS):
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        if not _is_locked(file, lock):
+            os.close(file)
+            return None
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        os.close(file)  # deleted between opening and locking: what is locked is no longer the lock
+    return None
+
+
+def _is_locked(descriptor: int, lock: _Lock, *, may_lack: bool = False) -> bool:
+    try:
+        lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return may_lack and error.errno in _UNSUPPORTED
+    return True
