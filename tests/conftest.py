@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import json
 import os
@@ -37,6 +38,9 @@ atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# A name and what fills the folder of that name; gives the folder, which is not to be changed.
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 # No example fails by the clock: on a busy machine any may take longer than Hypothesis's 200 ms.
 settings.register_profile(
@@ -250,17 +254,36 @@ def planted(samples: Path, sample_queries: list[dict[str, Any]]) -> PlantedEncod
 
 
 @pytest.fixture(scope="session")
-def samples_corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """Make a folder that workers side by side share; the first one fills it, the others wait."""
+
+    def made(name: str, fill: Callable[[Path], object]) -> Path:
+        base = tmp_path_factory.getbasetemp()
+        place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
+        with Path(f"{place}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                unfinished = Path(tempfile.mkdtemp(dir=place.parent))
+                fill(unfinished)
+                unfinished.rename(place)
+        return place
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def samples_corpus(made_once: MadeOnce, samples: Path) -> Path:
     """The sample videos, indexed by their words and measured; to be read, or to be copied."""
     from whenabouts import Corpus
     from whenabouts.product.search import load_calibration
 
-    place = tmp_path_factory.mktemp("words") / "samples.corpus"
-    corpus = Corpus(place, create=True)
-    summary = corpus.add(samples, processes=1)
-    assert (summary.added, summary.failed) == (8, [])
-    assert load_calibration(corpus.store).chances
-    return place
+    def fill(place: Path) -> None:
+        corpus = Corpus(place / "samples.corpus", create=True)
+        summary = corpus.add(samples, processes=1)
+        assert (summary.added, summary.failed) == (8, [])
+        assert load_calibration(corpus.store).chances
+
+    return made_once("words", fill) / "samples.corpus"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(
     write_talks(videos, 70, 4)
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 2_800_000)
-    full = program("index", videos, "--corpus", place, "--json")
+    full = program("index", videos, "--processes", "1", "--corpus", place, "--json")
     assert full.code == 2, (full.out, full.err)
     assert "disk is full" in full.err
     assert "run the same command again" in full.err
@@ -25,7 +25,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(
     counts = before.clip_counts("subtitle") if "subtitle" in before.streams else {}
     assert finished <= counts.keys()
     ballast.unlink()
-    done = program("index", videos, "--corpus", place, "--json")
+    done = program("index", videos, "--processes", "1", "--corpus", place, "--json")
     assert done.code == 0, done.err
     assert done.json["unchanged"] == len(finished)
     after = Store.open(place)

@@ -18,6 +18,7 @@ import pytest
 from whenabouts.product.index.store import Store
 
 TALKS = 70  # a write takes 64
+INDEX = ("index", "--processes", "1")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, write_talks: Any, samples: 
     """Transcripts enough for several writes, and two videos that are decoded for their shots."""
     videos = tmp_path_factory.mktemp("videos")
     write_talks(videos, TALKS, 2)
-    for name in ("friday.mp4", "friday.vtt", "bottle-detection.mp4"):
+    for name in ("friday.mp4", "friday.vtt", "flower.webm"):
         shutil.copy(samples / name, videos / name)
     return videos
 
@@ -34,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, write_talks: Any, samples: 
 def unbroken(tmp_path_factory: pytest.TempPathFactory, folder: Path, program: Any, contents: Any) -> Any:
     """What a corpus of the folder holds when nothing goes wrong."""
     place = tmp_path_factory.mktemp("unbroken") / "corpus"
-    done = program("index", folder, "--corpus", place, "--shots", "--json")
+    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0, done.err
     assert done.json["added"] == TALKS + 2
     return contents(place)
@@ -69,7 +70,7 @@ def test_a_run_killed_at_random_points_and_then_finished_equals_an_unbroken_one(
     place = tmp_path / "corpus"
     dice = random.Random(kills)
     for number in range(kills):
-        process = program.start("index", folder, "--corpus", place, "--shots", "--json")
+        process = program.start(*INDEX, folder, "--corpus", place, "--shots", "--json")
         if number % 3 == 1:
             time.sleep(dice.uniform(0.1, 3))  # while it is starting, planning or reading
         else:
@@ -79,7 +80,7 @@ def test_a_run_killed_at_random_points_and_then_finished_equals_an_unbroken_one(
         if program.end(process).code == 0:  # it was quicker than the dice
             assert contents(place) == unbroken
             shutil.rmtree(place)
-    done = program("index", folder, "--corpus", place, "--shots", "--json")
+    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0, done.err
     assert not done.json["failed"]
     assert contents(place) == unbroken
@@ -89,7 +90,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     tmp_path: Path, folder: Path, program: Any, contents: Any, unbroken: Any
 ) -> None:
     place = tmp_path / "corpus"
-    process = program.start("index", folder, "--corpus", place, "--shots", "--table", "--processes", "1")
+    process = program.start(*INDEX, folder, "--corpus", place, "--shots", "--table")
     wait_for_clips(process, place)
     os.killpg(process.pid, signal.SIGINT)
     stopped = program.end(process)
@@ -98,7 +99,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     assert "Traceback" not in stopped.err
     finished = [record for record in Store.open(place).videos() if record.content_hash]
     assert finished
-    done = program("index", folder, "--corpus", place, "--shots", "--json")
+    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0
     assert done.json["unchanged"] == len(finished)
     assert done.json["added"] == TALKS + 2 - len(finished)
@@ -107,7 +108,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
 
 def test_no_reader_outlives_its_killed_parent(tmp_path: Path, folder: Path, program: Any) -> None:
     psutil = pytest.importorskip("psutil")
-    process = program.start("index", folder, "--corpus", tmp_path / "corpus", "--json")
+    process = program.start(*INDEX, folder, "--corpus", tmp_path / "corpus", "--json")
     parent = psutil.Process(process.pid)
     readers: list[Any] = []
     deadline = time.monotonic() + 60
@@ -123,12 +124,12 @@ def test_no_reader_outlives_its_killed_parent(tmp_path: Path, folder: Path, prog
 
 def test_a_second_indexer_says_who_is_at_work_or_waits(tmp_path: Path, folder: Path, program: Any) -> None:
     place = tmp_path / "corpus"
-    first = program.start("index", folder, "--corpus", place, "--shots", "--json")
+    first = program.start(*INDEX, folder, "--corpus", place, "--shots", "--json")
     wait_for_commits(first, place, 4)
-    waiting = program.start("index", folder, "--corpus", place, "--shots", "--json", "--wait")
+    waiting = program.start(*INDEX, folder, "--corpus", place, "--shots", "--json", "--wait")
     os.kill(first.pid, signal.SIGSTOP)  # so that it is still at work, however slow the machine
     try:
-        refused = program("index", folder, "--corpus", place, "--json")
+        refused = program(*INDEX, folder, "--corpus", place, "--json")
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert refused.code == 2
@@ -171,7 +172,7 @@ def test_a_reader_searches_all_the_while_and_sees_more_and_more(
         stderr=subprocess.PIPE,
         text=True,
     )
-    done = program("index", folder, "--corpus", place, "--shots", "--json")
+    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
     out, err = reader.communicate(timeout=120)
     assert done.code == 0, done.err
     assert reader.returncode == 0, err

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from whenabouts.product.cli.main import main
+
+from ...conftest import MadeOnce
 
 SAID = {
     "with space.vtt": "The lighthouse keeper polishes the great lens every evening.",
@@ -64,9 +67,12 @@ def bare() -> Whenabouts:
 
 
 @pytest.fixture(scope="session")
-def strange_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def strange_folder(made_once: MadeOnce) -> Path:
     """Transcripts whose names need care in links, messages and terminals."""
-    folder = tmp_path_factory.mktemp("strange")
+    return made_once("strange", _write_strange)
+
+
+def _write_strange(folder: Path) -> None:
     for name, line in SAID.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -82,19 +88,25 @@ def strange_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     lines = "".join(json.dumps(fact) + "\n" for fact in facts)
     (folder / "facts.jsonl").write_text(lines, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path, strange_folder: Path) -> Path:
+def corpus(
+    tmp_path_factory: pytest.TempPathFactory, made_once: MadeOnce, samples: Path, strange_folder: Path
+) -> Path:
     """Both, indexed by the command."""
-    place = tmp_path_factory.mktemp("cli") / "all.corpus"
-    command = ["index", str(samples), str(strange_folder), "--corpus", str(place), "--processes", "1"]
-    done = run_here(*command, "--meta-file", str(strange_folder / "facts.jsonl"))
-    assert done.code == 0, done.err
-    assert not done.json["failed"]
-    assert done.json["added"] >= 15
-    return place
+
+    def fill(folder: Path) -> None:
+        place = str(folder / "all.corpus")
+        command = ["index", str(samples), str(strange_folder), "--corpus", place, "--processes", "1"]
+        done = run_here(*command, "--meta-file", str(strange_folder / "facts.jsonl"))
+        assert done.code == 0, done.err
+        assert not done.json["failed"]
+        assert done.json["added"] >= 15
+
+    # A copy, because commands of another worker lock theirs.
+    own = tmp_path_factory.mktemp("cli") / "all.corpus"
+    return Path(shutil.copytree(made_once("cli", fill) / "all.corpus", own))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, checks
 from starlette.types import Receive, Scope, Send
 
-from whenabouts.product.server.settings import Limits
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.server.app import Application
+from whenabouts.product.server.settings import Limits, Settings
 
-from .conftest import Client, Open
+from .conftest import Client
 
 ROUTES = {
     "/api/search": {"get", "post"},
@@ -59,25 +62,33 @@ def test_every_route_is_described_with_its_errors(client: Client) -> None:
 
 
 class AsLocalhost:
-    """The application, asked under its own name: schemathesis asks for "testserver"."""
+    """The application, asked under its own name: schemathesis asks for "testserver".
+
+    It goes on after each question, though schemathesis would start and end it with each.
+    """
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
         if scope["type"] == "http":
             others = [pair for pair in scope["headers"] if pair[0] != b"host"]
             scope = {**scope, "headers": [(b"host", b"localhost"), *others]}
         await self._application(scope, receive, send)
 
 
-@pytest.fixture
-def described(opened: Open, indexed: Path) -> Any:
+@pytest.fixture(scope="module")
+def described(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The description, with the application behind it."""
-    limits = Limits(clips_a_minute=100_000)
-    return schemathesis.openapi.from_asgi(
-        "/openapi.json", AsLocalhost(opened(indexed, limits=limits).application)
-    )
+    settings = Settings(limits=Limits(clips_a_minute=100_000), cache=tmp_path_factory.mktemp("cache"))
+    application = Application(Corpus(indexed, create=False), settings)
+    yield schemathesis.openapi.from_asgi("/openapi.json", AsLocalhost(application))
+    application.service.close()
 
 
 def ask(described: Any, path: str, method: str, mode: GenerationMode, examples: int) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from whenabouts.product.corpus import Corpus
 
+from ....conftest import MadeOnce
+
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("fastapi", reason="the server's packages are not installed")
 CHROMIUM = Path("/usr/bin/chromium")
@@ -52,10 +54,12 @@ and carry dry grass into it
 
 
 @pytest.fixture(scope="session")
-def videos(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
+def videos(made_once: MadeOnce, samples: Path) -> Path:
     """Sample videos, one of a hostile name, and one that no browser plays."""
-    folder = tmp_path_factory.mktemp("page") / "videos"
-    folder.mkdir()
+    return made_once("page-videos", lambda folder: _write_videos(folder, samples))
+
+
+def _write_videos(folder: Path, samples: Path) -> None:
     for name in ("friday.mp4", "friday.vtt", "nasa_13013.mp4", "nasa_13013.srt"):
         shutil.copy(samples / name, folder)
     for name in ("nasa_audio_only.mp3", "nasa_audio_only.srt", "flower.webm"):
@@ -64,7 +68,6 @@ def videos(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     (folder / f"{HOSTILE_NAME}.vtt").write_text(_HOSTILE_VTT, encoding="utf-8")
     _write_avi(folder / "rabbits.avi")
     (folder / "rabbits.srt").write_text(_RABBIT_SRT, encoding="utf-8")
-    return folder
 
 
 def _write_avi(path: Path) -> None:
@@ -111,11 +114,13 @@ def serving() -> Callable[..., AbstractContextManager[str]]:
 
 
 @pytest.fixture(scope="session")
-def corpus(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The words of the videos, by letter only: quick to make, and the same on every machine."""
-    corpus = Corpus(tmp_path_factory.mktemp("page") / "page.corpus", create=True)
-    corpus.add(videos, processes=1)
-    return corpus
+def corpus(videos: Path, made_once: MadeOnce) -> Corpus:
+    """The words of the videos."""
+
+    def fill(folder: Path) -> None:
+        Corpus(folder / "page.corpus", create=True).add(videos, processes=1)
+
+    return Corpus(made_once("page", fill) / "page.corpus")
 
 
 @pytest.fixture(scope="session")

@@ -212,9 +212,9 @@ def long_talk(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Two hours of words, of which one line stands out."""
     folder = tmp_path_factory.mktemp("long")
     lines = ["WEBVTT", ""]
-    for number in range(1440):
-        said = "the golden pelican lands" if number == 900 else f"line {number} about grey cats"
-        lines += [f"{clock(5 * number)} --> {clock(5 * number + 5)}", said, ""]
+    for number in range(144):
+        said = "the golden pelican lands" if number == 90 else f"line {number} about grey cats"
+        lines += [f"{clock(50 * number)} --> {clock(50 * number + 5)}", said, ""]
     (folder / "talk.vtt").write_text("\n".join(lines))
     corpus = Corpus(folder / "corpus", create=True)
     corpus.add(folder / "talk.vtt", processes=1)
