@@ -19,7 +19,6 @@ from whenabouts.types import WhenaboutsError
 _PACKAGES = (
     ("lancedb", "lancedb", "the corpus on disk", "pip install lancedb"),
     ("av", "av", "reading videos", "pip install av"),
-    ("pysubs2", "pysubs2", "reading subtitles", "pip install pysubs2"),
     ("onnxruntime", "onnxruntime", "the offline sentence encoder", "pip install onnxruntime"),
     ("torch", "torch", "pictures; other sentence encoders", "pip install 'whenabouts[vision]'"),
     ("transformers", "transformers", "CLIP and SigLIP models", "pip install 'whenabouts[vision]'"),
@@ -27,7 +26,7 @@ _PACKAGES = (
     ("faster_whisper", "faster-whisper", "speech recognition", "pip install 'whenabouts[speech]'"),
     ("rapidocr", "rapidocr", "text on the screen", "pip install 'whenabouts[screen]'"),
 )
-_REQUIRED = {"lancedb", "av", "pysubs2", "onnxruntime"}
+_REQUIRED = {"lancedb", "av", "onnxruntime"}
 
 
 @dataclass(frozen=True, slots=True)

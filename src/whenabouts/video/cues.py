@@ -64,21 +64,27 @@ _LENGTHLESS_SECONDS = 2.0
 # Captions roll if this share of cues repeats the line before; a chorus or a "Roger." does not.
 _ROLLING_SHARE, _ROLLING_GAP, _FEWEST_ROLLING = 0.3, 0.5, 3
 
-_LINE_END = re.compile(r"\r*\n|\r")
+# All expressions here take time in proportion to a text, whatever it is (benchmarks/hostile_text.py): no two
+# repetitions beside each other take the same letters, or the first gives none back (`++`).
+_LINE_ENDS = re.compile(r"\r++\n?")
 # Loose on purpose: 5.5 s as 00:00:05.5, no hours, one digit, a comma or a point, a sign.
 _STAMP = r"(-?)(?:(\d{1,5}):)?(\d{1,3}):(\d{1,2})(?:[.,:](\d{1,9}))?"
 _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
 # Times that cannot be read, but were meant: no part of the text before.
 _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
+_TIME = re.compile(_STAMP)
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
 _ASS_LINE = re.compile(rf"Dialogue:[^,]*,\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
-_VOICE = re.compile(r"<v(?:\.[\w.-]*)?\s+([^<>]+)>")
+_VOICE = re.compile(r"<v(?:\.[\w.-]*+)?\s++([^<>]++)>")
 _PROGRAM_TAG = re.compile(r"<(/?)(?:script|style)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(
     r"</?(?:a|b|big|br|c|center|code|div|em|font|h[1-6]|hr|i|img|lang|li|p|pre|q|rt|ruby|s|script|small|span|"
     r"strike|strong|style|sub|sup|table|td|tr|tt|u|ul|v|video|iframe)(?:[\s./][^<>]*)?/?>|<[\d:.,]+>",
     re.IGNORECASE,
 )
+# Layer or mark, start, end, style, name, three margins, effect, text.
+_ASS_FIELDS = 10
+_DRAWING = re.compile(r"\\p[1-9]")
 _OVERRIDE = re.compile(r"\{\\[^{}]*\}|\{[YyBbIiUu]:[^{}]*\}")
 # Zero width, byte order and direction marks: nobody sees them, and they keep words from matching.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\x00-\x08\x0e-\x1f\x7f]")
@@ -152,7 +158,7 @@ def read_cue_file(path: Path) -> CueTrack:
     """
     text, notes = _text_of(path)
     if "[events]" in text[: 1 << 20].lower():
-        raw = _ass_cues(path, text)
+        raw = _ass_cues(text)
     elif "->" in text:
         raw = _timed_blocks(text, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
     else:
@@ -277,7 +283,7 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
     """
     cue: _RawCue | None = None
     is_open = False
-    for line in _LINE_END.split(text):
+    for line in _LINE_ENDS.sub(_plain_line_ends, text).split("\n"):
         started = _cue_at(line, times)
         if started is not None:
             if cue is not None:
@@ -291,6 +297,11 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
                 cue.lines.append(line)
     if cue is not None:
         yield cue
+
+
+def _plain_line_ends(match: re.Match[str]) -> str:
+    r"""The line ends that a run of carriage returns stands for: `\r\r\n` is one, `\r\r` are two."""
+    return "\n" if match[0].endswith("\n") else "\n" * len(match[0])
 
 
 def _cue_at(line: str, times: re.Pattern[str]) -> _RawCue | None:
@@ -313,20 +324,32 @@ def _without_number(cue: _RawCue) -> _RawCue:
     return cue
 
 
-def _ass_cues(path: Path, text: str) -> Iterator[_RawCue]:
-    """Cues of SubStation Alpha, by pysubs2; comments and drawings are left out."""
-    import pysubs2
+def _ass_cues(text: str) -> Iterator[_RawCue]:
+    """Cues of SubStation Alpha, from version 4 on; comments and drawings are left out."""
+    for line in text.splitlines():
+        kind, _, rest = line.strip().partition(":")
+        fields = rest.split(",", _ASS_FIELDS - 1)
+        if kind != "Dialogue" or len(fields) < _ASS_FIELDS:
+            continue
+        words, overrides = _without_braces(fields[-1])
+        if not any(_DRAWING.search(override) for override in overrides):
+            lines = words.replace("\\h", " ").replace("\\N", "\n").replace("\\n", "\n").split("\n")
+            yield _RawCue(_ass_time(fields[1]), _ass_time(fields[2]), lines)
 
-    is_old = "[v4 styles]" in text[: 1 << 20].lower()
-    try:
-        script = pysubs2.SSAFile.from_string(text, format_="ssa" if is_old else "ass")
-    except (pysubs2.exceptions.Pysubs2Error, ValueError, KeyError, IndexError) as error:
-        raise SubtitleError(
-            f"{printable(path)}: its events cannot be read ({error}); save it anew with a subtitle editor"
-        ) from error
-    for event in script.events:
-        if not event.is_comment and not event.is_drawing:
-            yield _RawCue(event.start / 1000, event.end / 1000, event.plaintext.split("\n"))
+
+def _ass_time(text: str) -> float | None:
+    match = _TIME.fullmatch(text.strip())
+    return None if match is None else _seconds(*match.groups())
+
+
+def _without_braces(text: str) -> tuple[str, list[str]]:
+    """A text without what stands in braces, and what stood in them."""
+    kept, removed, at = [], [], 0
+    while (start := text.find("{", at)) >= 0 and (end := text.find("}", start)) >= 0:
+        kept.append(text[at:start])
+        removed.append(text[start + 1 : end])
+        at = end + 1
+    return "".join(kept) + text[at:], removed
 
 
 def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
@@ -400,10 +423,18 @@ def _clean(line: str) -> str:
     if "{" in line:
         line = _OVERRIDE.sub("", line)
     if "&" in line:
-        line = html.unescape(line)
+        line = _unescaped(line)
     if "\\" in line:
         line = re.sub(r"\\[Nnh]", " ", line)
     return " ".join(_INVISIBLE.sub("", line).split())
+
+
+def _unescaped(line: str) -> str:
+    """A line with its entities resolved; as it is where one is a number of thousands of digits."""
+    try:
+        return html.unescape(line)
+    except ValueError:
+        return line
 
 
 def _unrolled(cues: list[_RawCue]) -> tuple[list[_RawCue], int]:

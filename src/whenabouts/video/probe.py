@@ -246,7 +246,7 @@ def _stated_duration(container: InputContainer) -> float | None:
 
 def _tagged_seconds(text: str) -> float:
     """Seconds of a Matroska tag such as 00:00:09.960000000; 0 where it is none."""
-    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
+    match = re.fullmatch(r"(\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
     return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]) if match else 0.0
 
 

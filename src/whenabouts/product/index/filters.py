@@ -19,7 +19,7 @@ from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 
 Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
-_CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(!=|>=|<=|=|>|<)\s*(.*)", re.DOTALL)
+_CONDITION = re.compile(r"\s*+([\w.\- ]++)\s*+(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 
 # Where a recording's date may stand, best first.
 DATE_KEYS = ("recorded", "creation_time", "date")
@@ -47,7 +47,7 @@ class Condition:
         match = _CONDITION.fullmatch(text)
         if not match or not match.group(1).strip():
             raise UsageError(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
-        key, operator, value = match.group(1), match.group(2), match.group(3).strip()
+        key, operator, value = match.group(1).strip(), match.group(2), match.group(3).strip()
         is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
         if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
             raise UsageError(

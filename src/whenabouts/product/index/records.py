@@ -206,7 +206,8 @@ def natural_key(text: str) -> list[tuple[int, str]]:
     ['talk', 'talk 2', 'talk 10']
     """
     pieces = re.split("([0-9]+)", text)
-    return [(int(piece), "") if row % 2 else (-1, piece) for row, piece in enumerate(pieces)]
+    # Python reads no number of more than 4300 digits.
+    return [(int(piece[:1000]), "") if row % 2 else (-1, piece) for row, piece in enumerate(pieces)]
 
 
 def clip_id(video_id: str, stream: str, index: int) -> str:
