@@ -28,6 +28,7 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
+from whenabouts.product.reranking import reranked
 from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
@@ -612,6 +613,8 @@ class Searcher:
         bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
         scores = fuse(cosine, bm25, self._scales.get(name))
         moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
+        if len(moments) and stream.shows_words(block):
+            moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         return StreamAnswer(name, nearest, matched, block, scores, moments)
 
     def candidates(
