@@ -42,6 +42,11 @@ SMALL = {
 }  # fmt: skip
 
 
+# Steps that copy what was put aside as number 0; and 2000 items of a dict.
+ORDERED = b"ccollections\nOrderedDict\nh\x00\x85R0"
+ITEMS = b"".join(b"M" + struct.pack("<H", number) + b"N" for number in range(2000))
+
+
 class Foreign(dict[str, Any]):
     """Settings as an object of a package that is not there when they are read."""
 
@@ -238,6 +243,11 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_run(
         (b"N)\x81.", "an object of what is no class"),
         (b"ccollections\nOrderedDict\n(NtR.", "damaged or no pickle"),
         (b"ccollections\nOrderedDict\nNR.", "a call of 'collections.OrderedDict'"),
+        (pickle.dumps(1 << 40_000), "an integer of 40001 bits"),
+        (b"L" + b"9" * 4000 + b"L\n.", "an integer of 1328[0-9] bits"),
+        (b"ccollections\nOrderedDict\n((K\x01K\x02K\x03tltR.", "damaged or no pickle"),
+        (b"(" + b"K\x01K\x02\x86" * 2000 + b"lq\x00" + ORDERED * 600 + b"N.", "copies more than 1000000"),
+        (b"}(" + ITEMS + b"uq\x00cx\ny\n)\x81" + b"h\x00b" * 600 + b"0N.", "copies more than 1000000"),
     ],
 )
 def test_a_damaged_or_hostile_pickle_is_refused(data: bytes, told: str) -> None:
@@ -343,6 +353,7 @@ def test_an_old_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         (data[: len(data) // 4], "damaged|cut off|lacks the values"),
         (data.replace(b"little_endianq\x02\x88", b"little_endianq\x02\x89", 1), "other byte order"),
         (b"Once upon a time", "damaged or no pickle|has a step"),
+        (data.replace(b"]q", b"](]e]q", 1) if b"]q" in data else b"", "damaged|no tensor is of|no pickle"),
         (b"", "damaged or no pickle"),
     ):
         path.write_bytes(content)
@@ -380,6 +391,16 @@ def claimed_file(path: Path, claimed: ClaimedTensor) -> Path:
     return path
 
 
+@pytest.mark.parametrize("place", ["offset", "size", "count", "setting"])
+def test_an_integer_of_5000_bytes_is_refused_in_a_line(place: str, tmp_path: Path) -> None:
+    large = 1 << 40_000
+    given: dict[str, Any] = {"count": 4, "offset": 0, "size": (4,), "stride": (1,)}
+    given |= {place: (large,) if place == "size" else large} if place != "setting" else {}
+    claimed: Any = large if place == "setting" else ClaimedTensor(**given)
+    with pytest.raises(FormatError, match=r"has an integer of 40001 bits"):
+        read_checkpoint(claimed_file(tmp_path / "m.ckpt", claimed))
+
+
 def test_sizes_that_a_file_claims_are_never_believed(tmp_path: Path) -> None:
     fine = read_checkpoint(claimed_file(tmp_path / "m.ckpt", ClaimedTensor(4, 0, (2, 2), (2, 1))))
     assert fine.tensors["weight"].tolist() == [[1, 2], [3, 4]]
@@ -395,6 +416,9 @@ def test_sizes_that_a_file_claims_are_never_believed(tmp_path: Path) -> None:
         (ClaimedTensor(4, 0, (2, 2), (1,)), "makes no tensor"),
         (ClaimedTensor(4, 0, 4, 1), "makes no tensor"),
         (ClaimedTensor(4, 0, (4.0,), (1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, (0, 1 << 100), (1, 1)), "makes no tensor"),
+        (ClaimedTensor(4, 1 << 100, (2,), (1,)), "makes no tensor"),
+        (ClaimedTensor(4, 0, (1,) * 17, (1,) * 17), "makes no tensor"),
         (ClaimedTensor(-4, 0, (4,), (1,)), "is kept as torch.FloatStorage"),
         (ClaimedTensor("4", 0, (4,), (1,)), "is kept as torch.FloatStorage"),
         (ClaimedTensor(4, 0, (4,), (1,), torch.ComplexFloatStorage), "is kept as torch.ComplexFloatStorage"),

@@ -304,8 +304,12 @@ def _buildable(config: Path) -> Iterator[None]:
     """FormatError where what a config describes cannot be made."""
     try:
         yield
-    except (UsageError, TypeError, ValueError, KeyError) as error:
-        raise FormatError(config, f"this program cannot build the system it describes: {error}") from error
+    except (
+        *(UsageError, TypeError, ValueError, LookupError, AttributeError),
+        *(ArithmeticError, RuntimeError, MemoryError, AssertionError),
+    ) as error:
+        reason = _first_line(error)[:300]
+        raise FormatError(config, f"this program cannot build the system it describes: {reason}") from error
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from whenabouts.formats.files import FormatError
@@ -63,3 +64,11 @@ def test_losses_are_counted_between_two_lines() -> None:
     assert (state.step, state.batch) == (2, 2)
     state.end_line({"epoch": 1})
     assert (state.means(), state.counted, state.curves) == ({}, 0, [{"epoch": 1}])
+
+
+def test_a_state_of_other_types_is_refused(tmp_path: Path) -> None:
+    for kept in ('{"epoch": "x"}', '{"curves": 3}', "[]", "[" * 100_000, '{"epoch": 1e999}'):
+        position = f'{{"version": 1, "state": {kept}}}'
+        save_file({}, tmp_path / "state", metadata={"training": position})
+        with pytest.raises(FormatError, match="is no kept state of a training"):
+            read_state(tmp_path / "state")

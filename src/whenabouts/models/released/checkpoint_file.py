@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -51,6 +52,8 @@ _STORAGES = {
 }
 _TENSOR_CALLS = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
 _PARAMETER_CALL = "torch._utils._rebuild_parameter"
+_MOST_DIMENSIONS = 16
+_LARGEST = 1 << 62
 _CALLS = frozenset(
     {
         *_TENSOR_CALLS,
@@ -137,7 +140,10 @@ def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
                 storage.key: _values(path, storage, _entry(path, archive, f"{root}data/{storage.key}"))
                 for storage in contents.storages()
             }
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (
+        *(zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError),
+        *(ValueError, OverflowError, struct.error, zlib.error),
+    ) as error:
         raise FormatError(path, f"is a damaged zip file ({error}); fetch it again") from None
     return contents.checkpoint(values)
 
@@ -170,8 +176,8 @@ def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
     storages = {storage.key: storage for storage in contents.storages()}
     values: dict[str, Tensor] = {}
     for key in keys if isinstance(keys, list) else ():
-        if key not in storages:
-            raise FormatError(path, f"has a storage {key!r} that no tensor is of", accepted=ACCEPTED)
+        if not isinstance(key, str) or key not in storages:
+            raise FormatError(path, "has a storage that no tensor is of", accepted=ACCEPTED)
         storage = storages[key]
         head = stream.read(8)
         if len(head) < 8 or struct.unpack("<q", head)[0] != storage.count:
@@ -228,8 +234,11 @@ class _Contents:
         for name, view in self._views.items():
             if view.storage.key not in values:
                 raise FormatError(self._path, f"lacks the values of parameter {name!r}; fetch it again")
-            tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
-            tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
+            try:
+                tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
+                tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
+            except (RuntimeError, OverflowError):  # an empty one whose other sizes are beyond all numbers
+                raise self._fault(name, "has a size or stride that makes no tensor") from None
         return Checkpoint(self._path, tensors, self._settings, self._epoch)
 
     def _refuse_copies(self) -> None:
@@ -242,7 +251,7 @@ class _Contents:
             )
 
     def _fault(self, name: str, problem: str, accepted: str = "") -> FormatError:
-        return FormatError(self._path, f"parameter {name!r} {problem}", accepted=accepted)
+        return FormatError(self._path, f"parameter {name[:100]!r} {problem[:300]}", accepted=accepted)
 
     def _view(self, name: str, value: Any) -> _View:
         """Where the values of a parameter lie; nothing that the file says of it is believed."""
@@ -254,7 +263,8 @@ class _Contents:
         persistent, offset, size, stride = value.arguments[:4]
         storage = self._storage(name, persistent)
         counts = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
-        if not all(type(count) is int and count >= 0 for count in counts) or len(size) != len(stride):
+        are_plain = all(type(count) is int and 0 <= count < _LARGEST for count in counts)
+        if not are_plain or len(size) != len(stride) or len(size) > _MOST_DIMENSIONS:
             raise self._fault(name, "has a size or stride that makes no tensor")
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         if prod(size) > storage.count or (prod(size) and last >= storage.count):

@@ -26,6 +26,13 @@ MOST_PICKLE_BYTES = 4 << 20
 """A checkpoint of a few hundred tensors has some ten thousand: the values of tensors lie elsewhere."""
 
 
+_LONGEST_INTEGER_BITS = 128
+"""PyTorch's own magic number has 77; a longer one cannot even be written into a message."""
+
+_MOST_COPIED = 1_000_000
+"""Items that calls and objects may take over: a few bytes can name a large container again and again."""
+
+
 class PickleRefused(WhenaboutsError):
     """A pickle that is damaged or does more than data needs; the message is part of a line."""
 
@@ -131,6 +138,17 @@ _PLAIN = (
 )
 
 
+def _checked_integer(code: int) -> Callable[[Any], None]:
+    """Python's step for an integer, and then a look at how long it is."""
+    read = pickle._Unpickler.dispatch[code]
+
+    def step(machine: Any) -> None:
+        read(machine)
+        machine.integer()
+
+    return step
+
+
 class _Unpickler(pickle._Unpickler):
     """Python's machine, of which all that makes objects or calls is replaced."""
 
@@ -143,6 +161,12 @@ class _Unpickler(pickle._Unpickler):
     def __init__(self, stream: IO[bytes], calls: Container[str]) -> None:
         super().__init__(cast("IO[bytes]", _Bounded(stream)), encoding="latin-1")
         self._calls = calls
+        self._copied = 0
+
+    def _count_copied(self, items: Any) -> None:
+        self._copied += len(items)
+        if self._copied > _MOST_COPIED:
+            raise PickleRefused(f"copies more than {_MOST_COPIED} items, which a checkpoint has no need of")
 
     def find_class(self, module: str, name: str) -> Name:
         """The name alone: nothing is looked up."""
@@ -159,8 +183,11 @@ class _Unpickler(pickle._Unpickler):
         if not isinstance(function, Name) or path not in self._calls or not isinstance(arguments, tuple):
             raise PickleRefused(f"asks for a call of {path[:120]!r}, which a checkpoint has no need of")
         if path == "collections.OrderedDict":
-            pairs = [value for pair in (arguments[0] if arguments else ()) for value in pair]
-            self.stack.append(_with_items({}, pairs))
+            pairs = arguments[0] if arguments else ()
+            self._count_copied(pairs)
+            if any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs):
+                raise TypeError("an ordered mapping of what is no pairs")
+            self.stack.append(_with_items({}, [value for pair in pairs for value in pair]))
         else:
             self.stack.append(Call(path, arguments))
 
@@ -171,10 +198,17 @@ class _Unpickler(pickle._Unpickler):
             raise TypeError("an object of what is no class")
         self.stack[-count:] = [ForeignObject(kind.path)]
 
+    def integer(self) -> None:
+        """INT, LONG, LONG1, LONG4: a number as large as numbers of files are."""
+        value = self.stack[-1]
+        if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER_BITS:
+            raise PickleRefused(f"has an integer of {value.bit_length()} bits, which no checkpoint needs")
+
     def build(self) -> None:
         """BUILD: attributes of an object; those of containers and tensors are ignored."""
         state, built = self.stack.pop(), self.stack[-1]
         if isinstance(built, ForeignObject) and isinstance(state, dict):
+            self._count_copied(state)
             built.items.update(state)
 
     def set_items(self, pairs: Sequence[Any]) -> None:
@@ -200,6 +234,10 @@ class _Unpickler(pickle._Unpickler):
         pickle.DICT[0]: make_dict,
         pickle.SETITEM[0]: set_item,
         pickle.SETITEMS[0]: lambda self: self.set_items(self.pop_mark()),
+        **{
+            code[0]: _checked_integer(code[0])
+            for code in (pickle.INT, pickle.LONG, pickle.LONG1, pickle.LONG4)
+        },
     }
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import safetensors
 import torch
 from safetensors.torch import load_file, save
@@ -259,8 +260,8 @@ def read_state(path: Path) -> State:
         kept = json.loads(metadata["training"])
         if kept["version"] != VERSION:
             raise FormatError(path, "kept by another version", value=kept["version"], accepted=str(VERSION))
-        return State(**kept["state"])
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        return msgspec.convert(kept["state"], State)
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(
             path,
             f"is no kept state of a training ({error}); it cannot go on: train again, into another folder",
