@@ -55,7 +55,7 @@ def test_the_command_line_wins_then_the_environment_the_folder_the_user_and_the_
     monkeypatch.setenv("WHENABOUTS_CORPUS", "environment")
     assert written(own, "search", "x", user=user).corpus == "environment"
     options = written(own, "--no-config", "search", "x", user=user)
-    assert (options.corpus, options.k) == ("environment", 10)
+    assert (options.corpus, options.k) == ("environment", None)  # 10, and no bound with --all
 
 
 def test_a_list_on_the_command_line_replaces_one_of_a_file(written: Parse) -> None:
@@ -96,7 +96,7 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[search]\nkk = 1\n", r"whenabouts\.toml: \[search\] kk is no option .*after, before, corpus"),
+        ("[search]\nkk = 1\n", r"whenabouts\.toml: \[search\] kk is no option .*after, all, before, corpus"),
         ("[search]\nk = 'five'\n", r"whenabouts\.toml: \[search\] k is 'five'; accepted: a whole number"),
         ("[search]\nk = true\n", "accepted: a whole number"),
         ("[search]\nmin-confidence = '1'\n", "accepted: a number"),
