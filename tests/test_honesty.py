@@ -48,21 +48,23 @@ def _words(command: str) -> list[str]:
     return words[1 : words.index("|")] if "|" in words else words[1:]
 
 
-def _names_a_verb(words: list[str]) -> bool:
-    """Whether words are a verb alone, such as `whenabouts relevance pairs`, and it exists."""
-    return " ".join(words) in {name for name, _ in _parsers(build_parser())} | {"doctor why"}
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    """That of the command, with all its verbs."""
+    return build_parser()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_on_the_pages_parses(page: Path) -> None:
+def test_every_command_on_the_pages_parses(page: Path, parser: argparse.ArgumentParser) -> None:
+    verbs = {name for name, _ in _parsers(parser)} | {"doctor why"}
     for command in _commands(page):
         words = _words(command)
-        if words[-1] in ("--help", "--version") or _names_a_verb(words):
+        if words[-1] in ("--help", "--version") or " ".join(words) in verbs:
             continue  # named, not run
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said):
-                options = build_parser().parse_args(words)
+                options = parser.parse_args(words)
         except SystemExit:
             pytest.fail(f"{page.name}: {command!r}: {said.getvalue()}")
         assert options.verb == words[0]
@@ -106,11 +108,9 @@ def _parsers(
                 yield from _parsers(below, f"{name} {verb}".strip())
 
 
-@pytest.mark.parametrize(
-    ("name", "parser"), list(_parsers(build_parser())), ids=lambda value: str(value)[:20]
-)
-def test_every_verb_and_option_is_documented(name: str, parser: argparse.ArgumentParser) -> None:
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+@pytest.mark.parametrize(("name", "verb_parser"), list(_parsers(build_parser())), ids=lambda v: str(v)[:20])
+def test_every_verb_and_option_is_documented(name: str, verb_parser: argparse.ArgumentParser) -> None:
+    parser, pages = verb_parser, "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert parser.description
     for verb in name.split():
         assert re.search(rf"`[^`]*\b{verb}\b", pages), f"no page names {verb}"
