@@ -25,6 +25,7 @@ from whenabouts.video.files import printable
 from whenabouts.video.headers import missing_bytes
 from whenabouts.video.probe import (
     MediaError,
+    check_pixels,
     frame_matrix,
     open_media,
     picture_stream,
@@ -184,6 +185,7 @@ class FrameReader:
             raise MediaError(
                 f"{printable(self.path)}: holds no pictures, only sound or text; index its words instead"
             )
+        check_pixels(self.path, stream)
         for other in self._container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from whenabouts.opening import open_descriptor
+from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -37,6 +38,25 @@ _OPTIONS = {
 }
 
 
+MAX_PIXELS = "WHENABOUTS_MAX_PIXELS"
+"""The environment variable that says how many pixels a picture may have to be decoded (`--max-pixels`)."""
+
+_MOST_PIXELS = 8192 * 4320
+
+
+def most_pixels() -> int:
+    """How many pixels a picture may have to be decoded: 8K as cinemas show it, or what `MAX_PIXELS` says.
+
+    A decoder holds up to some thirty pictures at once, so this bounds its memory. Raises UsageError.
+    """
+    text = os.environ.get(MAX_PIXELS, "").strip()
+    if not text:
+        return _MOST_PIXELS
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise UsageError(f"{MAX_PIXELS} is {text[:40]!r}; give a number of pixels, such as {_MOST_PIXELS}")
+    return int(text)
+
+
 def open_container(path: Path) -> InputContainer:
     """An open container that reads through a descriptor of its own; the caller closes it.
 
@@ -45,7 +65,12 @@ def open_container(path: Path) -> InputContainer:
     """
     import av
 
-    return av.open(_Bytes(path), "r", options=_OPTIONS, io_open=_refuse)
+    limit = {"max_pixels": str(most_pixels())}
+    container = av.open(_Bytes(path), "r", options=_OPTIONS | limit, io_open=_refuse)
+    for stream in container.streams.video:
+        if stream.codec_context is not None:
+            stream.codec_context.options = limit
+    return container
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:

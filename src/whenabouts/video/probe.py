@@ -16,7 +16,7 @@ from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import lacks_index, missing_bytes, track_matrices
-from whenabouts.video.opened import open_container
+from whenabouts.video.opened import most_pixels, open_container
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def open_media(path: Path) -> InputContainer:
 
     try:
         return open_container(path)
+    except WhenaboutsError:
+        raise
     except (OSError, ValueError, av.error.FFmpegError) as error:
         raise MediaError(_cannot_open(path, error)) from error
 
@@ -184,7 +186,18 @@ def turn_of(matrix: Sequence[int] | None) -> tuple[bool, bool, bool]:
     return True, c < 0, b < 0
 
 
+def check_pixels(path: Path, stream: VideoStream) -> None:
+    """Raise MediaError for pictures that are larger than may be decoded."""
+    width, height, most = stream.codec_context.width, stream.codec_context.height, most_pixels()
+    if width * height > most:
+        raise MediaError(
+            f"{printable(path)}: pictures of {width} x {height} are larger than what is decoded "
+            f"({most:,} pixels); allow them with --max-pixels {width * height} or WHENABOUTS_MAX_PIXELS"
+        )
+
+
 def _picture(path: Path, stream: VideoStream) -> PictureStream:
+    check_pixels(path, stream)
     context = stream.codec_context
     width, height = shown_size(context.width, context.height, context.sample_aspect_ratio)
     # PyAV shows the matrix on decoded frames only, and a probe decodes nothing.

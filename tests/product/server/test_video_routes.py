@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from whenabouts.product.corpus import Corpus
-from whenabouts.video import cut as cutting
+from whenabouts.product.server.decoding import ClipTask, Decoders
 from whenabouts.video.aside import write_error
 
 from .conftest import HOSTILE, Client, Open, error_of, id_of
@@ -192,12 +192,12 @@ def test_a_disk_that_fills_while_a_clip_is_cut_leaves_nothing(
 def test_a_full_disk_is_told_wherever_the_cutter_notices_it(
     client: Client, friday: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def full(path: Path, start: float, end: float, out: Path) -> None:
-        out.write_bytes(b"half")
+    def full(_: Decoders, task: ClipTask) -> None:
+        task.out.write_bytes(b"half")
         error = OSError(28, "No space left on device")
-        raise write_error(out, error) from error
+        raise write_error(task.out, error) from error
 
-    monkeypatch.setattr(cutting, "cut", full)
+    monkeypatch.setattr(Decoders, "run", full)
     answer = client.get(f"/api/videos/{friday}/clip?start=0&end=1")
     assert error_of(answer)[:2] == (507, "disk_full")
     assert str(tmp_path) not in answer.text

@@ -12,11 +12,10 @@ import httpx
 import pytest
 
 from whenabouts.product.corpus import Corpus
-from whenabouts.product.server import video_routes
+from whenabouts.product.server.decoding import Decoders, ThumbnailTask
 from whenabouts.product.server.errors import ServerError
 from whenabouts.product.server.settings import Limits
 from whenabouts.product.server.work import BoundedExecutor, ClientGone, ConnectionLimit, RateLimit
-from whenabouts.video.thumbnails import thumbnail
 
 from .conftest import Open, wait_until
 
@@ -169,12 +168,13 @@ def test_two_requests_for_one_thumbnail_decode_once(
     video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
     drawn: list[float] = []
 
-    def counted(path: Path, at: float, width: int) -> bytes:
-        drawn.append(at)
+    def counted(decoders: Decoders, task: ThumbnailTask) -> None:
+        drawn.append(task.at)
         time.sleep(0.05)
-        return thumbnail(path, at, width)
+        run(decoders, task)
 
-    monkeypatch.setattr(video_routes, "thumbnail", counted)
+    run = Decoders.run
+    monkeypatch.setattr(Decoders, "run", counted)
     url = f"/api/videos/{video}/thumbnail?at=2.5&width=320"
     answers = asyncio.run(at_once(client.application, [url] * 8 + [f"/api/videos/{video}/thumbnail?at=4"]))
     assert [answer.status_code for answer in answers] == [200] * 9
@@ -193,15 +193,16 @@ def test_a_fault_is_told_to_all_who_wait_and_not_kept(
     client = opened(indexed)
     video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
 
-    def failing(path: Path, at: float, width: int) -> bytes:
+    def failing(_: Decoders, task: ThumbnailTask) -> None:
         time.sleep(0.05)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(video_routes, "thumbnail", failing)
+    run = Decoders.run
+    monkeypatch.setattr(Decoders, "run", failing)
     url = f"/api/videos/{video}/thumbnail?at=2.5"
     answers = asyncio.run(at_once(client.application, [url] * 3))
     assert [answer.status_code for answer in answers] == [507] * 3
-    monkeypatch.setattr(video_routes, "thumbnail", thumbnail)
+    monkeypatch.setattr(Decoders, "run", run)
     assert client.get(url).status_code == 200
 
 

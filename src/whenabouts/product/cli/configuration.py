@@ -21,7 +21,11 @@ NAME = "whenabouts.toml"
 _MOST_BYTES = 1 << 20
 # What may stand above the tables: options that many verbs share. Others are of one verb.
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
-_ENVIRONMENT = {"corpus": "WHENABOUTS_CORPUS", "token": "WHENABOUTS_TOKEN"}
+_ENVIRONMENT = {
+    "corpus": "WHENABOUTS_CORPUS",
+    "token": "WHENABOUTS_TOKEN",
+    "max-pixels": "WHENABOUTS_MAX_PIXELS",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from whenabouts.product.cli.options import (
     add_corpus,
     add_format,
+    add_max_pixels,
     add_retriever,
     add_segments,
     add_verb,
+    allow_pixels,
     console,
     corpus_name,
     encoded_with,
@@ -98,6 +100,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
     )
+    add_max_pixels(parser)
     parser.add_argument(
         "--model",
         metavar="RUN",
@@ -132,6 +135,7 @@ def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, say the plan, index, say what came of it."""
+    allow_pixels(options)
     if not options.paths and not options.retry:
         if options.model:
             return _encode(open_corpus(options), options)

@@ -96,6 +96,25 @@ def add_corpus(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_max_pixels(parser: argparse._ActionsContainer) -> None:
+    """How large pictures may be to be decoded; `allow_pixels` makes it so."""
+    parser.add_argument(
+        "--max-pixels",
+        type=int,
+        metavar="N",
+        help="decode pictures of up to so many pixels (default 35389440; also $WHENABOUTS_MAX_PIXELS)",
+    )
+
+
+def allow_pixels(options: argparse.Namespace) -> None:
+    """Let this process and the readers that it starts decode pictures as large as the options say."""
+    from whenabouts.video.opened import MAX_PIXELS, most_pixels
+
+    if options.max_pixels is not None:
+        os.environ[MAX_PIXELS] = str(options.max_pixels)
+    most_pixels()
+
+
 def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()

@@ -7,7 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whenabouts.product.cli.options import add_corpus, add_verb, encoded_with, open_corpus
+from whenabouts.product.cli.options import (
+    add_corpus,
+    add_max_pixels,
+    add_verb,
+    allow_pixels,
+    encoded_with,
+    open_corpus,
+)
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -59,6 +66,7 @@ def add_parser(verbs: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether clients see where files lie (default: only at a local address without a token)",
     )
+    add_max_pixels(parser)
     parser.add_argument(
         "--model",
         metavar="RUN",
@@ -71,6 +79,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
+    allow_pixels(options)
     try:
         from whenabouts.product.server.run import serve
         from whenabouts.product.server.settings import Settings, default_cache, named_models

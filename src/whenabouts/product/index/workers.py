@@ -10,10 +10,13 @@ so that a script of three lines without `if __name__ == "__main__"` could not in
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +26,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
+
+# A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one a thread).
+_PROCESS_BYTES, _BYTES_PER_PIXEL = 1 << 30, 64
 
 # The reader finds its modules where this process does, whatever changed sys.path.
 _BOOTSTRAP = (
@@ -81,6 +87,7 @@ Reader = Callable[[Any], Iterable[Any]]
 
 def serve(descriptor: int, module: str, name: str) -> None:
     """Read tasks from a pipe until it is closed: the whole life of a reader process."""
+    limit_memory()
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(descriptor)
@@ -91,6 +98,18 @@ def serve(descriptor: int, module: str, name: str) -> None:
             _answer(connection, reader, connection.recv())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
+
+
+def limit_memory() -> None:
+    """Let this process have no more memory than decoding needs: a file that takes more fails alone."""
+    from whenabouts.video.opened import most_pixels
+
+    most = _PROCESS_BYTES + _BYTES_PER_PIXEL * most_pixels()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    with contextlib.suppress(OSError, ValueError):  # a system that knows no such limit
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> None:
@@ -108,6 +127,8 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
 
 def _sentence(error: BaseException) -> str:
     """An error as one line for a summary."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return "decoding it takes more memory than a reader may have; --max-pixels raises that limit, too"
     text = " ".join(str(error).split())
     return text or type(error).__name__
 

@@ -18,6 +18,7 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.search import SearchOptions, SearchResult
 from whenabouts.product.server.cache import Cache, Make
+from whenabouts.product.server.decoding import Decoders
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
@@ -92,6 +93,7 @@ class Service:
         self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
         self.clip_rate = RateLimit("clips", limits.clips_a_minute)
         self.downloads = ConnectionLimit("files", limits.files)
+        self.decoders = Decoders()
         self.cache = Cache(settings.cache, settings.cache_bytes)
         self.metrics = Metrics()
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
@@ -110,6 +112,7 @@ class Service:
         """End all work that has not begun."""
         for executor in self.executors:
             executor.close()
+        self.decoders.close()
 
     async def read(
         self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]

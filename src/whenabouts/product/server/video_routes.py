@@ -16,9 +16,9 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.cache import Cache
+from whenabouts.product.server.decoding import ClipTask, ThumbnailTask
 from whenabouts.product.server.errors import ServerError, printable, problems
 from whenabouts.product.server.files import content_type, respond
-from whenabouts.product.server.folders import ServedFolders
 from whenabouts.product.server.schemas import (
     ClipParameters,
     CueBody,
@@ -36,7 +36,6 @@ from whenabouts.product.server.service import Service, record_of, service_of, st
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
-from whenabouts.video.thumbnails import thumbnail
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
@@ -224,7 +223,7 @@ async def video_thumbnail(
         raise _beyond(record, parameters.at, "at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
     key = Cache.key("thumbnail", *_content(record), f"{at:.2f}", str(width)) + ".jpg"
-    make = partial(_draw, service.folders, record, at, width)
+    make = partial(_draw, service, record, at, width)
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
     return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32], max_age=3600)
@@ -246,7 +245,7 @@ async def clip(
     service.folders.open(record).close()
     start, end = _clip_span(record, parameters.start, parameters.end)
     key = Cache.key("clip", *_content(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
-    make = partial(_cut, service.folders, record, start, end)
+    make = partial(_cut, service, record, start, end)
     if (opened := service.cache.find(key)) is None:
         service.clip_rate.take()
         opened = await service.made(service.clips, "clip", key, make)
@@ -287,18 +286,16 @@ def _content(record: VideoRecord) -> tuple[str, ...]:
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 
 
-def _draw(folders: ServedFolders, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
+def _draw(service: Service, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
-    with folders.held(record) as path, _safe_errors(path, out):
-        out.write_bytes(thumbnail(path, at, width))
+    with service.folders.held(record) as path, _safe_errors(path, out):
+        service.decoders.run(ThumbnailTask(path, at, width, out))
 
 
-def _cut(folders: ServedFolders, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
+def _cut(service: Service, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
-    from whenabouts.video.cut import cut
-
-    with folders.held(record) as path, _safe_errors(path, out):
-        cut(path, start, end, out)
+    with service.folders.held(record) as path, _safe_errors(path, out):
+        service.decoders.run(ClipTask(path, start, end, out))
 
 
 @contextlib.contextmanager
