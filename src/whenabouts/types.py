@@ -121,7 +121,8 @@ class Evidence:
     """Why one stream speaks for a moment.
 
     `score` is the stream's own number (only its order means anything); `start`, `end` bound the
-    strongest place in seconds; `text` is the words found there, empty for pictures.
+    strongest place in seconds; `text` is the words found there, empty for pictures. `box` is where in the
+    picture it is: left, top, right, bottom as shares of its width and height; None where it is nowhere.
     """
 
     stream: str
@@ -129,6 +130,7 @@ class Evidence:
     start: float
     end: float
     text: str = ""
+    box: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,8 +250,12 @@ class SearchResult:
         return html_of(self)
 
     def instant(self, scored: ScoredMoment) -> float:
-        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole."""
-        frames = scored.evidence.get(frame_stream(scored.evidence) or "")
+        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole.
+
+        What has a place in the picture comes first, so that the place can be shown in it.
+        """
+        placed = next((piece for piece in scored.evidence.values() if piece.box is not None), None)
+        frames = placed or scored.evidence.get(frame_stream(scored.evidence) or "")
         return (frames.start + frames.end) / 2 if frames else scored.moment.middle
 
     def to_arrow(self) -> pa.Table:
@@ -326,6 +330,7 @@ class SearchResult:
                     "start": round(piece.start, 3),
                     "end": round(piece.end, 3),
                     "text": piece.text,
+                    "box": None if piece.box is None else [round(side, 4) for side in piece.box],
                 }
                 for name, piece in scored.evidence.items()
             },
@@ -414,7 +419,9 @@ class StreamAnswer:
         # A soft border may cut through the clip.
         start = max(float(block.start[best]), float(self.moments.start[row]))
         end = min(float(block.end[best]), float(self.moments.end[row]))
-        return Evidence(self.stream, float(self.scores[best]), start, end, block.text[best])
+        box = None if block.box is None else tuple(block.box[best].tolist())
+        place = None if box is None or math.isnan(box[0]) else box
+        return Evidence(self.stream, float(self.scores[best]), start, end, block.text[best], place)
 
     def text(self, row: int) -> str:
         """The words inside the moment, cut off where they become many."""

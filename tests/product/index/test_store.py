@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,28 @@ def test_a_video_without_anything_to_search_has_a_ledger_row(store: Store) -> No
     store.put_video(record("silent"), {"subtitle": ClipColumns(np.zeros(0), np.zeros(0), [], None)})
     assert store.video("silent") == record("silent")
     assert len(store.nearest("subtitle", np.ones(WIDTH), 5)) == 0
+
+
+def test_places_in_the_picture_are_kept_beside_clips_that_were_written_without_any(store: Store) -> None:
+    store.put_video(record("before"), {"subtitle": clips(2)})
+    assert store.clips_of("subtitle", ["before"]).box is None
+    boxes = np.array([[0, 0, 0.5, 0.25], [0.25, 0.5, 1, 1]], np.float32)
+    store.put_video(record("placed"), {"subtitle": replace(clips(2), box=boxes)})
+    store.put_video(record("after"), {"subtitle": clips(1)})
+    for reading in range(3):  # the third is from memory
+        store.nearest("subtitle", np.ones(WIDTH), 1)
+        block = store.clips_of("subtitle", ["before", "placed", "after"])
+        assert block.box is not None, reading
+        np.testing.assert_array_equal(block.box[2:4], boxes)
+        assert np.isnan(block.box[[0, 1, 4]]).all()
+    assert len(store.clips_of("subtitle", ["before", "placed", "after"], vectors=False)) == 5
+
+
+def test_a_box_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="boxes must be finite"):
+        replace(clips(1), box=np.full((1, 4), np.nan))
+    with pytest.raises(UsageError, match="differ in length"):
+        replace(clips(1), box=np.zeros((2, 4)))
 
 
 def test_removing_takes_clips_and_ledger_row(store: Store) -> None:

@@ -16,12 +16,15 @@ from whenabouts.product.cli.main import main
 from whenabouts.product.index.reading import FrameBatch
 from whenabouts.product.index.records import StreamInfo
 from whenabouts.product.indexing import plan_index
+from whenabouts.product.server.app import Application
+from whenabouts.product.server.settings import Settings
 from whenabouts.product.streams import stream
 from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
 from whenabouts.product.streams.screen_text import cell_means, has_changed
 from whenabouts.video.text_reader import TextLine
 
 from ...uncalibrated import uncalibrated
+from ..server.conftest import Client
 from .written_film import slide, write_film
 
 TALK = (
@@ -89,6 +92,26 @@ def test_what_is_written_is_found_by_word_and_by_meaning(
     best = corpus.search(query).moments[0]
     assert best.evidence["screen_text"].text.startswith(TALK[slide_number][0])
     assert best.start - 1 <= 8 * slide_number + 4 <= best.end
+
+
+def test_the_place_in_the_picture_is_evidence(
+    corpus: Corpus, place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    result = corpus.search("magma")
+    piece = result.moments[0].evidence["screen_text"]
+    assert piece.box is not None
+    left, top, right, bottom = piece.box
+    assert 0.05 < left < 0.1 and 0.1 < top < 0.2 and 0.3 < right < 0.8 and 0.55 < bottom < 0.8
+    assert result.instant(result.moments[0]) == pytest.approx((piece.start + piece.end) / 2)
+    main(["search", "magma", "--corpus", str(place), "--json"])
+    shown = json.loads(capsys.readouterr().out)["moments"][0]["evidence"]["screen_text"]["box"]
+    assert shown == pytest.approx(piece.box, abs=1e-4)
+    application = Application(corpus, Settings(cache=tmp_path))
+    try:
+        answered = Client(application, {}).json("/api/search", query="magma")["data"][0]
+    finally:
+        application.service.close()
+    assert answered["evidence"]["screen_text"]["box"] == shown
 
 
 def test_a_second_run_has_nothing_to_do(corpus: Corpus, folder: Path) -> None:

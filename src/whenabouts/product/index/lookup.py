@@ -262,7 +262,7 @@ def has_index(table: Any, column: str) -> bool:
 def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     """All clips of some videos (each named once), with vectors of width `dimension` (0: without)."""
     condition = among("video_id", video_ids) if video_ids else "false"
-    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else [])]
+    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else []), *box_columns(table)]
     rows = table.search().where(condition).limit(None).select(columns).to_arrow()
     return block_of(rows, video_ids, dimension)
 
@@ -349,16 +349,22 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
         start=table["start"].to_numpy()[order],
         end=table["end"].to_numpy()[order],
         text=table["text"].combine_chunks().take(order).to_pylist(),
-        vectors=_matrix(table, dimension)[order],
+        vectors=_matrix(table, "vector", dimension)[order],
+        box=_matrix(table, "box", 4, np.nan)[order] if "box" in table.schema.names else None,
     )
 
 
-def _matrix(table: Any, dimension: int) -> NDArray[np.float32]:
-    """The vector column as (n, D) float32; rows without a vector are zero."""
-    matrix = np.zeros((len(table), dimension), np.float32)
-    if dimension == 0:
+def box_columns(table: Any) -> list[str]:
+    """The column of places in the picture, where a table of clips has it."""
+    return [name for name in table.schema.names if name == "box"]
+
+
+def _matrix(table: Any, name: str, width: int, absent: float = 0.0) -> NDArray[np.float32]:
+    """A column of lists as (n, width) float32; rows without one are `absent`."""
+    matrix = np.full((len(table), width), absent, np.float32)
+    if width == 0:
         return matrix
-    column = table["vector"].combine_chunks()
+    column = table[name].combine_chunks()
     there = column.is_valid().to_numpy(zero_copy_only=False)
-    matrix[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
+    matrix[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     return matrix

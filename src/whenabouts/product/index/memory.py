@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.product.index.lookup import CLIP_COLUMNS, Narrowing, block_of
+from whenabouts.product.index.lookup import CLIP_COLUMNS, Narrowing, block_of, box_columns
 from whenabouts.product.index.records import ClipBlock, ClipHits
 from whenabouts.product.index.upkeep import INDEX_ROWS
 
@@ -34,7 +34,8 @@ class WholeStream:
     @classmethod
     def read(cls, table: Any, dimension: int) -> WholeStream:
         """Read a table of clips."""
-        rows = table.search().limit(None).select([*CLIP_COLUMNS, "text", "vector"]).to_arrow()
+        columns = [*CLIP_COLUMNS, "text", "vector", *box_columns(table)]
+        rows = table.search().limit(None).select(columns).to_arrow()
         ids = sorted(rows["video_id"].unique().to_pylist())
         block = block_of(rows, ids, dimension)
         lengths = np.sqrt(np.einsum("ij,ij->i", block.vectors, block.vectors))
@@ -56,6 +57,7 @@ class WholeStream:
             taken(whole.end),
             [text for part in rows for text in whole.text[part]],
             taken(whole.vectors if vectors else whole.vectors[:, :0]),
+            None if whole.box is None else taken(whole.box),
         )
 
     def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -108,6 +108,7 @@ class ClipColumns:
 
     `start`, `end` are (n,) seconds, `vectors` (n, D) of unit length or None (found by their words only),
     `text` n strings that are shown, `context` n strings that full-text search looks at (None: the text).
+    `box` (n, 4) is where in the picture each clip is: left, top, right, bottom in 0..1; None: nowhere.
     Raises `UsageError` where lengths differ or a number is not finite.
     """
 
@@ -116,6 +117,7 @@ class ClipColumns:
     text: Sequence[str] | None = None
     vectors: NDArray[np.floating[Any]] | None = None
     context: Sequence[str] | None = None
+    box: NDArray[np.floating[Any]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -123,14 +125,15 @@ class ClipColumns:
         lengths = {name: len(column) for name, column in self._columns().items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"clip columns differ in length: {lengths}")
-        numbers = [self.start, self.end] + ([] if self.vectors is None else [self.vectors])
+        numbers = [self.start, self.end, *(m for m in (self.vectors, self.box) if m is not None)]
         if not all(np.isfinite(column).all() for column in numbers):
-            raise UsageError("clip times and vectors must be finite numbers; one is NaN or infinite")
+            raise UsageError("clip times, vectors and boxes must be finite numbers; one is NaN or infinite")
         if self.vectors is not None and self.vectors.ndim != 2:
             raise UsageError(f"clip vectors have shape {self.vectors.shape}; (clips, dimension) is needed")
 
     def _columns(self) -> dict[str, Any]:
-        columns = {name: getattr(self, name) for name in ("start", "end", "text", "vectors", "context")}
+        names = ("start", "end", "text", "vectors", "context", "box")
+        columns = {name: getattr(self, name) for name in names}
         return {name: column for name, column in columns.items() if column is not None}
 
     def __len__(self) -> int:
@@ -159,7 +162,8 @@ class ClipBlock:
     """All clips of some videos in one stream, video by video, each in order of its index.
 
     Clips of `video_ids[i]` are rows `offsets[i]` up to `offsets[i + 1]`; a video without clips has an
-    empty range. `vectors` is (n, D) float32, zero where a clip has none.
+    empty range. `vectors` is (n, D) float32, zero where a clip has none; `box` (n, 4) float32 is where in the
+    picture clips are, NaN where one is nowhere, None where the stream has no places.
     """
 
     video_ids: list[str]
@@ -169,6 +173,7 @@ class ClipBlock:
     end: NDArray[np.float64]
     text: list[str]
     vectors: NDArray[np.float32]
+    box: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -338,8 +343,11 @@ def ledger_schema() -> Any:
     )
 
 
-def clips_schema(dimension: int) -> Any:
-    """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0."""
+def clips_schema(dimension: int, *, boxes: bool = False) -> Any:
+    """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0.
+
+    `boxes`: with a column for the place in the picture.
+    """
     import pyarrow as pa
 
     columns = [
@@ -351,7 +359,15 @@ def clips_schema(dimension: int) -> Any:
         ("text", pa.string()),
         ("context", pa.string()),
     ]
-    return pa.schema(columns + ([vector_field(dimension)] if dimension else []))
+    vectors = [vector_field(dimension)] if dimension else []
+    return pa.schema(columns + vectors + ([box_field()] if boxes else []))
+
+
+def box_field() -> Any:
+    """The column for the place in the picture; a table has it once its stream has given some."""
+    import pyarrow as pa
+
+    return pa.field("box", pa.list_(pa.float32(), 4))
 
 
 def vector_field(dimension: int) -> Any:
@@ -400,11 +416,11 @@ def _record(row: dict[str, Any]) -> VideoRecord:
     return VideoRecord(**row)
 
 
-def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns]) -> Any:
-    """The clips of several videos as an Arrow table, video by video."""
+def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns], *, boxes: bool = False) -> Any:
+    """The clips of several videos as an Arrow table, video by video; `boxes` for a table with boxes."""
     import pyarrow as pa
 
-    schema = clips_schema(stream.dimension)
+    schema = clips_schema(stream.dimension, boxes=boxes)
     parts = [_video_rows(stream, video_id, columns, schema) for video_id, columns in clips.items()]
     return pa.Table.from_batches(parts, schema=schema)
 
@@ -426,7 +442,18 @@ def _video_rows(stream: StreamInfo, video_id: str, clips: ClipColumns, schema: A
     ]
     if stream.dimension:
         columns.append(_vectors(stream, video_id, clips))
+    if "box" in schema.names:
+        columns.append(_boxes(clips))
     return pa.record_batch(columns, schema=schema)
+
+
+def _boxes(clips: ClipColumns) -> Any:
+    import pyarrow as pa
+
+    if clips.box is None:
+        return pa.nulls(len(clips), box_field().type)
+    values = np.ascontiguousarray(clips.box, dtype=np.float32).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values), 4)
 
 
 def _vectors(stream: StreamInfo, video_id: str, clips: ClipColumns) -> Any:

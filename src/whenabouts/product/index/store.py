@@ -71,6 +71,7 @@ from whenabouts.product.index.records import (
     StreamInfo,
     StreamStats,
     VideoRecord,
+    box_field,
     clip_rows,
     clips_schema,
     description_schema,
@@ -541,7 +542,9 @@ class Store:
 
     def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
         clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
-        return clip_rows(self.stream(name), clips)
+        info = self.stream(name)
+        boxes = "box" in self._clips(name).schema.names or any(c.box is not None for c in clips.values())
+        return clip_rows(info, clips, boxes=boxes)
 
     def _stale(
         self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
@@ -557,6 +560,8 @@ class Store:
 
     def _add_clips(self, name: str, rows: Any) -> None:
         table = self._clips(name)
+        if "box" in rows.schema.names and "box" not in table.schema.names:
+            table.add_columns(_schema_of(box_field()))
         table.add(rows, on_bad_vectors="null")
         if any(rows["context"].to_pylist()):
             index_words(table)

@@ -181,12 +181,16 @@ class ExplainParameters(WhyParameters):
 
 
 class EvidenceBody(BaseModel):
-    """The strongest place of one stream."""
+    """The strongest place of one stream.
+
+    `box`: where in the picture it is: left, top, right, bottom as shares of its width and height.
+    """
 
     score: float
     start: float
     end: float
     text: str
+    box: list[float] | None = None
 
 
 class ResultBody(BaseModel):

@@ -108,6 +108,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
                 start=round(piece.start, 3),
                 end=round(piece.end, 3),
                 text=printable(piece.text),
+                box=None if piece.box is None else [round(side, 4) for side in piece.box],
             )
             for name, piece in scored.evidence.items()
         },

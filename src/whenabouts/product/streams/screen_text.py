@@ -168,6 +168,7 @@ class ScreenTextStream(Stream):
             None if run.encoder is None else _vectors(texts, run.encoder),
             # Its own words twice: of texts that are seen together the one that says it comes first.
             [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
+            np.array([text.box for text in texts], np.float32).reshape(-1, 4),
         )
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:

@@ -6,11 +6,13 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 
 from whenabouts.product.corpus import Corpus
@@ -18,6 +20,8 @@ from whenabouts.product.export._text import clock
 from whenabouts.product.why import why
 from whenabouts.times import parse_seconds
 from whenabouts.types import UsageError
+
+from ...streams.written_film import slide, write_film
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
@@ -880,3 +884,33 @@ def test_what_is_seen_has_a_curve_of_its_own(
             len(corpus.searcher().find_all("a red flower bud opens"))
         )
         page.goto("about:blank")
+
+
+def test_where_a_text_stands_is_drawn_over_the_picture(
+    open_tab: Callable[..., Any], serving: Callable[..., AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    """A film that is taller than a card, with a sign in its lower half."""
+    (tmp_path / "films").mkdir()
+    film = write_film(tmp_path / "films" / "sign.mp4", lambda number: sign_below(), 4)
+    corpus = Corpus(tmp_path / "screen.corpus", create=True)
+    corpus.add(film, screen_text=True, processes=1)
+    with serving(corpus, tmp_path / "cache") as address:
+        page = open_tab(address)
+        search(page, address, "harbour")
+        frame = page.locator(".thumb .place.there")
+        expect(frame).to_be_visible()
+        image, drawn = page.locator(".thumb img").bounding_box(), frame.bounding_box()
+    middle = (image["x"] + image["width"] / 2, image["y"] + 0.75 * image["height"])
+    assert drawn["x"] < middle[0] < drawn["x"] + drawn["width"]
+    assert drawn["y"] < middle[1] < drawn["y"] + drawn["height"]
+    # The film is 9 : 16 in a card of 16 : 9.
+    assert 0.3 < drawn["width"] / (image["height"] * 9 / 16) < 0.7
+    assert drawn["height"] < 0.2 * image["height"]
+
+
+def sign_below() -> Any:
+    """A tall picture with a word in its lower half."""
+    upper, lower = (np.full((320, 360, 3), 235, np.uint8) for _ in range(2))
+    word = slide("HARBOUR", size=(360, 360))[30:120]
+    lower[115:205] = word
+    return np.concatenate([upper, lower])

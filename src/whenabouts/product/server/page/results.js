@@ -3,9 +3,9 @@
 import { badge, clock, length, make, marker, span, streamName, wordOf } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
-function card({ href, key, picture, caption, children, dim }) {
+function card({ href, key, picture, places = [], caption, children, dim }) {
   const link = make("a", { class: "card-link", href, "data-key": key },
-    make("span", { class: "thumb" }, picture, make("span", { class: "time" }, caption)),
+    make("span", { class: "thumb" }, picture, ...places, make("span", { class: "time" }, caption)),
     make("span", { class: "card-body" }, ...children));
   return make("li", { class: dim ? "card dim" : "card" }, link);
 }
@@ -19,6 +19,26 @@ function picture(address) {
   return image;
 }
 
+/** Frames around what is evidence in the picture; where the picture stands in its card is known once it is loaded. */
+function placed(image, pieces) {
+  const frames = Object.values(pieces).filter((piece) => piece.box?.length === 4)
+    .map((piece) => [piece.box, make("span", { class: "place", "aria-hidden": "true" })]);
+  if (!frames.length || image.tagName !== "IMG") return [];
+  image.addEventListener("load", () => {
+    // The picture keeps its shape inside a card of 16 : 9.
+    const shape = image.naturalWidth / image.naturalHeight / (16 / 9);
+    const [wide, high] = [Math.min(1, shape), Math.min(1, 1 / shape)];
+    for (const [[left, top, right, bottom], frame] of frames) {
+      frame.style.left = `${100 * ((1 - wide) / 2 + wide * left)}%`;
+      frame.style.top = `${100 * ((1 - high) / 2 + high * top)}%`;
+      frame.style.width = `${100 * wide * (right - left)}%`;
+      frame.style.height = `${100 * high * (bottom - top)}%`;
+      frame.classList.add("there");
+    }
+  }, { once: true });
+  return frames.map(([, frame]) => frame);
+}
+
 /** A moment. */
 export function momentCard(result, { answer, query, href, dim, isPlace }) {
   const mark = marker(query);
@@ -28,10 +48,12 @@ export function momentCard(result, { answer, query, href, dim, isPlace }) {
       make("span", { class: "stream" }, streamName(stream)), " ",
       ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")])));
   const title = result.title || result.video_id;
+  const image = picture(result.thumbnail_url);
   return card({
     href, dim,
     key: keyOf(result),
-    picture: picture(result.thumbnail_url),
+    picture: image,
+    places: placed(image, result.evidence ?? {}),
     caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
