@@ -7,7 +7,7 @@ STAMP := $(VENV)/.made
 # Programs that tests start would compile every module anew, each of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: venv demo test test-slow check docs format clean
+.PHONY: venv demo test test-slow check lint docs format clean
 
 venv: $(STAMP)
 
@@ -22,16 +22,22 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	$(BIN)/python samples/demo.py
 
-test: venv check
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+# Types are checked beside the tests, which wait now and then for programs that they start.
+test: venv lint
+	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$types; types=$$?; cat build/types.txt; exit $$((tests | types))
 
 test-slow: venv
 	$(BIN)/python -m pytest -q -m slow
 
-check: venv
+check: venv lint
+	$(BIN)/mypy
+
+# Quick enough to stop `make test` at once: the formatter, the linter, the layers.
+lint: venv
 	$(BIN)/ruff format --check src tests benchmarks samples
 	$(BIN)/ruff check src tests benchmarks samples
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 docs: venv

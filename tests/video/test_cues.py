@@ -193,12 +193,12 @@ def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world second line"), (60, 62, "Bye")]
 
 
-def test_a_hundred_thousand_cues_are_read_in_seconds(tmp_path: Path) -> None:
-    text = srt(*((at, at + 0.9, f"<i>line</i> {at} &amp; more") for at in range(100_000)))
+def test_forty_thousand_cues_are_read_in_seconds(tmp_path: Path) -> None:
+    text = srt(*((at, at + 0.9, f"<i>line</i> {at} &amp; more") for at in range(40_000)))
     began = time.process_time()
     track = read(tmp_path, text)
-    assert len(track.cues) == 100_000 and track.cues[-1].text == "line 99999 & more"
-    assert time.process_time() - began < 15
+    assert len(track.cues) == 40_000 and track.cues[-1].text == "line 39999 & more"
+    assert time.process_time() - began < 6
 
 
 def test_a_file_too_large_for_subtitles_is_refused_unread(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whenabouts import Corpus
+from whenabouts import Corpus, SearchResult
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment
 from whenabouts.product.calibration import measuring
@@ -132,26 +132,32 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, told: list[Progress]) -> Co
     return corpus
 
 
-def _best(corpus: Corpus, query: str) -> float:
-    percentile = corpus.search(query, k=1).moments[0].chance_percentile
+@pytest.fixture(scope="module")
+def unrelated(corpus: Corpus) -> list[SearchResult]:
+    """What is answered to sentences that nothing in the corpus answers."""
+    return [corpus.search(sentence, k=1) for sentence in UNRELATED]
+
+
+def _best(result: SearchResult) -> float:
+    percentile = result.moments[0].chance_percentile
     assert percentile is not None
     return percentile
 
 
-def test_unrelated_sentences_get_percentiles_that_are_about_uniform(corpus: Corpus) -> None:
+def test_unrelated_sentences_get_percentiles_that_are_about_uniform(unrelated: list[SearchResult]) -> None:
     assert not set(UNRELATED) & set(SENTENCES)
-    shares = np.sort([_best(corpus, sentence) for sentence in UNRELATED])
+    shares = np.sort([_best(result) for result in unrelated])
     # Kolmogorov-Smirnov: a uniform sample of 50 stays below 0.23 in 99 of 100 cases.
     steps = np.arange(1, len(shares) + 1) / len(shares)
     distance = max(np.max(steps - shares), np.max(shares - steps + 1 / len(shares)))
     assert distance < 0.23, shares.round(2)
-    answers = [corpus.search(sentence, k=1).answer for sentence in UNRELATED]
-    assert np.mean([answer == "match" for answer in answers]) <= 0.06
+    assert np.mean([result.answer == "match" for result in unrelated]) <= 0.06
 
 
-def test_what_nothing_answers_is_no_match_and_what_something_answers_is_a_match(corpus: Corpus) -> None:
-    answers = [corpus.search(sentence, k=1).answer for sentence in UNRELATED]
-    assert np.mean([answer == "no_match" for answer in answers]) > 0.6
+def test_what_nothing_answers_is_no_match_and_what_something_answers_is_a_match(
+    corpus: Corpus, unrelated: list[SearchResult]
+) -> None:
+    assert np.mean([result.answer == "no_match" for result in unrelated]) > 0.6
     assert [corpus.search(sentence, k=1).answer for sentence in RELATED] == ["match"] * len(RELATED)
     assert corpus.search(PARAPHRASE, k=1).answer != "no_match"
 
@@ -248,10 +254,12 @@ def test_the_rates_are_kept_and_handed_on_with_every_answer(corpus: Corpus) -> N
     assert any("false alarms" in line and "misses" in line for line in stats.lines())
 
 
-def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before(corpus: Corpus) -> None:
+def test_the_stated_false_alarms_hold_for_questions_that_were_never_asked_before(
+    corpus: Corpus, unrelated: list[SearchResult]
+) -> None:
     stated = load_calibration(corpus.store).rates
     assert stated is not None
-    alarms = sum(corpus.search(sentence, k=1).answer == "match" for sentence in UNRELATED)
+    alarms = sum(result.answer == "match" for result in unrelated)
     # The interval is the rate's; 50 new questions scatter by themselves: three standard deviations.
     high = stated["false_alarm_rate"]["high"]
     assert alarms <= 50 * high + 3 * np.sqrt(50 * high * (1 - high))
