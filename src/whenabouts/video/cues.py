@@ -105,12 +105,17 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A line of text that is said or shown in [start, end) seconds. `words` is empty where unknown."""
+    """A line of text that is said or shown in [start, end) seconds. `words` is empty where unknown.
+
+    `confidence` in [0, 1] is how sure a speech recogniser was of its words on average; None where they were
+    written.
+    """
 
     start: float
     end: float
     text: str
     words: tuple[Word, ...] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

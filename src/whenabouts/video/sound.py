@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.types import number_of
 from whenabouts.video.files import printable
 from whenabouts.video.probe import MediaError, open_media
 
@@ -40,11 +41,13 @@ class SoundPiece:
     samples: NDArray[np.float32]
 
 
-def sound_pieces(path: Path, piece_seconds: float = 600.0) -> Iterator[SoundPiece]:
+def sound_pieces(
+    path: Path, piece_seconds: float = 600.0, *, notes: list[str] | None = None
+) -> Iterator[SoundPiece]:
     """The first audio stream of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
 
     Times count from the start of the file, as those of frames and cues. What cannot be decoded is left
-    out with a note in the log. Raises MediaError for a file without sound.
+    out, with a word in the log and in `notes` once all is read. Raises MediaError for a file without sound.
     """
     from av.stream import Discard
 
@@ -56,16 +59,17 @@ def sound_pieces(path: Path, piece_seconds: float = 600.0) -> Iterator[SoundPiec
             if other.index != stream.index:
                 other.discard = Discard.all
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
-        yield from _pieces(_blocks(path, container, stream, origin), piece_seconds)
+        yield from _pieces(_blocks(path, container, stream, origin, notes), piece_seconds)
 
 
 def _blocks(
-    path: Path, container: Any, stream: AudioStream, origin: Fraction
+    path: Path, container: Any, stream: AudioStream, origin: Fraction, notes: list[str] | None
 ) -> Iterator[tuple[float | None, NDArray[np.float32]]]:
     """Decoded sound as (seconds of the first sample or None, samples)."""
     import av
 
     resampler = _Resampler()
+    lost = 0
     try:
         for packet in container.demux(stream):
             try:
@@ -74,6 +78,7 @@ def _blocks(
                 break
             except av.error.FFmpegError as error:
                 _log.info("%s: sound damaged, a packet left out (%s)", printable(path), error.strerror)
+                lost += 1
                 continue
             for frame in frames:
                 at = None if frame.pts is None else float(frame.pts * frame.time_base - origin)
@@ -82,6 +87,10 @@ def _blocks(
                     at = None
     except av.error.FFmpegError as error:
         _log.info("%s: sound cannot be read to its end (%s)", printable(path), error.strerror)
+        if notes is not None:
+            notes.append(f"its sound cannot be read to its end ({error.strerror})")
+    if lost and notes is not None:
+        notes.append(f"its sound is damaged: {number_of(lost, 'packet')} could not be decoded")
     for samples in resampler.rest():
         yield None, samples
 

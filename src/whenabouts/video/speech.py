@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from whenabouts.types import WhenaboutsError
+from whenabouts.types import WhenaboutsError, number_of
 from whenabouts.video.cues import Cue, CueTrack, Word
-from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
+from whenabouts.video.files import printable
+from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
+from whenabouts.video.speech_guard import Guard
+from whenabouts.video.speech_models import load_recogniser
 
 # A cue ends at the end of a sentence, at a pause, or when it grows longer than a subtitle would.
 _SENTENCE_ENDS = tuple(".!?。！？…")
@@ -18,84 +19,143 @@ _CLOSING = "\"'”’»)]"
 _PAUSE_SECONDS, _LONGEST_SECONDS = 1.0, 20.0
 # A guess at the language below this is asked again on the next piece: the first may be music.
 _SURE_OF_LANGUAGE = 0.5
+# How freely the model guesses, where what it is sure of repeats itself or is unlikely.
+_TEMPERATURES = (0.0, 0.2, 0.4)
+_GUARD = Guard()
+# A track of which the recogniser is less sure than this is told of.
+_DOUBTFUL = 0.6
 
 
-class SpeechUnavailableError(WhenaboutsError):
-    """Speech recognition cannot run here; the message says what is missing and how to get it."""
+class SpeechFailedError(WhenaboutsError):
+    """The speech of one file could not be recognised; the message names it, the cause and the remedy."""
 
 
-def transcribe(path: Path, model: str, *, language: str | None = None) -> CueTrack:
-    """The spoken words of a file, one cue a sentence, each word with its time where the model gives it.
+def transcribe(
+    path: Path,
+    model: str,
+    *,
+    language: str | None = None,
+    guard: Guard = _GUARD,
+    progress: Callable[[float], None] | None = None,
+) -> CueTrack:
+    """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
 
-    `model` is a name that faster-whisper knows ("small", "large-v3"), a Hugging Face repository, or a
-    folder with a converted model. `language` (such as "en") is detected if None. Sound is read in pieces
-    of ten minutes: memory does not grow with the length of the file. Silence is left out beforehand.
-    Raises SpeechUnavailableError if package or weights are missing, MediaError for a file without sound.
+    `model` is PACKAGED, a name that faster-whisper knows ("small", "large-v3"), a Hugging Face repository, or
+    a folder with a converted model. `language` (such as "en") is detected if None. Sound is read in pieces
+    of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
+    that are done. What the `guard` leaves out is counted in the notes.
+    Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
+    on this file, such as for lack of memory, and MediaError for a file without sound.
     """
-    recogniser = _recogniser(model)
-    cues: list[Cue] = []
-    guess = language
-    for piece in sound_pieces(path):
-        segments, about = recogniser.transcribe(
-            piece.samples, language=guess, word_timestamps=True, vad_filter=True
+    recogniser = load_recogniser(model)
+    notes: list[str] = []
+    known = recogniser.supported_languages
+    if len(known) == 1:
+        if language is not None and language not in known:
+            notes.append(_another_language(model, known[0], language))
+            return CueTrack((), f"speech:{model}", language, tuple(notes))
+        language = known[0]
+    listener = _Listener(recogniser, guard, language if language in known else None)
+    for piece in sound_pieces(path, notes=notes):
+        try:
+            listener.take(piece, progress or _nobody)
+        except (MemoryError, RuntimeError) as error:  # what CTranslate2 raises where a device gives up
+            raise SpeechFailedError(_failure(path, model, error)) from error
+    notes += listener.notes()
+    return CueTrack(tuple(listener.cues), f"speech:{model}", listener.language, tuple(notes))
+
+
+class _Listener:
+    """Takes the pieces of a recording and collects its sentences."""
+
+    def __init__(self, recogniser: Any, guard: Guard, language: str | None) -> None:
+        self._recogniser, self._guard = recogniser, guard
+        self.language = language
+        self.cues: list[Cue] = []
+        self._dropped: list[str] = []
+        self._doubtful_guess = ""
+
+    def take(self, piece: SoundPiece, progress: Callable[[float], None]) -> None:
+        """Recognise one piece. `progress` is called with seconds of the file."""
+        segments, about = self._recogniser.transcribe(
+            piece.samples,
+            language=self.language,
+            word_timestamps=True,
+            vad_filter=self._guard.voice,
+            temperature=_TEMPERATURES,
+            # What was invented once would be repeated until the end of the piece.
+            condition_on_previous_text=False,
         )
-        cues.extend(_shifted(_sentences(segments), piece.start, len(piece.samples) / SAMPLE_RATE))
-        if guess is None and about.language_probability >= _SURE_OF_LANGUAGE:
-            guess = about.language
-    notes = () if cues else ("no speech was heard",)
-    return CueTrack(tuple(cues), f"speech:{model}", guess, notes)
+        length = len(piece.samples) / SAMPLE_RATE
+        kept = self._guard.segments(_reported(segments, piece.start, progress), self._dropped)
+        cues = _shifted(_sentences(kept), piece.start, length)
+        self.cues.extend(self._guard.cues(cues, self._dropped))
+        progress(piece.start + length)
+        if self.language is None and about.duration_after_vad:
+            if about.language_probability >= _SURE_OF_LANGUAGE:
+                self.language, self._doubtful_guess = about.language, ""
+            else:
+                self._doubtful_guess = f"{about.language} at {about.language_probability:.0%}"
+
+    def notes(self) -> list[str]:
+        """What the user should know of the transcript."""
+        notes = [] if self.cues else ["no speech was recognised in its sound"]
+        if self._dropped:
+            count = number_of(len(self._dropped), "recognised sentence")
+            notes.append(f"{count} left out: likely invented over music, noise or silence")
+        if self._doubtful_guess:
+            notes.append(
+                f"its language was not recognised for sure ({self._doubtful_guess}): its words may be wrong"
+            )
+        sure = mean_confidence(self.cues)
+        if sure is not None and sure < _DOUBTFUL:
+            notes.append(
+                f"the speech model is {sure:.0%} sure of its words on average, so many will be wrong: another "
+                f"language than {self.language or 'it knows'}, noise or music? A larger model hears better"
+            )
+        return notes
+
+
+def mean_confidence(cues: Iterable[Cue]) -> float | None:
+    """How sure the recogniser was of the words of some cues on average, in [0, 1]; None where nobody says."""
+    sure = [(cue.confidence, max(1, len(cue.words))) for cue in cues if cue.confidence is not None]
+    return sum(share * count for share, count in sure) / sum(n for _, n in sure) if sure else None
 
 
 def check_available(model: str) -> None:
     """Load the model, so that what is missing is told before a run. Raises SpeechUnavailableError."""
-    _recogniser(model)
+    load_recogniser(model)
 
 
-def why_unavailable(model: str | None = None) -> str | None:
-    """Why speech recognition (with this model, if one is named) cannot run here, or None if it can.
-
-    Looks without importing or downloading; for reports such as `doctor`.
-    """
-    if importlib.util.find_spec("faster_whisper") is None:
-        return "speech recognition is not installed; `pip install 'whenabouts[speech]'`"
-    if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
-        return (
-            f"{model}: no converted Whisper model in this folder (model.bin is missing); convert one with "
-            f"`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
-            "preprocessor_config.json`"
-        )
-    return None
+def _nobody(seconds: float) -> None:
+    """Nobody looks how far it is."""
 
 
-@lru_cache(maxsize=1)
-def _recogniser(model: str) -> Any:
-    """The model, loaded once for many files."""
-    if (reason := why_unavailable(model)) is not None:
-        raise SpeechUnavailableError(reason)
-    from faster_whisper import WhisperModel
-
-    try:
-        # "auto" takes int8 on a CPU and float16 on a GPU, whatever the weights are stored in.
-        return WhisperModel(model, compute_type="auto")
-    except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
-        raise SpeechUnavailableError(_cannot_load(model, error)) from error
+def _reported(
+    segments: Iterable[Any], start: float, progress: Callable[[float], None]
+) -> Iterator[Any]:
+    """The same segments; each is recognised when it is asked for, and reported then."""
+    for segment in segments:
+        progress(start + float(segment.end))
+        yield segment
 
 
-def _cannot_load(model: str, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    if isinstance(error, ValueError) and "model size" in str(error):
-        names = str(error).partition("expected one of: ")[2]
-        return (
-            f"there is no speech model {model!r}; name a folder, a Hugging Face repository or one of {names}"
-        )
-    if Path(model).is_dir():
-        return (
-            f"{model}: the speech model in this folder cannot be loaded ({cause}); convert or copy it again"
-        )
+def _another_language(model: str, known: str, language: str) -> str:
     return (
-        f"speech model {model!r} is not on this machine and could not be downloaded ({cause}); connect to "
-        "the network once, or give the path of a folder with a converted model, such as a copy of "
-        "Systran/faster-whisper-small"
+        f"its sound is marked as {language} and {model} knows {known} only, so its speech was not recognised; "
+        "name a model for many languages, such as --transcribe small"
+    )
+
+
+def _failure(path: Path, model: str, error: Exception) -> str:
+    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
+    if isinstance(error, MemoryError) or "memory" in str(error).lower() or "bad_alloc" in str(error):
+        remedy = "it ran out of memory: name a smaller model, or close other programs"
+    else:
+        remedy = "try another model"
+    return (
+        f"{printable(path)}: its speech could not be recognised with {model} ({cause}); {remedy}, then run "
+        "with --retry"
     )
 
 
@@ -104,7 +164,7 @@ def _shifted(cues: Iterable[Cue], seconds: float, length: float) -> Iterator[Cue
     for cue in cues:
         if cue.start < length:
             words = tuple(Word(word.start + seconds, word.end + seconds, word.text) for word in cue.words)
-            yield Cue(cue.start + seconds, min(cue.end, length) + seconds, cue.text, words)
+            yield Cue(cue.start + seconds, min(cue.end, length) + seconds, cue.text, words, cue.confidence)
 
 
 def _sentences(segments: Iterable[Any]) -> Iterator[Cue]:
@@ -139,4 +199,5 @@ def _cue_of(words: list[Any]) -> Iterator[Cue]:
         return
     start, end = float(words[0].start), float(max(word.end for word in words))
     kept = tuple(Word(float(word.start), float(word.end), word.word.strip()) for word in words)
-    yield Cue(start, max(end, start + 0.01), text, kept)
+    confidence = sum(float(word.probability) for word in words) / len(words)
+    yield Cue(start, max(end, start + 0.01), text, kept, confidence)
