@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from whenabouts.product.index.transcripts import Transcripts
 from whenabouts.product.indexing import plan_index, run_index
 from whenabouts.types import UsageError
 from whenabouts.video.cues import Cue, CueTrack
-from whenabouts.video.speech import SpeechUnavailableError
+from whenabouts.video.speech_models import SpeechUnavailableError
 
 from ..small_systems import Shades
 
@@ -31,12 +32,12 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Speech recognition with a model that hears one sentence in everything, and is told of here."""
     paths: list[str] = []
 
-    def transcribe(path: Path, model: str) -> CueTrack:
+    def transcribe(path: Path, model: str, **_: Any) -> CueTrack:
         paths.append(path.name)
         return SPEECH
 
-    monkeypatch.setattr("whenabouts.video.speech.check_available", lambda model: None)
-    monkeypatch.setattr("whenabouts.video.speech.why_unavailable", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech_models.load_recogniser", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech_models.why_unavailable", lambda model=None: None)
     monkeypatch.setattr("whenabouts.video.speech.transcribe", transcribe)
     return paths
 

@@ -9,11 +9,12 @@ import pytest
 
 from whenabouts.video.probe import MediaError
 from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
-from whenabouts.video.speech import SpeechUnavailableError, _sentences, transcribe, why_unavailable
+from whenabouts.video.speech import _sentences, transcribe
+from whenabouts.video.speech_models import SpeechUnavailableError, why_unavailable
 
 
 def heard(*spoken: tuple[float, float, str]) -> SimpleNamespace:
-    words = [SimpleNamespace(start=start, end=end, word=word) for start, end, word in spoken]
+    words = [SimpleNamespace(start=start, end=end, word=word, probability=0.9) for start, end, word in spoken]
     return SimpleNamespace(start=spoken[0][0], end=spoken[-1][1], text="", words=words)
 
 
@@ -175,7 +176,7 @@ def test_the_real_recogniser_gives_cues_within_the_recording(samples: Path, rand
     """Random weights hear nonsense; that it comes as cues on the right clock is what is looked at."""
     track = transcribe(samples / "nasa_audio_only.mp3", str(random_whisper), language="en")
     assert track.source == f"speech:{random_whisper}" and track.language == "en"
-    assert track.cues or track.notes == ("no speech was heard",)
+    assert track.cues or track.notes == ("no speech was recognised in its sound",)
     assert all(0 <= cue.start < cue.end <= 13.2 for cue in track.cues)
 
 

@@ -40,7 +40,7 @@ def plan_index(
     paths: Iterable[str | os.PathLike[str]],
     *,
     shots: bool = False,
-    transcribe: str | None = None,
+    transcribe: str | bool | None = None,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     metadata_file: str | os.PathLike[str] | None = None,
     retry: bool = False,
@@ -54,6 +54,7 @@ def plan_index(
 ) -> Plan:
     """What an index run would do; nothing is written.
 
+    `transcribe` names the speech model for what has no subtitles; True takes the one that a package carries.
     `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
     ("" forgets it). `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
     `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
@@ -170,10 +171,11 @@ def _take_out(corpus: Corpus, plan: Plan) -> None:
 def _speech(corpus: Corpus, plan: Plan) -> Speech:
     """Speech recognition for a plan. Raises SpeechUnavailableError, before anything is read."""
     from whenabouts.video import speech
+    from whenabouts.video.speech_models import load_recogniser
 
     model = plan.transcribe
     if model and any(work.task.cues and work.task.kind == "media" for work in plan.work):
-        speech.check_available(model)
+        load_recogniser(model)
     return Speech(corpus.transcripts, model, speech.transcribe)
 
 
@@ -221,12 +223,13 @@ def _language(corpus: Corpus, named: str | None) -> str | None:
     return language.lower() or None
 
 
-def _speech_model(name: str | None) -> str | None:
+def _speech_model(name: str | bool | None) -> str | None:
     """The name of a speech model, a folder by its whole path; SpeechUnavailableError where none can run."""
-    if name is None:
+    if not name:
         return None
-    from whenabouts.video.speech import SpeechUnavailableError, why_unavailable
+    from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
 
+    name = PACKAGED if name is True else name
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)
     return str(Path(name).resolve()) if Path(name).is_dir() else name

@@ -100,7 +100,7 @@ def _with_words(searcher: Searcher, streams: Sequence[str]) -> list[str]:
     if not spoken:
         raise UsageError(
             f"quotation marks and --all look for words, and {' and '.join(chosen)} has none; leave them out, "
-            "or index files that have subtitles (or with --transcribe MODEL)"
+            "or index files that have subtitles (or with --transcribe)"
         )
     return spoken
 

@@ -229,13 +229,13 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
 
 def speaks(track: CueTrack, language: str) -> bool:
     """Whether a track is in a language: `en` takes `en`, `en-US` and `eng`."""
-    return track.language is not None and _base(track.language) == _base(language)
+    return track.language is not None and base_language(track.language) == base_language(language)
 
 
-def _base(language: str) -> str:
+def base_language(language: str) -> str:
     """A language without its region or script, by its shortest code.
 
-    >>> _base("pt-BR"), _base("eng"), _base("ger")
+    >>> base_language("pt-BR"), base_language("eng"), base_language("ger")
     ('pt', 'en', 'de')
     """
     tag = re.split("[-_]", language.lower())[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.types import WhenaboutsError, number_of
-from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.cues import Cue, CueTrack, Word, base_language
 from whenabouts.video.files import printable
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_guard import Guard
@@ -24,6 +24,8 @@ _TEMPERATURES = (0.0, 0.2, 0.4)
 _GUARD = Guard()
 # A track of which the recogniser is less sure than this is told of.
 _DOUBTFUL = 0.6
+# Codes of ISO 639-2 that name no language: undetermined, several, uncoded, none.
+_NO_LANGUAGE = ("und", "mul", "mis", "zxx")
 
 
 class SpeechFailedError(WhenaboutsError):
@@ -35,13 +37,15 @@ def transcribe(
     model: str,
     *,
     language: str | None = None,
+    marked_as: str | None = None,
     guard: Guard = _GUARD,
     progress: Callable[[float], None] | None = None,
 ) -> CueTrack:
     """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
 
     `model` is PACKAGED, a name that faster-whisper knows ("small", "large-v3"), a Hugging Face repository, or
-    a folder with a converted model. `language` (such as "en") is detected if None. Sound is read in pieces
+    a folder with a converted model. `language` (such as "en") is detected if None; `marked_as` is what the
+    file says of its sound: a model for one language does not recognise another one. Sound is read in pieces
     of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
     that are done. What the `guard` leaves out is counted in the notes.
     Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
@@ -49,13 +53,14 @@ def transcribe(
     """
     recogniser = load_recogniser(model)
     notes: list[str] = []
-    known = recogniser.supported_languages
-    if len(known) == 1:
-        if language is not None and language not in known:
-            notes.append(_another_language(model, known[0], language))
-            return CueTrack((), f"speech:{model}", language, tuple(notes))
-        language = known[0]
-    listener = _Listener(recogniser, guard, language if language in known else None)
+    languages = recogniser.supported_languages
+    if len(languages) == 1:
+        other = language or marked_as
+        if other is not None and base_language(other) not in (*languages, *_NO_LANGUAGE):
+            notes.append(_another_language(model, languages[0], other))
+            return CueTrack((), f"speech:{model}", other, tuple(notes))
+        language = languages[0]
+    listener = _Listener(recogniser, guard, language)
     for piece in sound_pieces(path, notes=notes):
         try:
             listener.take(piece, progress or _nobody)
@@ -110,8 +115,8 @@ class _Listener:
         sure = mean_confidence(self.cues)
         if sure is not None and sure < _DOUBTFUL:
             notes.append(
-                f"the speech model is {sure:.0%} sure of its words on average, so many will be wrong: another "
-                f"language than {self.language or 'it knows'}, noise or music? A larger model hears better"
+                f"the speech model is {sure:.0%} sure of its words on average, so many will be wrong: noise, "
+                f"music, or another language than {self.language or 'it knows'}? A larger model may help"
             )
         return notes
 
@@ -122,28 +127,21 @@ def mean_confidence(cues: Iterable[Cue]) -> float | None:
     return sum(share * count for share, count in sure) / sum(n for _, n in sure) if sure else None
 
 
-def check_available(model: str) -> None:
-    """Load the model, so that what is missing is told before a run. Raises SpeechUnavailableError."""
-    load_recogniser(model)
-
-
 def _nobody(seconds: float) -> None:
     """Nobody looks how far it is."""
 
 
-def _reported(
-    segments: Iterable[Any], start: float, progress: Callable[[float], None]
-) -> Iterator[Any]:
+def _reported(segments: Iterable[Any], start: float, progress: Callable[[float], None]) -> Iterator[Any]:
     """The same segments; each is recognised when it is asked for, and reported then."""
     for segment in segments:
         progress(start + float(segment.end))
         yield segment
 
 
-def _another_language(model: str, known: str, language: str) -> str:
+def _another_language(model: str, own: str, language: str) -> str:
     return (
-        f"its sound is marked as {language} and {model} knows {known} only, so its speech was not recognised; "
-        "name a model for many languages, such as --transcribe small"
+        f"its sound is marked as {language} and {model} knows {own} only, so its speech was not "
+        "recognised; name a model for many languages, such as --transcribe small"
     )
 
 

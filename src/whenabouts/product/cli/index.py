@@ -43,6 +43,7 @@ examples:
   whenabouts index ~/Videos --corpus my.corpus --dry-run
   whenabouts index ~/Videos --corpus my.corpus
   whenabouts index ~/Videos --corpus my.corpus --vision openai/clip-vit-base-patch32
+  whenabouts index talks/ --corpus my.corpus --transcribe
   whenabouts index talks/ --corpus my.corpus --transcribe small --meta speaker="Ada L."
   whenabouts index --corpus my.corpus --retry
   whenabouts index --corpus my.corpus --model runs/xml
@@ -79,7 +80,10 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--transcribe",
         metavar="MODEL",
-        help="recognise speech where there are no subtitles (faster-whisper model)",
+        nargs="?",
+        const=True,
+        help="recognise speech where there are no subtitles: by a faster-whisper model, its name (which is "
+        "downloaded) or folder, or without MODEL by the one that a package carries (offline, English)",
     )
     parser.add_argument(
         "--language",

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,8 @@ def build(
         pruned=[Path(record.path) for record in plan.pruned],
         left_out=list(plan.problems),
     )
-    writer = _Writer(store, plan, speech, summary)
     meter = Meter(plan, progress)
+    writer = _Writer(store, plan, speech, summary, meter)
     try:
         with uninterrupted():
             store.put_records(plan.records)
@@ -105,8 +106,9 @@ class _PartialVideo:
 class _Writer:
     """Takes the readers' messages, lets streams encode them, and writes finished videos in batches."""
 
-    def __init__(self, store: Store, plan: Plan, speech: Speech, summary: Summary) -> None:
+    def __init__(self, store: Store, plan: Plan, speech: Speech, summary: Summary, meter: Meter) -> None:
         self._store, self._plan, self._speech, self._summary = store, plan, speech, summary
+        self._meter = meter
         self._partial: dict[int, _PartialVideo] = {}
         self._given_up: set[int] = set()
         self._taken = set(plan.taken)
@@ -234,13 +236,24 @@ class _Writer:
         chosen = next((track for track in tracks if track.cues), None)
         if chosen is None and read.probe is not None:
             if read.probe.has_audio:
-                chosen = self._speech.track_of(work.task.path, read.content_hash)
+                chosen = self._spoken(work, read)
                 notes += chosen.notes if chosen else ()
             elif self._speech.model:
                 chosen = CueTrack((), NO_SOUND)
         if notes:
             self._summary.notes.append(named(work.task.path, "; ".join(notes)))
         return chosen
+
+    def _spoken(self, work: Work, read: FileRead) -> CueTrack | None:
+        """The speech of a recording without subtitles; None where it was never recognised."""
+        assert read.probe is not None
+        progress = partial(self._meter.recognise, work.task.number, read.end)
+        spoken = self._speech.track_of(
+            work.task.path, read.content_hash, marked_as=read.probe.sound_language, progress=progress
+        )
+        if spoken is None:
+            self._summary.not_recognised.append(work.task.path)
+        return spoken
 
     def _count(
         self, work: Work, record: VideoRecord, columns: Mapping[str, ClipColumns], *, is_new: bool

@@ -18,6 +18,7 @@ from whenabouts.types import UsageError, number_of
 from whenabouts.video.cues import last_time
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.probe import probe
+from whenabouts.video.speech_models import speech_seconds
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -137,24 +138,35 @@ class Plan:
         decoded = any(work.task.frames or work.task.shots for work in self.work)
         costs = sum(run.cost.seconds for run in self._made)
         of_files = estimate_seconds(self.hours, self.bytes, decoded=decoded) + self.hours * costs
-        return of_files + _AFTER_SECONDS + self.hours * _AFTER_SECONDS_AN_HOUR
+        speech = sum(hours for work, hours in self._hours() if self._is_recognised(work))
+        after = _AFTER_SECONDS + self.hours * _AFTER_SECONDS_AN_HOUR
+        return of_files + speech * speech_seconds(self.transcribe) + after
 
     @property
     def weights(self) -> tuple[float, ...]:
         """What each file's share of the run is, in estimated seconds of reading and encoding it."""
+        costs = {run.name: run.cost.seconds for run in self.streams}
+        weights = []
+        for work, hours in self._hours():
+            decoded = bool(work.task.frames or work.task.shots)
+            an_hour = sum(costs.get(name, 0.0) for name in work.streams)
+            an_hour += speech_seconds(self.transcribe) if self._is_recognised(work) else 0.0
+            weights.append(estimate_seconds(hours, work.file.size, decoded=decoded) + hours * an_hour)
+        return tuple(weights)
+
+    def _hours(self) -> Iterator[tuple[Work, float]]:
+        """Each file with its estimated hours, by its share of the bytes."""
         sizes = Counter[str]()
         for work in self.work:
             sizes[work.file.kind] += work.file.size
         hours = {"media": self.hours - self.transcript_hours, "transcript": self.transcript_hours}
-        costs = {run.name: run.cost.seconds for run in self.streams}
-        weights = []
         for work in self.work:
-            share = work.file.size / max(1, sizes[work.file.kind])
-            decoded = bool(work.task.frames or work.task.shots)
-            of_streams = sum(costs.get(name, 0.0) for name in work.streams)
-            own = hours[work.file.kind] * share
-            weights.append(estimate_seconds(own, work.file.size, decoded=decoded) + own * of_streams)
-        return tuple(weights)
+            yield work, hours[work.file.kind] * work.file.size / max(1, sizes[work.file.kind])
+
+    def _is_recognised(self, work: Work) -> bool:
+        """Whether speech is likely to be recognised: subtitles inside the file show only when it is read."""
+        task = work.task
+        return bool(self.transcribe) and task.cues and task.kind == "media" and not task.sidecars
 
     @property
     def disk_bytes(self) -> float:

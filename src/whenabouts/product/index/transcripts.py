@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from whenabouts.product.index.lance import connect, open_table, speaking
 from whenabouts.product.index.lock import uninterrupted
@@ -125,25 +125,48 @@ class Transcripts:
         return self._opened
 
 
+class Recognise(Protocol):
+    """What recognises speech: `video.speech.transcribe`."""
+
+    def __call__(
+        self,
+        path: Path,
+        model: str,
+        *,
+        marked_as: str | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> CueTrack:
+        """The words of a file whose sound is marked as a language; `progress` counts its seconds."""
+        ...
+
+
 class Speech:
     """The words that are spoken in a file: those that were kept, or else recognised now.
 
-    `model` is "" where none is to be recognised; `recognise` is `video.speech.transcribe`.
+    `model` is "" where none is to be recognised.
     """
 
-    def __init__(
-        self, kept: Transcripts, model: str = "", recognise: Callable[[Path, str], CueTrack] | None = None
-    ) -> None:
+    def __init__(self, kept: Transcripts, model: str = "", recognise: Recognise | None = None) -> None:
         self.kept = kept
         self.model = model
         self._recognise = recognise
 
-    def track_of(self, path: Path, content_hash: str) -> CueTrack | None:
-        """The words of a file with sound; None where nobody ever listened to it."""
+    def track_of(
+        self,
+        path: Path,
+        content_hash: str,
+        *,
+        marked_as: str | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> CueTrack | None:
+        """The words of a file with sound; None where its speech was never recognised.
+
+        What is recognised is kept at once: a run that is stopped later need not do it again.
+        """
         kept = self.kept.find(content_hash, self.model)
         if kept is not None or not self.model or self._recognise is None:
             return kept
-        track = self._recognise(path, self.model)
+        track = self._recognise(path, self.model, marked_as=marked_as, progress=progress)
         self.kept.keep(content_hash, self.model, track)
         return track
 
@@ -166,15 +189,20 @@ def _row(content_hash: str, model: str, track: CueTrack) -> dict[str, Any]:
         "model": model,
         "language": track.language,
         "source": track.source,
-        "track": json.dumps({"cues": cues, "notes": list(track.notes)}, ensure_ascii=False),
+        "track": json.dumps(
+            {"cues": cues, "notes": list(track.notes), "confidence": [cue.confidence for cue in track.cues]},
+            ensure_ascii=False,
+        ),
         "made_at": time.time(),
     }
 
 
 def _track_of(row: Mapping[str, Any]) -> CueTrack:
     track = json.loads(row["track"])
+    # Transcripts that older versions kept do not say how sure the recogniser was.
+    confidence = track.get("confidence") or [None] * len(track["cues"])
     cues = tuple(
-        Cue(start, end, text, tuple(Word(*word) for word in words))
-        for start, end, text, words in track["cues"]
+        Cue(start, end, text, tuple(Word(*word) for word in words), sure)
+        for (start, end, text, words), sure in zip(track["cues"], confidence, strict=True)
     )
     return CueTrack(cues, row["source"], row["language"], tuple(track["notes"]))

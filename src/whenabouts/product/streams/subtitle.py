@@ -33,7 +33,7 @@ class Subtitle(Stream):
     has_words = True
     transcript = True
     options = (Option("--text", "MODEL", "sentence encoder (default: the offline MiniLM)"),)
-    remedy = "index files that have subtitles, or with --transcribe MODEL for speech"
+    remedy = "index files that have subtitles, or with --transcribe for speech"
     absent = "no words are said there"
     letters_only = "install a sentence encoder (see above) and index again"
 
