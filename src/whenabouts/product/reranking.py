@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -201,8 +202,7 @@ def _any(flags: Flags, spans: Indices) -> Flags:
 
 def _spoken_in(units: Sequence[str], counted: Sequence[str], texts: Sequence[str]) -> tuple[Flags, Flags]:
     """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
-    pairs = list(itertools.pairwise(units))
-    phrase = f"\0{chr(0).join(units)}\0"
+    pairs, words_like = list(itertools.pairwise(units)), _words_like(counted)
     spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
     for row, text in enumerate(texts):
         plain = folded(text)
@@ -210,14 +210,33 @@ def _spoken_in(units: Sequence[str], counted: Sequence[str], texts: Sequence[str
         there = tuple(unit for unit in counted if unit in plain)
         if not there:
             continue
-        present = set(there) if DENSE_SCRIPT.search(there[0]) else _units_that_begin(plain, there)
+        present = set(there) if DENSE_SCRIPT.search(there[0]) else set(units_of(words_like(plain)))
         # "Block space" is said by "blockspace".
         present.update(unit for pair in pairs if "".join(pair) in present for unit in pair)
         spoken[row] = [unit in present for unit in counted]
-        in_order[row] = spoken[row].all() and phrase in f"\0{chr(0).join(units_of(plain))}\0"
+        in_order[row] = spoken[row].all() and _says_in_order(units, plain)
     return spoken, in_order
 
 
-def _units_that_begin(text: str, beginnings: tuple[str, ...]) -> set[str]:
-    """The units of the words of a text that begin in one of some ways."""
-    return {unit for word in words_of(text) if word.startswith(beginnings) for unit in units_of(word)}
+def _words_like(units: Sequence[str]) -> Callable[[str], str]:
+    """Takes from a text the words that begin like some units."""
+    beginnings = tuple(units)
+    plain = "|".join(re.escape(unit) for unit in beginnings if unit.isascii())
+    of_ascii = re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
+
+    def words_like(text: str) -> str:
+        if text.isascii():
+            return " ".join(of_ascii.findall(text)) if of_ascii else ""
+        return " ".join(word for word in words_of(text) if word.startswith(beginnings))
+
+    return words_like
+
+
+def _says_in_order(units: Sequence[str], text: str) -> bool:
+    """Whether a folded text says some units one after the other."""
+    at = 0
+    for unit in units:  # quick, and nearly always enough to see that it does not
+        at = text.find(unit, at) + len(unit)
+        if at < len(unit):
+            return False
+    return f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(units_of(text))}\0"
