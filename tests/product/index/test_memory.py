@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,19 @@ def _clips(seed: int, count: int = 9) -> ClipColumns:
     return ClipColumns(start, start + 1, [f"line {number}" for number in range(count)], vectors)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store.open(tmp_path / "c", create=True)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of a few videos; to be copied."""
+    store = Store.open(tmp_path_factory.mktemp("memory") / "c", create=True)
     store.add_stream(StreamInfo("seen", "encoder", "encoder:1", WIDTH, {}))
     for seed, name in enumerate(NAMES):
         store.put_video(_record(name), {"seen": _clips(seed)})
-    return store
+    return Path(store.place)
+
+
+@pytest.fixture
+def store(written: Path, tmp_path: Path) -> Store:
+    return Store.open(shutil.copytree(written, tmp_path / "c"))
 
 
 def _record(name: str) -> VideoRecord:
