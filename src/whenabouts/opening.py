@@ -42,7 +42,7 @@ def open_descriptor(path: Path | str) -> int:
 def read_regular(path: Path | str, most_bytes: int) -> bytes:
     """All bytes of a regular file. Raises OSError, also (EFBIG) for one of more than `most_bytes`."""
     with open_regular(path) as file:
-        data = file.read(most_bytes + 1)
+        data = file.read(min(os.fstat(file.fileno()).st_size, most_bytes) + 1)
     if len(data) > most_bytes:
         reason = f"larger than {most_bytes >> 20} MB, the most that is read of such a file"
         raise OSError(errno.EFBIG, reason, str(path))

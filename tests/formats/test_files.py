@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from whenabouts import formats
 from whenabouts.formats.annotations import AnnotationBuilder
-from whenabouts.formats.files import FileHead
+from whenabouts.formats.files import FileHead, FormatError, open_unpacked, read_json
 
 PROSE = st.text(st.sampled_from('ab ,:[]{}"\\\n\té–犬'), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | PROSE
@@ -90,3 +92,32 @@ def test_a_file_of_prose_is_recognised_wherever_its_beginning_ends(name: str, tm
     data = path.read_bytes()
     for cut in range(len(data) // 4, len(data)):
         assert formats.reader_of(module, FileHead(path, data[:cut], whole=False)), data[:cut][-60:]
+
+
+def test_a_gzip_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb") as stream:
+        stream.write(b"[" + b"[]," * 30_000_000)
+    assert path.stat().st_size < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=r"unpacks to more than 64 MiB.*gunzip"):
+        read_json(path)
+    with pytest.raises(FormatError, match="gunzip"), open_unpacked(path) as stream:
+        while stream.read(1 << 20):
+            pass
+    assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    tracemalloc.stop()
+
+
+def test_a_document_of_more_values_than_memory_is_filled_with_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whenabouts.formats.files._MOST_VALUES", 1000)
+    (tmp_path / "a.json").write_text("[" + "1," * 900 + "1]")
+    assert len(read_json(tmp_path / "a.json")) == 901
+    (tmp_path / "b.json").write_text("[" + "[]," * 900 + "1]")
+    with pytest.raises(FormatError, match=r"b\.json: has about 1,801 values, more than 1,000.*JSON lines"):
+        read_json(tmp_path / "b.json")
+    monkeypatch.setattr("whenabouts.formats.files._LARGEST_DOCUMENT", 100)
+    with pytest.raises(FormatError, match=r"larger than .*split it"):
+        read_json(tmp_path / "a.json")

@@ -14,7 +14,7 @@ import math
 from pathlib import Path
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.files import FormatError, Sign, open_unpacked, sibling_file
+from whenabouts.formats.files import FormatError, Sign, read_document, sibling_file
 
 NAME = "charades"
 SUMMARY = "VIDEO START END##SENTENCE (the original Charades-STA text)"
@@ -74,8 +74,7 @@ def _seconds(path: Path, line: int, field: str, text: str) -> float:
 
 
 def _lines(path: Path) -> list[str]:
-    with open_unpacked(path) as stream:
-        data = stream.read()
+    data = read_document(path)
     try:
         # Not splitlines(): it also breaks at letters that may stand inside a sentence.
         return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")

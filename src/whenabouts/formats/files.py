@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import logging
 import os
@@ -30,6 +31,12 @@ _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 _DEEPEST = 100
+# What a gzip file may unpack to: text takes a tenth of its size in it, seldom less than a thirtieth.
+_FREELY_UNPACKED, _MOST_TIMES_PACKED = 64 << 20, 100
+_LARGEST_DOCUMENT = 1 << 30
+_MOST_VALUES = 24_000_000
+"""Of a JSON document that is read at once: each takes some 100 bytes of memory."""
+_REMEDY = "which is too much to be read at once; split it, or write it as JSON lines (docs/formats.md)"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ABSENT: Any = object()
 """No value to show: None is one, JSON's null."""
@@ -199,16 +206,18 @@ def read_head(path: Path) -> FileHead:
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked where it is gzip, whatever its name says.
 
-    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off or damaged,
-    also while it is read.
+    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off, damaged, or
+    unpacks to more than a hundred times its size, also while it is read.
     """
     try:
         with open_regular(path) as raw:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             if packed:
+                size = os.fstat(raw.fileno()).st_size
+                most = max(_FREELY_UNPACKED, _MOST_TIMES_PACKED * size)
                 with gzip.open(raw, "rb") as stream:
-                    yield cast(IO[bytes], stream)
+                    yield io.BufferedReader(_Bounded(path, cast(IO[bytes], stream), most), _HEAD_BYTES)
             else:
                 yield raw
     except EOFError:
@@ -219,6 +228,40 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(path, f"the gzip file is damaged ({error}); fetch it again") from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+class _Bounded(io.RawIOBase):
+    """The bytes of a gzip file, up to a number that no honest file exceeds."""
+
+    def __init__(self, path: Path, stream: IO[bytes], most: int) -> None:
+        self._path, self._stream, self._most, self._left = path, stream, most, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise FormatError(
+                self._path,
+                f"the gzip file unpacks to more than {self._most >> 20} MiB, over a hundred times its size; "
+                "unpack it with gunzip if that is meant, and give the file that comes out",
+            )
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def read_document(path: Path) -> bytes:
+    """All bytes of a file that is read at once, unpacked. Raises FormatError for one of more than 1 GiB."""
+    pieces, length = list[bytes](), 0
+    with open_unpacked(path) as stream:
+        while piece := stream.read(1 << 20):
+            pieces.append(piece)
+            length += len(piece)
+            if length > _LARGEST_DOCUMENT:
+                raise FormatError(path, f"is larger than {_LARGEST_DOCUMENT >> 20} MiB, {_REMEDY}")
+    return b"".join(pieces)
 
 
 @contextmanager
@@ -275,10 +318,13 @@ def read_json(path: Path) -> Any:
     """The one JSON value of a file in which no object has a key twice.
 
     Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
-    sentences would be gone. Raises FormatError for that, and with the line where it stops being JSON.
+    sentences would be gone. Raises FormatError for that, with the line where it stops being JSON, and for
+    more values than memory is to be filled with.
     """
-    with open_unpacked(path) as stream:
-        data = stream.read()
+    data = read_document(path)
+    values = sum(data.count(sign) for sign in (b",", b"[", b"{"))
+    if values > _MOST_VALUES:
+        raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")
     try:
         # NaN and Infinity are left to the field that has them.
         value = json.loads(

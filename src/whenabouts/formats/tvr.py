@@ -27,7 +27,7 @@ from whenabouts.formats._json_writing import (
     write_json_value,
 )
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.formats.files import Losses, Sign, open_unpacked, read_json, write_atomically
+from whenabouts.formats.files import Losses, Sign, read_document, read_json, write_atomically
 from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
     NO_TIMES,
@@ -145,8 +145,7 @@ def open_run(path: Path) -> RunSource:
 
     Spans without length are accepted (nothing hits with them); rows of VR have no times.
     """
-    with open_unpacked(path) as stream:
-        data = stream.read()
+    data = read_document(path)
     try:
         data.isascii() or data.decode()
         content: _Outline | _Document = _decode_outline(data.removeprefix(_BOM))

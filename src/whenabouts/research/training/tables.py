@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from whenabouts.formats.files import FormatError, open_unpacked
+from whenabouts.formats.files import FormatError, read_document
 from whenabouts.models.settings import value_as
 from whenabouts.types import UsageError
 
@@ -24,8 +24,7 @@ Made = TypeVar("Made")
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises FormatError for one that is missing or is no TOML, with the line."""
-    with open_unpacked(path) as stream:
-        data = stream.read()
+    data = read_document(path)
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
