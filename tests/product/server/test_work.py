@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from whenabouts.budget import Budget, NotAwaited, TookTooLong, check_budget
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.server.decoding import Decoders, ThumbnailTask
 from whenabouts.product.server.errors import ServerError
-from whenabouts.product.server.settings import Limits
+from whenabouts.product.server.settings import Limits, Settings
 from whenabouts.product.server.work import BoundedExecutor, ClientGone, ConnectionLimit, RateLimit
+from whenabouts.types import UsageError
 
-from .conftest import Open, wait_until
+from .conftest import Open, Serve, error_of, wait_until
 
 
 def test_jobs_run_in_threads_and_their_errors_come_back() -> None:
@@ -81,20 +84,67 @@ def test_who_waits_too_long_is_refused_and_its_job_never_runs() -> None:
 def test_who_goes_away_loses_the_place_in_the_line() -> None:
     executor, free, ran = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), threading.Event()
 
-    async def gone() -> bool:
-        return True
+    async def leave() -> None:
+        await asyncio.sleep(0.01)
 
     async def crowd() -> None:
         first = asyncio.ensure_future(executor.run(free.wait))
         await asyncio.sleep(0.05)
         with pytest.raises(ClientGone):
-            await executor.run(ran.set, gone)
+            await executor.run(ran.set, leave)
         assert executor.inside == 1
         free.set()
         await first
 
     asyncio.run(crowd())
     assert not ran.is_set()
+    executor.close()
+
+
+def test_a_job_that_nobody_waits_for_any_more_ends_at_its_next_look() -> None:
+    executor, began, looked = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), list[str]()
+
+    def job() -> None:
+        began.set()
+        until = time.monotonic() + 60
+        try:
+            while time.monotonic() < until:
+                check_budget()
+                time.sleep(0.005)
+        except NotAwaited:
+            looked.append("called off")
+
+    async def leave() -> None:
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+
+    async def crowd() -> None:
+        with pytest.raises(ClientGone):
+            await executor.run(job, leave)
+
+    asyncio.run(crowd())
+    assert wait_until(lambda: executor.inside == 0, 10)
+    assert looked == ["called off"]
+    executor.close()
+
+
+def test_a_job_that_takes_too_long_ends_at_its_next_look_and_the_next_may_take_as_long() -> None:
+    executor = BoundedExecutor("tests", 1, 5, 30.0, 0.1)
+
+    def job(seconds: float) -> str:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            check_budget()
+            time.sleep(0.005)
+        return "done"
+
+    async def crowd() -> None:
+        with pytest.raises(TookTooLong, match=r"takes longer than 0\.1 s"):
+            await executor.run(partial(job, 30))
+        assert await executor.run(partial(job, 0.03)) == "done"
+
+    asyncio.run(crowd())
+    check_budget()  # outside there is none
     executor.close()
 
 
@@ -215,3 +265,50 @@ def test_new_clips_are_rationed_and_those_there_are_not(opened: Open, indexed: P
     ]
     assert statuses == [200, 200, 429, 429]
     assert client.get(f"/api/videos/{video}/clip?start=0&end=0.2").status_code == 200
+
+
+def test_a_search_beyond_its_time_is_an_answer_that_says_so(opened: Open, indexed: Path) -> None:
+    client = opened(indexed, limits=Limits(job_seconds=1e-9))
+    answer = client.get("/api/search?query=crown+jewels")
+    assert error_of(answer) == (503, "took_too_long", None)
+    assert "--time-limit" in answer.json()["error"]["message"]
+
+
+def test_a_search_looks_at_its_budget_all_the_way(
+    opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(Budget, "check", lambda self: looks.append(1))
+    opened(indexed).json("/api/search", query="crown jewels")
+    assert len(looks) > 10
+
+
+def test_a_client_that_leaves_calls_its_search_off(
+    live: Serve, indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def search(*_: Any, **__: Any) -> None:
+        began.set()
+        try:
+            for _look in range(6_000):
+                check_budget()
+                time.sleep(0.01)
+        except NotAwaited:
+            ended.set()
+            raise
+
+    monkeypatch.setattr(Corpus, "search", search)
+    server = live(indexed)
+    with server.connect() as connection:
+        connection.sendall(b"GET /api/search?query=x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert began.wait(30)
+        assert not ended.is_set()
+    assert ended.wait(10)
+    assert b"200 OK" in server.get("/api/health")
+
+
+def test_a_time_limit_is_a_number_of_seconds() -> None:
+    for seconds in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="--time-limit"):
+            Settings(limits=Limits(job_seconds=seconds))

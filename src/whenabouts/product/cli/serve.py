@@ -54,6 +54,13 @@ def add_parser(verbs: Any) -> None:
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
     )
     parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="end a search that takes longer (default 60)",
+    )
+    parser.add_argument(
         "--files",
         metavar="PATH",
         type=Path,
@@ -82,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     allow_pixels(options)
     try:
         from whenabouts.product.server.run import serve
-        from whenabouts.product.server.settings import Settings, default_cache, named_models
+        from whenabouts.product.server.settings import Limits, Settings, default_cache, named_models
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("whenabouts"):
             raise
@@ -99,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
         models=named_models(options.model),
         files=tuple(options.files),
         show_paths=options.show_paths,
+        limits=Limits(job_seconds=options.time_limit),
     )
     corpus = open_corpus(options)
     for model in options.model:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.budget import check_budget
 from whenabouts.product.index.records import ClipBlock, ClipHits, printable
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ _LONG_LIST = 1_000
 _MOST_VIDEOS = 0.4
 _WIDER = 4
 _MOST_QUERY_WORDS = 200
+# Passages that are candidates of many queries are taken apart once.
+_LONGEST_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +299,14 @@ def query_words(text: str) -> tuple[list[str], list[str]]:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, in order."""
-    return WORD.findall(text.lower())
+    check_budget()  # all loops over what is said come by here
+    return list(_words_of_passage(text)) if len(text) <= _LONGEST_KEPT else WORD.findall(text.lower())
+
+
+@lru_cache(maxsize=1 << 14)
+def _words_of_passage(text: str) -> tuple[str, ...]:
+    # Interned: the words of a corpus are few, and the passages that are kept many.
+    return tuple(map(sys.intern, WORD.findall(text.lower())))
 
 
 def says(text: str, words: Collection[str]) -> bool:

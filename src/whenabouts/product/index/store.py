@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import whenabouts
+from whenabouts.budget import check_budget
 from whenabouts.product.index import lock as locks
 from whenabouts.product.index import lookup
 from whenabouts.product.index.lance import (
@@ -821,6 +822,7 @@ def _repeated(
     """What `read` gives, tried again (after `renew`) while a writer's clean-up takes files away under it."""
     attempt = 0
     while True:
+        check_budget()
         try:
             if attempt and renew is not None:
                 renew()

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from whenabouts.budget import TookTooLong
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError, WhenaboutsError
@@ -133,6 +134,9 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
     message = paths.without_folders(str(error))
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
+    if isinstance(error, TookTooLong):
+        narrower = f"{message}; ask of fewer videos, or start the server with a higher --time-limit"
+        return ServerError(503, "took_too_long", narrower)
     if isinstance(error, DiskFull):
         full = paths.unless_hidden(str(error), "the server's disk is full")
         return ServerError(507, "disk_full", full)

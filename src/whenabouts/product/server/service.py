@@ -87,8 +87,9 @@ class Service:
         self.folders = ServedFolders.of(corpus, settings.files)
         self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings))
         wait = limits.wait_seconds
-        self.searches = BoundedExecutor("searches", limits.searches, limits.searches_waiting, wait)
-        self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait)
+        most = limits.job_seconds
+        self.searches = BoundedExecutor("searches", limits.searches, limits.searches_waiting, wait, most)
+        self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait, most)
         self.thumbnails = BoundedExecutor("thumbnails", limits.thumbnails, limits.thumbnails_waiting, wait)
         self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
         self.clip_rate = RateLimit("clips", limits.clips_a_minute)
@@ -117,13 +118,13 @@ class Service:
     async def read(
         self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]
     ) -> Result:
-        """What `read` returns of the corpus, run in an executor; dropped if the client leaves the queue."""
+        """What `read` returns of the corpus, run in an executor; called off if the client leaves."""
 
         def job() -> Result:
             with self._readers.lent() as corpus:
                 return read(corpus)
 
-        return await executor.run(job, request.is_disconnected)
+        return await executor.run(job, partial(left, request))
 
     async def record(self, request: Request, video_id: str) -> VideoRecord:
         """The record of a video; ServerError 404 where no video has this id."""
@@ -243,6 +244,12 @@ def check_streams(corpus: Corpus, names: list[str]) -> None:
 def stream_titles(corpus: Corpus) -> dict[str, str]:
     """What people call each stream of a corpus."""
     return {name: stream(name).title for name in corpus.streams}
+
+
+async def left(request: Request) -> None:
+    """Return when the client of a request has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def service_of(request: Request) -> Service:

@@ -26,7 +26,8 @@ class Limits:
 
     `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
     wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
-    clips may be begun in a minute, `wait_seconds` how long a job waits at most.
+    clips may be begun in a minute, `wait_seconds` how long a job waits at most, `job_seconds` how long a
+    search or a read takes at most.
     """
 
     searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
@@ -40,6 +41,7 @@ class Limits:
     clips_a_minute: int = 30
     files: int = 64
     wait_seconds: float = 30.0
+    job_seconds: float = 60.0
     body_bytes: int = 64 << 10
     head_seconds: float = 15.0
     stall_seconds: float = 30.0
@@ -69,6 +71,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        if not 0 < self.limits.job_seconds < float("inf"):
+            raise UsageError(f"--time-limit {self.limits.job_seconds:g}: give seconds, more than 0")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port {self.port}: give a number from 0 (any that is free) to 65535")
         if self.cache_bytes < 1 << 20:

@@ -32,7 +32,7 @@ from whenabouts.product.server.schemas import (
     VideoDetails,
     VideosBody,
 )
-from whenabouts.product.server.service import Service, record_of, service_of, stream_titles
+from whenabouts.product.server.service import Service, left, record_of, service_of, stream_titles
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
@@ -190,7 +190,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
     record = await service.record(request, video_id)
     service.downloads.acquire()
     try:
-        opened = await service.reads.run(partial(service.folders.open, record), request.is_disconnected)
+        opened = await service.reads.run(partial(service.folders.open, record), partial(left, request))
     except BaseException:
         service.downloads.release()
         raise

@@ -11,16 +11,18 @@ import asyncio
 import math
 import threading
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from whenabouts.budget import Budget
 from whenabouts.product.server.errors import ServerError, busy
 
 Result = TypeVar("Result")
-Gone = Callable[[], Awaitable[bool]]
+Leaving = Callable[[], Awaitable[None]]
+"""Returns when the client has left, and not before."""
 
-_POLL_SECONDS = 0.25
 _MOST_RETRY_SECONDS = 60
 # The expected duration of a job: the first guess, and the weight of the newest job in the moving average.
 _FIRST_GUESS_SECONDS, _NEWEST_WEIGHT = 0.2, 0.2
@@ -33,19 +35,23 @@ class ClientGone(ServerError):
         super().__init__(499, "client_gone", "the client went away")
 
 
-async def _stays() -> bool:
-    return False
+async def _stays() -> None:
+    await asyncio.Event().wait()
 
 
 class BoundedExecutor:
     """Threads for one kind of work.
 
     `running` jobs run at one time and `waiting` more wait for at most `wait_seconds`. Any other job is
-    refused with ServerError 429, which says after how many seconds there should be room.
+    refused with ServerError 429, which says after how many seconds there should be room. A job that runs for
+    more than `most_seconds` ends with TookTooLong where it next looks (`budget.py`).
     """
 
-    def __init__(self, kind: str, running: int, waiting: int, wait_seconds: float) -> None:
+    def __init__(
+        self, kind: str, running: int, waiting: int, wait_seconds: float, most_seconds: float = math.inf
+    ) -> None:
         self.kind = kind
+        self._most_seconds = most_seconds
         self._running, self._waiting, self._wait_seconds = running, waiting, wait_seconds
         self._threads = ThreadPoolExecutor(running, thread_name_prefix=f"whenabouts-{kind}")
         self._lock = threading.Lock()
@@ -58,35 +64,42 @@ class BoundedExecutor:
         """How many jobs run or wait."""
         return self._inside
 
-    async def run(self, job: Callable[[], Result], gone: Gone = _stays) -> Result:
-        """What a job returns, run in a thread; dropped if its client is `gone` while it waits."""
-        future = self._enter(job)
+    async def run(self, job: Callable[[], Result], leaving: Leaving = _stays) -> Result:
+        """What a job returns, run in a thread; called off when its client leaves."""
+        budget = Budget(self._most_seconds)
+        future = self._enter(job, budget)
         waited = asyncio.wrap_future(future)
-        until = time.monotonic() + self._wait_seconds
-        while True:
-            done, _ = await asyncio.wait({waited}, timeout=_POLL_SECONDS)
-            if done:
+        left = asyncio.ensure_future(leaving())
+        either: set[asyncio.Future[Any]] = {waited, left}
+        try:
+            await asyncio.wait(either, timeout=self._wait_seconds, return_when=FIRST_COMPLETED)
+            if not waited.done() and not left.done():
+                if future.cancel():
+                    raise self._refusal()
+                await asyncio.wait(either, return_when=FIRST_COMPLETED)
+            if waited.done():
                 return waited.result()
-            if future.running():
-                return await waited
-            if await gone() and future.cancel():
-                raise ClientGone
-            if time.monotonic() > until and future.cancel():
-                raise self._refusal()
+            waited.add_done_callback(_ignore)
+            future.cancel()
+            budget.call_off()
+            raise ClientGone
+        finally:
+            left.cancel()
 
-    def _enter(self, job: Callable[[], Result]) -> Future[Result]:
+    def _enter(self, job: Callable[[], Result], budget: Budget) -> Future[Result]:
         with self._lock:
             if self._inside >= self._running + self._waiting:
                 raise self._refusal()
             self._inside += 1
-        future = self._threads.submit(self._timed, job)
+        future = self._threads.submit(self._timed, job, budget)
         future.add_done_callback(self._leave)
         return future
 
-    def _timed(self, job: Callable[[], Result]) -> Result:
+    def _timed(self, job: Callable[[], Result], budget: Budget) -> Result:
         began = time.monotonic()
         try:
-            return job()
+            with budget.spent_here():
+                return job()
         finally:
             spent = time.monotonic() - began
             self._job_seconds += _NEWEST_WEIGHT * (spent - self._job_seconds)
@@ -103,6 +116,12 @@ class BoundedExecutor:
     def close(self) -> None:
         """Let jobs that run end, and drop those that wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody waits for, lest it be logged as forgotten."""
+    if not future.cancelled():
+        future.exception()
 
 
 class RateLimit:
