@@ -72,7 +72,7 @@ def ask(searcher: Searcher, stems: dict[str, str], text: str) -> tuple[Floats, F
     answer = next(answer for answer in searcher.find_all(text) if answer.stream == STREAM)
     rarity = searcher.rarity([STREAM])[STREAM]
     features = features_of(text, answer.block, answer.scores, answer.moments, rarity)
-    score = answer.moments.score - learned_reranking().added(features)
+    score = answer.moments.score - learned_reranking().added(features).sum(axis=1)
     order = np.argsort(-score, kind="stable")
     moments = [answer.moment(row) for row in order.tolist()]
     named = [Moment(stems[moment.video_id], moment.start, moment.end) for moment in moments]

@@ -154,3 +154,17 @@ def test_a_long_question_is_followed_as_it_is_asked(make: Make) -> None:
     query = "the fisherman " * 128 + "moon " * 9_000
     best: Any = corpus.search(query, k=1).moments[0]
     assert why(corpus, query, best.moment).rank == 1
+
+
+def test_what_the_second_look_added_is_told_and_is_what_the_score_gained(make: Make) -> None:
+    talk = [(10 * n, 10 * n + 9, FISH if n == 3 else "Nothing of it here.") for n in range(40)]
+    corpus = make({"talk": talk})
+    answer = why(corpus, "the harbour fisherman", "talk@0:30-0:39")
+    (stream,) = answer.streams
+    scored = corpus.searcher().find_all("the harbour fisherman")[0]
+    row = next(row for row in range(len(scored.moments)) if scored.moment(row) == stream.nearest)
+    peak = scored.scores[scored.moments.first_clip[row] : scored.moments.last_clip[row] + 1].max()
+    assert sum(stream.second_look.values()) == pytest.approx(scored.moments.score[row] - peak)
+    assert stream.second_look["near"] > 0 == stream.second_look["phrase"]
+    assert "the second look adds +" in _text(answer)
+    assert answer.to_json()["streams"][0]["second_look"].keys() == stream.second_look.keys()

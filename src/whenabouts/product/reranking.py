@@ -65,11 +65,11 @@ class Reranking:
     usual: Mapping[str, float]
 
     def added(self, features: Floats) -> Floats:
-        """(M,) points for features (M, F) in the order of `FEATURES`."""
+        """(M, F) points that each feature adds, for features (M, F) in the order of `FEATURES`."""
         weights = np.array([self.weights[name] for name in FEATURES])
         usual = np.array([self.usual[name] for name in FEATURES])
-        added: Floats = (features - usual) @ weights
-        return added
+        points: Floats = (features - usual) * weights
+        return points
 
     @classmethod
     def from_json(cls, value: Any) -> Reranking:
@@ -116,7 +116,8 @@ def reranked(
     """
     if not len(moments):
         return moments
-    added = (reranking or learned_reranking()).added(features_of(query, block, scores, moments, rarity))
+    features = features_of(query, block, scores, moments, rarity)
+    added = (reranking or learned_reranking()).added(features).sum(axis=1)
     raised = Moments(
         moments.video,
         moments.start,

@@ -28,7 +28,7 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
-from whenabouts.product.reranking import reranked
+from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
 from whenabouts.product.streams import frame_stream
 from whenabouts.product.streams import stream as stream_named
@@ -670,6 +670,14 @@ class Searcher:
             if name not in self._rarity and self._streams[name].has_words is not False:
                 self._rarity[name] = Rarity.in_stream(self._store, name)
         return self._rarity
+
+    def second_look(self, query: str, answer: StreamAnswer, row: int) -> dict[str, float]:
+        """What each feature added to the score of a moment; nothing where the stream has no words."""
+        if not self._streams[answer.stream].shows_words(answer.block):
+            return {}
+        rarity, own = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
+        features = features_of(query, answer.block, answer.scores, own, rarity)
+        return dict(zip(FEATURES, learned_reranking().added(features)[0].tolist(), strict=True))
 
     def interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
         """The range (95 %) that the first moment's confidence leaves open, None where there is none."""

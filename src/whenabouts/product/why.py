@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ class StreamWhy:
 
     `retrieved_at` is the rank (from 1) of the first retrieved clip that lies in the moment, `video_at` the
     rank of the moment's video among those retrieved, None where it is not among them. `nearest` is the
-    moment of that video that shares most time with it.
+    moment of that video that shares most time with it; `second_look` what each feature of it added to its
+    score (`reranking.FEATURES`), empty for streams without words.
     """
 
     stream: str
@@ -36,6 +38,7 @@ class StreamWhy:
     best_score: float | None
     best_elsewhere: float | None
     nearest: Moment | None
+    second_look: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -48,6 +51,7 @@ class StreamWhy:
             "score": self.best_score,
             "best_score_in_other_videos": self.best_elsewhere,
             "localized": [self.nearest.start, self.nearest.end] if self.nearest else None,
+            "second_look": {name: round(points, 3) for name, points in self.second_look.items()},
         }
 
 
@@ -123,12 +127,12 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
         k=k,
         rank=None if place is None else place + 1,
         localized=None if place is None else ranked[place].moment,
-        streams=tuple(_stream_why(searcher, answer, target) for answer in answers),
+        streams=tuple(_stream_why(searcher, words, answer, target) for answer in answers),
         lost_to=tuple(ranked[: min(k, place if place is not None else k, 5)]),
     )
 
 
-def _stream_why(searcher: Searcher, answer: StreamAnswer, moment: Moment) -> StreamWhy:
+def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Moment) -> StreamWhy:
     block = answer.block
     own = searcher.clips_in(answer.stream, moment)
     inside = None
@@ -140,8 +144,8 @@ def _stream_why(searcher: Searcher, answer: StreamAnswer, moment: Moment) -> Str
         inside = float(scores.max()) if len(scores) else None
         others = np.delete(answer.scores, np.r_[rows])
         elsewhere = float(others.max()) if len(others) else None
-    localized = [answer.moment(row) for row in range(len(answer.moments))]
-    nearest = max(localized, key=moment.overlap, default=None)
+    shared_time = [answer.moment(row).overlap(moment) for row in range(len(answer.moments))]
+    nearest = int(np.argmax(shared_time)) if any(shared_time) else None
     return StreamWhy(
         stream=answer.stream,
         clips=own,
@@ -149,7 +153,8 @@ def _stream_why(searcher: Searcher, answer: StreamAnswer, moment: Moment) -> Str
         video_at=block.video_ids.index(moment.video_id) + 1 if moment.video_id in block.video_ids else None,
         best_score=inside,
         best_elsewhere=elsewhere,
-        nearest=nearest if nearest is not None and nearest.overlap(moment) > 0 else None,
+        nearest=None if nearest is None else answer.moment(nearest),
+        second_look={} if nearest is None else searcher.second_look(query, answer, nearest),
     )
 
 
@@ -186,6 +191,9 @@ def _stream_lines(stream: StreamWhy) -> list[str]:
         lines.append("    no moment was localized on it: its scores do not stand out in the video")
     else:
         lines.append(f"    localized as {_span(stream.nearest)}")
+    if stream.second_look:
+        added = ", ".join(f"{name} {points:+.2f}" for name, points in stream.second_look.items())
+        lines.append(f"    the second look adds {sum(stream.second_look.values()):+.2f} ({added})")
     return lines
 
 

@@ -60,6 +60,7 @@ def test_why_a_moment_was_found(whenabouts: Whenabouts, form: str) -> None:
             "score",
             "best_score_in_other_videos",
             "localized",
+            "second_look",
         }
     else:
         assert "found: rank 1" in done.out
