@@ -610,7 +610,8 @@ class Searcher:
         matched = None
         if stream.has_words is not False:
             most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
-            matched = store.match_text(name, query.text, most, video_ids=allowed)
+            parts = stream.parts_of_words
+            matched = store.match_text(name, query.text, most, video_ids=allowed, parts=parts)
         chosen, cosine = _candidates(nearest, matched), None
         if vector is None:
             block = store.clips_of(name, chosen, vectors=False)

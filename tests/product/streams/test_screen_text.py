@@ -94,6 +94,12 @@ def test_what_is_written_is_found_by_word_and_by_meaning(
     assert best.start - 1 <= 8 * slide_number + 4 <= best.end
 
 
+@pytest.mark.parametrize("query", ["RE16", "E16T", "16 TG", "the plate RE16", "hloroplas"])
+def test_a_part_of_a_word_finds_it(corpus: Corpus, query: str) -> None:
+    best = corpus.search(query).moments[0].evidence["screen_text"]
+    assert best.text.startswith("Photo" if query == "hloroplas" else "Plate RE16 TGK")
+
+
 def test_the_place_in_the_picture_is_evidence(
     corpus: Corpus, place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -250,6 +250,19 @@ def _summed(first: Any, second: Any, weight: float, k: int) -> ClipHits:
     return hits_of(summed, summed["_score_sum"].to_numpy().astype(np.float32), k)
 
 
+def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
+    """The best k of two lists of hits; a clip in both scores their sum."""
+    import pyarrow as pa
+
+    if not (len(first) and len(second)):
+        return first if len(first) else second
+    columns = ("index", "start", "end", "score")
+    numbers = {name: np.concatenate([getattr(hits, name) for hits in (first, second)]) for name in columns}
+    both = pa.table({"video_id": first.video_ids + second.video_ids, **numbers})
+    summed = both.group_by(CLIP_COLUMNS, use_threads=False).aggregate([("score", "sum")])
+    return hits_of(summed, summed["score_sum"].to_numpy().astype(np.float32), k)
+
+
 def doubled(table: Any) -> list[str]:
     """Ids of the videos that have a row twice: in a table of clips one of the same index."""
     key = [name for name in ("video_id", "index") if name in table.schema.names]

@@ -58,8 +58,9 @@ from whenabouts.product.index.lance import (
     speaking,
 )
 from whenabouts.product.index.ledger import Ledger, LedgerMemory
-from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits
+from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits, summed_hits
 from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
+from whenabouts.product.index.parts import index_parts, match_parts
 from whenabouts.product.index.records import (
     ClipBlock,
     ClipColumns,
@@ -566,6 +567,8 @@ class Store:
         table.add(rows, on_bad_vectors="null")
         if any(rows["context"].to_pylist()):
             index_words(table)
+            if self._streams[name].settings.get("parts_of_words"):
+                index_parts(table)
 
     def put_records(self, records: Iterable[VideoRecord]) -> None:
         """Write ledger rows only (a new path, metadata, a failure); clips stay as they are."""
@@ -685,11 +688,12 @@ class Store:
         video_ids: Sequence[str] | None = None,
         after: float | None = None,
         before: float | None = None,
+        parts: bool = False,
     ) -> ClipHits:
         """The k clips of a stream whose words match best by BM25, best first; any text is a valid query.
 
         Words are stemmed (English) and folded to ASCII; signs and operators mean nothing. Only the first
-        200 different words of a query count.
+        200 different words of a query count. `parts`: also by parts of words, where the stream has them.
         """
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
@@ -697,10 +701,11 @@ class Store:
             return no_hits()
 
         def read() -> ClipHits:
+            if not self._has_words(stream):
+                return no_hits()
+            hits = lookup.match(self._clips(stream), query, k, narrowing)
             return (
-                lookup.match(self._clips(stream), query, k, narrowing)
-                if self._has_words(stream)
-                else no_hits()
+                summed_hits(hits, match_parts(self._clips(stream), query, k, narrowing), k) if parts else hits
             )
 
         return self._read("search", read)

@@ -138,7 +138,8 @@ class Stream:
     `title` is what people call its clips: a plan says "words added". `order`: streams are made and listed
     by it. `encoder_kind` says which encoders open its vectors. `has_words`: its clips have text that
     full-text search looks at; None: as its clips show. `transcript`: that text is what is said in the
-    video. `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
+    video. `parts_of_words`: words of it are also found by parts of them (its `StreamInfo.settings` say so
+    too). `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
     `absent` why a moment may have none of its clips, `letters_only` what to do where its clips have words
     and no vectors.
 
@@ -151,6 +152,7 @@ class Stream:
     encoder_kind: ClassVar[Literal["text", "images"]] = "text"
     has_words: ClassVar[bool | None] = None
     transcript: ClassVar[bool] = False
+    parts_of_words: ClassVar[bool] = False
     reads_clips_of: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     remedy: ClassVar[str] = "index with the options of that stream"

@@ -63,6 +63,7 @@ class ScreenTextStream(Stream):
     title = "texts on the screen"
     order = 20
     has_words = True
+    parts_of_words = True
     options = (
         Option("--screen-text", None, "read the text on the screen: slides, captions, signs"),
         Option(
@@ -89,9 +90,10 @@ class ScreenTextStream(Stream):
         except TextReaderUnavailableError as error:
             raise EncoderUnavailable(str(error)) from error
         encoder = text_encoder(setup, self.title)
+        settings = {"frame_seconds": seconds, "parts_of_words": self.parts_of_words}
         return StreamRun(
             self,
-            StreamInfo(self.name, *made_by(encoder), {"frame_seconds": seconds}),
+            StreamInfo(self.name, *made_by(encoder), settings),
             encoder,
             Reads(frames=FrameSettings(seconds, _FRAME_SIZE)),
             Cost(seconds=3600 / seconds * _SECONDS_PER_FRAME, bytes=_BYTES_PER_HOUR),

@@ -1,0 +1,94 @@
+"""Parts of words: "E16T" finds the plate "RE16 TGK", "lescop" the telescope.
+
+Full-text search knows whole words. Of streams that ask for it (`Stream.parts_of_words`) each three signs that
+stand together are indexed as well; what shares some with a query is looked at, and counts only if the whole
+part stands in one line. A part that stands anywhere as a whole word is left to the search of words, so that
+this one adds clips to a search of words and never changes the order among its hits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from whenabouts.product.index.lookup import (
+    CLIP_COLUMNS,
+    Narrowing,
+    has_index,
+    hits_of,
+    no_hits,
+    says,
+    summed_hits,
+    words_of,
+)
+from whenabouts.product.index.records import ClipHits, printable
+
+# Signs that are indexed together, and as long as a part may be.
+_GRAM, _LONGEST = 3, 24
+# Parts of a query that are tried, and clips that are looked at for each.
+_MOST_PARTS, _LOOKED_AT = 4, 200
+
+
+def index_parts(table: Any) -> None:
+    """Index each three signs of the clips' own texts, if they are not."""
+    if not has_index(table, "text"):
+        from lancedb.index import FTS
+
+        config = FTS(
+            base_tokenizer="ngram",
+            ngram_min_length=_GRAM,
+            ngram_max_length=_GRAM,
+            stem=False,
+            remove_stop_words=False,
+            ascii_folding=False,
+        )
+        table.create_index("text", config=config)
+
+
+def parts_of(query: str) -> dict[str, tuple[str, ...]]:
+    """What may be a part of a word: the query without its spaces, and its words that hold digits.
+
+    Each with the words that it is made of.
+
+    >>> parts_of("van RE16")
+    {'vanre16': ('van', 're16'), 're16': ('re16',)}
+    """
+    words = words_of(query)
+    codes = [(word,) for word in words if any(letter.isdigit() for letter in word)]
+    parts = {"".join(some): tuple(some) for some in [words, *codes]}
+    return {part: some for part, some in parts.items() if _GRAM <= len(part) <= _LONGEST}
+
+
+def match_parts(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
+    """The k clips in which a part of a query stands, best first; rarer parts score more."""
+    if narrowing.impossible or not has_index(table, "text"):
+        return no_hits()
+    hits = no_hits()
+    text = printable(query)
+    for part, words in list(parts_of(text).items())[:_MOST_PARTS]:
+        # Signs between the words ("2.10.3") are in the index, and between the words of a part they are not.
+        searched = part if len(words) == 1 else f"{text} {part}"
+        hits = summed_hits(hits, _clips_with(table, searched, part, words, narrowing), k)
+    return hits
+
+
+def _clips_with(table: Any, searched: str, part: str, words: Sequence[str], narrowing: Narrowing) -> ClipHits:
+    """The clips that have a part in one of their lines; none where it stands somewhere as whole words."""
+    from lancedb.query import MatchQuery
+
+    search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
+    if narrowing.sql is not None:
+        search = search.where(narrowing.sql, prefilter=True)
+    rows = search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow()
+    lines = [text.split("\n") for text in rows["text"].to_pylist()]
+    if any(says(line, words) for some in lines for line in some):
+        return no_hits()
+    has_part = np.array([any(part in "".join(words_of(line)) for line in some) for some in lines], np.bool_)
+    rows = rows.filter(has_part)
+    # As rare as a word that stands in so many clips.
+    count, total = len(rows), table.count_rows()
+    score = math.log1p((max(total - count, 0) + 0.5) / (count + 0.5))
+    return hits_of(rows, np.full(count, score, np.float32), _LOOKED_AT)

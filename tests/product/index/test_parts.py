@@ -1,0 +1,83 @@
+"""Words found by parts of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whenabouts.product.index.parts import parts_of
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+
+SIGNS = StreamInfo("signs", "letters", "letters", 0, {"parts_of_words": True})
+TEXTS = (
+    "RE16 TGK",
+    "a telescope\nin the harbour",
+    "E16 bus stop",
+    "Ver. 2.10.3",
+    "nothing",
+    "gate 7 harbour",
+)
+
+
+@pytest.fixture(params=[True, False], ids=["with parts", "without"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    store = Store.open(tmp_path / "corpus", create=True)
+    store.add_stream(replace(SIGNS, settings={"parts_of_words": request.param}))
+    start = np.arange(len(TEXTS), dtype=np.float64)
+    clips = ClipColumns(start, start + 1, TEXTS)
+    store.put_video(VideoRecord("film", "/film.mp4", streams={"signs": "letters"}), {"signs": clips})
+    return store
+
+
+def texts(store: Store, query: str, *, parts: bool = True) -> list[str]:
+    hits = store.match_text("signs", query, 10, parts=parts)
+    return [TEXTS[row] for row in hits.index.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("RE16", "RE16 TGK"),
+        ("e16t", "RE16 TGK"),
+        ("lescop", TEXTS[1]),
+        ("ver 2.10", "Ver. 2.10.3"),
+        ("10.3x", None),
+        ("xre16", None),
+    ],
+)
+def test_a_part_finds_the_line_that_holds_it(store: Store, query: str, expected: str | None) -> None:
+    has_parts = bool(store.stream("signs").settings["parts_of_words"])
+    found_before = texts(store, query, parts=False)
+    answers = texts(store, query)
+    assert answers == ([expected] if expected and has_parts and not found_before else found_before)
+
+
+def test_what_stands_as_a_word_is_left_to_the_search_of_words(store: Store) -> None:
+    for query in ("harbour", "E16", "bus E16", "gate 7", "the harbour telescope"):
+        by_word = store.match_text("signs", query, 10)
+        both = store.match_text("signs", query, 10, parts=True)
+        assert both.index.tolist() == by_word.index.tolist() and both.score.tolist() == by_word.score.tolist()
+
+
+def test_lines_are_not_read_on_into_the_next(store: Store) -> None:
+    assert texts(store, "peint") == []
+
+
+def test_a_filter_holds_for_parts_too(store: Store) -> None:
+    assert len(store.match_text("signs", "lescop", 10, video_ids=["other"], parts=True)) == 0
+    assert len(store.match_text("signs", "lescop", 10, video_ids=[], parts=True)) == 0
+
+
+@pytest.mark.parametrize("query", ["", "ab", "'; DROP TABLE", "x" * 500, "1" * 23 + " " + "2" * 23, "\0\0\0"])
+def test_any_text_is_a_query(store: Store, query: str) -> None:
+    assert len(store.match_text("signs", query, 10, parts=True)) <= len(TEXTS)
+
+
+def test_parts_are_codes_and_the_whole_query() -> None:
+    assert parts_of("a sentence that nobody would write on a sign") == {}
+    assert list(parts_of("Flight BA2490")) == ["flightba2490", "ba2490"]
+    assert parts_of("ab") == {}
