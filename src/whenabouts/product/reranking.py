@@ -15,9 +15,9 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -47,6 +47,8 @@ _MOST_UNITS = 40
 # What a third of all passages say tells no moments apart (nats).
 _LEAST_RARITY = 1.0
 _FILE = "reranking.json"
+# Folding accents takes longer than looking for words, and the same passages are near moments again and again.
+_folded = lru_cache(maxsize=20_000)(folded)
 
 
 class BrokenWeights(WhenaboutsError):
@@ -203,41 +205,50 @@ def _any(flags: Flags, spans: Indices) -> Flags:
 
 def _spoken_in(units: Sequence[str], counted: Sequence[str], texts: Sequence[str]) -> tuple[Flags, Flags]:
     """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
-    pairs, words_like = list(itertools.pairwise(units)), _words_like(counted)
+    words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
     spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
     for row, text in enumerate(texts):
-        plain = folded(text)
+        plain = text.lower() if text.isascii() else _folded(text)
         # A unit is the beginning of its words, so that a text without it need not be taken apart.
-        there = tuple(unit for unit in counted if unit in plain)
+        there = [unit for unit in counted if unit in plain]
         if not there:
             continue
-        present = set(there) if DENSE_SCRIPT.search(there[0]) else set(units_of(words_like(plain)))
+        present = set(there) if DENSE_SCRIPT.search(there[0]) else words.units_in(plain)
         # "Block space" is said by "blockspace".
-        present.update(unit for pair in pairs if "".join(pair) in present for unit in pair)
-        spoken[row] = [unit in present for unit in counted]
-        in_order[row] = spoken[row].all() and _says_in_order(units, plain)
+        for both in joined.keys() & present:
+            present.update(joined[both])
+        flags = [unit in present for unit in counted]
+        spoken[row] = flags
+        in_order[row] = all(flags) and words.in_order(plain)
     return spoken, in_order
 
 
-def _words_like(units: Sequence[str]) -> Callable[[str], str]:
-    """Takes from a text the words that begin like some units."""
-    beginnings = tuple(units)
-    plain = "|".join(re.escape(unit) for unit in beginnings if unit.isascii())
-    of_ascii = re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
+class _Words:
+    """Looks for the words of a query in folded texts; quicker than taking every text apart."""
 
-    def words_like(text: str) -> str:
-        if text.isascii():
-            return " ".join(of_ascii.findall(text)) if of_ascii else ""
-        return " ".join(word for word in words_of(text) if word.startswith(beginnings))
+    def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
+        self._units, self._beginnings = units, tuple(counted)
+        plain = "|".join(re.escape(unit) for unit in counted if unit.isascii())
+        self._of_ascii = re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
+        words = [re.escape(unit) + "[a-z0-9]*" for unit in units]
+        self._phrase = re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
+        self._units_of: dict[str, list[str]] = {}
 
-    return words_like
+    def units_in(self, text: str) -> set[str]:
+        """The units of all words that begin like a counted unit."""
+        if not text.isascii():
+            words = {word for word in words_of(text) if word.startswith(self._beginnings)}
+        else:
+            words = set(self._of_ascii.findall(text)) if self._of_ascii else set()
+        present: set[str] = set()
+        for word in words:
+            if word not in self._units_of:
+                self._units_of[word] = units_of(word)
+            present.update(self._units_of[word])
+        return present
 
-
-def _says_in_order(units: Sequence[str], text: str) -> bool:
-    """Whether a folded text says some units one after the other."""
-    at = 0
-    for unit in units:  # quick, and nearly always enough to see that it does not
-        at = text.find(unit, at) + len(unit)
-        if at < len(unit):
+    def in_order(self, text: str) -> bool:
+        """Whether a text says all units one after the other."""
+        if text.isascii() and not self._phrase.search(text):
             return False
-    return f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(units_of(text))}\0"
+        return f"\0{chr(0).join(self._units)}\0" in f"\0{chr(0).join(units_of(text))}\0"
