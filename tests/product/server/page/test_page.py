@@ -98,7 +98,7 @@ def test_the_confidence_of_a_card_is_said_in_words_and_what_is_in_doubt_above(
         expect(page.locator("#beneath")).to_contain_text(told.doubt[1:])
 
 
-def test_a_border_is_dragged_with_the_mouse_and_stands_in_the_address(page: Any, address: str) -> None:
+def test_a_border_follows_the_mouse_the_arrow_keys_and_a_time_code(page: Any, address: str) -> None:
     open_first(page, address, "crown jewels")
     before, end = border(page, "start"), border(page, "end")
     box = page.locator("#grip-start").bounding_box()
@@ -116,10 +116,8 @@ def test_a_border_is_dragged_with_the_mouse_and_stands_in_the_address(page: Any,
     assert border(page, "end") == end
     assert float(parameters_of(page)["s"]) == pytest.approx(moved, abs=1e-3)
     assert at(page) == pytest.approx(moved, abs=0.05)
-
-
-def test_a_border_moves_by_a_frame_and_by_a_second_with_the_arrow_keys(page: Any, address: str) -> None:
-    open_first(page, address, "crown jewels")
+    page.get_by_role("button", name="Back to the result").click()
+    # A frame, a second, and to either end.
     grip = page.locator("#grip-start")
     grip.focus()
     page.keyboard.press("ArrowLeft")
@@ -138,6 +136,14 @@ def test_a_border_moves_by_a_frame_and_by_a_second_with_the_arrow_keys(page: Any
     assert border(page, "start") < border(page, "end"), "a moment never becomes empty"
     page.get_by_role("button", name="Back to the result").click()
     assert float(parameters_of(page)["s"]) == border(page, "start") > 1
+    # At the rate of the video.
+    field = page.get_by_label("Start", exact=True)
+    field.fill("00:00:02:15")
+    field.press("Enter")
+    assert border(page, "start") == 2.5
+    field.fill("00:00:02:30")
+    field.press("Enter")
+    expect(page.locator("#message")).to_contain_text("“00:00:02:30” is no time")
 
 
 @pytest.mark.slow
@@ -151,17 +157,6 @@ def test_a_time_can_be_typed_and_what_is_no_time_is_said(page: Any, address: str
     field.press("Enter")
     expect(page.locator("#message")).to_contain_text("“soon” is no time")
     assert border(page, "start") == 2.5
-
-
-def test_a_time_may_be_a_time_code_at_the_rate_of_the_video(page: Any, address: str) -> None:
-    open_first(page, address, "crown jewels")
-    field = page.get_by_label("Start", exact=True)
-    field.fill("00:00:02:15")
-    field.press("Enter")
-    assert border(page, "start") == 2.5
-    field.fill("00:00:02:30")
-    field.press("Enter")
-    expect(page.locator("#message")).to_contain_text("“00:00:02:30” is no time")
 
 
 def test_times_mean_on_the_page_what_they_mean_in_commands(page: Any, address: str) -> None:
@@ -188,15 +183,14 @@ def test_every_place_is_listed_in_order_of_time(page: Any, address: str) -> None
     expect(page.locator("#notes")).to_contain_text("nobody says “jewels crown”")
 
 
-@pytest.mark.parametrize(
-    ("times", "told"),
-    [("s=abc&e=3", "“abc” is no time"), ("s=3&e=1:75", "“1:75” is no time"), ("s=3&e=1", "ends before")],
-)
-def test_an_address_without_a_moment_is_told_so(
-    page: Any, address: str, ids: dict[str, str], times: str, told: str
-) -> None:
-    page.goto(f"{address}?v={ids['friday.mp4']}&{times}")
-    expect(page.locator("#message")).to_contain_text(told)
+def test_an_address_without_a_moment_is_told_so(page: Any, address: str, ids: dict[str, str]) -> None:
+    for times, told in (
+        ("s=abc&e=3", "“abc” is no time"),
+        ("s=3&e=1:75", "“1:75” is no time"),
+        ("s=3&e=1", "ends before"),
+    ):
+        page.goto(f"{address}?v={ids['friday.mp4']}&{times}")
+        expect(page.locator("#message")).to_contain_text(told)
     page.get_by_role("button", name="End one frame later").click()
     page.reload()
     standing(page)
@@ -284,7 +278,7 @@ def test_back_and_forward_go_through_list_and_moments(page: Any, address: str) -
     assert parameters_of(page) == first
 
 
-def test_the_curves_say_time_and_confidence_under_the_pointer(
+def test_curves_tell_what_is_under_the_pointer_and_words_are_marked(
     page: Any, address: str, corpus: Corpus
 ) -> None:
     open_first(page, address, "crown jewels")
@@ -294,10 +288,6 @@ def test_the_curves_say_time_and_confidence_under_the_pointer(
     expect(page.locator(".tip")).to_have_text(re.compile(r"^0:05\.\d\d: words \d+ %$"))
     page.mouse.click(plot["x"] + plot["width"] / 2, plot["y"] + 20)
     assert at(page) == pytest.approx(6.17 / 2, abs=0.1)
-
-
-def test_the_words_are_shown_with_those_of_the_question_marked(page: Any, address: str) -> None:
-    open_first(page, address, "crown jewels")
     cues = page.locator(".cue")
     expect(cues.last).to_contain_text("Somebody must've stolen the crown jewels")
     expect(page.locator(".cue mark")).to_have_text(["crown", "jewels"])
