@@ -22,7 +22,7 @@ from whenabouts.types import WhenaboutsError
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as shares (0 to 1) of the picture's width and height."""
 
-LONGEST_SIDE = 960
+LONGEST_SIDE = 640
 """Pixels of the long side of a picture in which lines are looked for (`benchmarks/screen_text.py`)."""
 
 LEAST_SCORE = 0.7

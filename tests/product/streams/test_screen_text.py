@@ -19,9 +19,9 @@ from whenabouts.product.indexing import plan_index
 from whenabouts.product.server.app import Application
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.streams import stream
+from whenabouts.product.streams._picture_changes import cell_means, changed_strip
 from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
-from whenabouts.product.streams.screen_text import cell_means, has_changed
-from whenabouts.video.text_reader import TextLine
+from whenabouts.video.text_reader import TextLine, TextReader
 
 from ...uncalibrated import uncalibrated
 from ..server.conftest import Client
@@ -149,16 +149,42 @@ def test_a_slide_that_stands_is_read_once_across_batches() -> None:
 
 def test_a_line_in_a_corner_is_a_change_and_noise_and_brightness_are_none() -> None:
     before = slide(size=(1280, 720), seed=1).copy()
-    noisy = slide(size=(1280, 720), seed=2)
-    assert not has_changed(cell_means(before), cell_means(noisy))
-    assert not has_changed(cell_means(before), cell_means(np.clip(before + 8.0, 0, 255).astype(np.uint8)))
+    cells = cell_means(before)
+    assert changed_strip(cells, cell_means(slide(size=(1280, 720), seed=2))) is None
+    assert changed_strip(cells, cell_means(np.clip(before + 8.0, 0, 255).astype(np.uint8))) is None
     with_line = before.copy()
-    with_line[680:704, 1100:1260] = slide("12:45 EXIT", size=(960, 264), seed=1)[30:54, 80:240]
-    assert has_changed(cell_means(before), cell_means(with_line))
+    with_line[600:624, 1100:1260] = slide("12:45 EXIT", size=(960, 264), seed=1)[30:54, 80:240]
+    strip = changed_strip(cells, cell_means(with_line))
+    assert strip is not None and strip.top * 8 < 560 and strip.bottom * 8 > 700
+    assert strip.of(with_line).shape[0] < 300
 
 
 def test_a_film_that_changes_its_size_is_read_again() -> None:
-    assert has_changed(cell_means(slide()), cell_means(slide(size=(320, 180))))
+    small = cell_means(slide(size=(320, 180)))
+    strip = changed_strip(cell_means(slide()), small)
+    assert strip is not None and (strip.top, strip.bottom) == (0, len(small))
+
+
+def test_beside_a_speaker_who_moves_only_a_strip_is_read_and_the_other_lines_stay() -> None:
+    own, reader = stream("screen_text"), TextReader()
+    settings = FrameSettings(2.0, 720)
+    info = StreamInfo(own.name, "letters", "letters", 0, {"frame_seconds": 2.0})
+    run = StreamRun(own, info, None, Reads(frames=settings), reader=reader)
+    images = []
+    for number, last in enumerate(("first words", "first words", "other words")):
+        image = slide("Title above", "", "", last).copy()
+        image[280:, 520:] = 40 + 60 * number
+        images.append(image)
+    kept = own.encode(FrameBatch(settings, (0, 1, 2), tuple(images)), run, ())
+    read = [[line.text for line in lines] for _, lines in kept.read]
+    assert read == [
+        ["Title above", "first words"],
+        ["Title above", "first words"],
+        ["Title above", "other words"],
+    ]
+    (_, whole), (_, strip), _ = kept.read
+    np.testing.assert_allclose(whole[1].box, strip[1].box, atol=0.02)
+    assert whole[0] is strip[0], "the title was read once"
 
 
 def test_without_the_package_the_option_ends_with_the_command_that_installs_it(

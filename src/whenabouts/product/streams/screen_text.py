@@ -35,10 +35,6 @@ _FRAME_SIZE = 720
 # Measured on two cores (benchmarks/screen_text.py), of film in which every frame changes.
 _SECONDS_PER_FRAME = 0.5
 _BYTES_PER_HOUR = 2e6
-# A frame is compared in cells of so many pixels: a letter fills some of them, and a cell's mean has no noise.
-_CELL = 8
-_CHANGED_LEVELS = 16.0
-_LEAST_CELLS = 6
 # Of a file that ends before its last frame, by what it says itself, that frame lasts so long.
 _SHORTEST_CLIP = 0.01
 # Moments of a query, over all videos; of those that share more of their time than this the best stays.
@@ -48,10 +44,11 @@ _SAME_TIME = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """What is kept of a batch: the frames that were read with their lines, the last frame's number, and the
-    means of the cells of the frame that was read last."""
+    """What is kept of a batch: the frames that were read with their lines, the lines that stand at its end,
+    its last frame's number, and the means of the cells as they were read last."""
 
     read: tuple[tuple[int, tuple[TextLine, ...]], ...]
+    lines: tuple[TextLine, ...]
     last: int
     cells: NDArray[np.float32]
 
@@ -126,19 +123,24 @@ class ScreenTextStream(Stream):
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
         """The lines of the frames that have changed; `kept` tells what was read last."""
         from whenabouts.product.index.reading import FrameBatch
+        from whenabouts.product.streams._picture_changes import Strip, cell_means, changed_strip
 
         assert isinstance(batch, FrameBatch)
         cells = kept[-1].cells if kept else None
-        changed: list[int] = []
+        lines: tuple[TextLine, ...] = kept[-1].lines if kept else ()
+        changed: list[tuple[int, Strip]] = []
         for place, image in enumerate(batch.images):
             now = cell_means(image)
-            if cells is None or has_changed(cells, now):
-                changed.append(place)
-                cells = now
+            if (strip := changed_strip(cells, now)) is not None:
+                changed.append((place, strip))
+                cells = strip.renewed_cells(cells, now)
         assert cells is not None
-        lines = run.reader.read([batch.images[place] for place in changed])
-        read = zip((batch.clips[place] for place in changed), map(tuple, lines), strict=True)
-        return _Kept(tuple(read), batch.clips[-1], cells)
+        read = run.reader.read([strip.of(batch.images[place]) for place, strip in changed])
+        frames = []
+        for (place, strip), seen in zip(changed, read, strict=True):
+            lines = strip.renewed_lines(lines, seen)
+            frames.append((batch.clips[place], lines))
+        return _Kept(tuple(frames), lines, batch.clips[-1], cells)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """A clip for each text, from half a step before its first sight to half a step after its last."""
@@ -197,28 +199,6 @@ def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
     summed = own + both
     length = np.linalg.norm(summed, axis=1, keepdims=True)
     return np.asarray(summed / np.where(length > 0, length, 1), np.float32)
-
-
-def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(H / 8, W / 8): how bright each cell of a picture (H, W, 3) is, without what is left over at edges."""
-    import numpy as np
-
-    height, width = (side - side % _CELL for side in image.shape[:2])
-    # Green is most of what is bright.
-    green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)
-    return np.asarray(green.mean(axis=(1, 3), dtype=np.float32))
-
-
-def has_changed(before: NDArray[np.float32], now: NDArray[np.float32]) -> bool:
-    """Whether a picture may show another text: in some cells it is much brighter or darker.
-
-    A line of text fills dozens of cells; noise of compression changes a cell's mean by a few levels.
-    """
-    import numpy as np
-
-    if before.shape != now.shape:
-        return True
-    return int(np.count_nonzero(np.abs(now - before) > _CHANGED_LEVELS)) >= _LEAST_CELLS
 
 
 STREAM = ScreenTextStream()

@@ -1,0 +1,99 @@
+"""What has changed of a picture since text was last read in it, so that what stands is read once.
+
+Pictures are compared in cells. Only a strip around what has changed is read again: beside a speaker who moves
+a slide stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.video.text_reader import Box, TextLine
+
+# A frame is compared in cells of so many pixels: a letter fills some of them, and a cell's mean has no noise.
+_CELL = 8
+_CHANGED_LEVELS = 16.0
+_LEAST_CELLS = 6
+# Above and below what has changed so much of the picture's height is read too, for whole lines; of a change
+# that needs more than this share of it all is read.
+_MARGIN = 8
+_LARGEST_STRIP = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Rows of cells that are read of a picture, over all its width: lines run from side to side.
+
+    Lines whose middle lies from row `first` to row `last` are renewed by it: at its edges they may be cut.
+    """
+
+    top: int
+    bottom: int
+    first: int
+    last: int
+    rows: int
+
+    def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The strip of a picture."""
+        return image if self.bottom - self.top == self.rows else image[self.top * _CELL : self.bottom * _CELL]
+
+    def renewed_cells(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The cells as they are after the strip was read: what changes slowly elsewhere adds up."""
+        if before is None or before.shape != now.shape:
+            return now
+        cells = before.copy()
+        cells[self.top : self.bottom] = now[self.top : self.bottom]
+        return cells
+
+    def renewed_lines(self, before: Sequence[TextLine], seen: Sequence[TextLine]) -> tuple[TextLine, ...]:
+        """The lines of the whole picture: those before, and in the strip those that were seen in it."""
+        if self.bottom - self.top == self.rows:
+            return tuple(seen)
+        there = [replace(line, box=self._placed(line.box)) for line in seen]
+        return (
+            *(line for line in before if not self._renews(line)),
+            *(line for line in there if self._renews(line)),
+        )
+
+    def _placed(self, box: Box) -> Box:
+        left, top, right, bottom = box
+        high = self.bottom - self.top
+        return left, (self.top + high * top) / self.rows, right, (self.top + high * bottom) / self.rows
+
+    def _renews(self, line: TextLine) -> bool:
+        return self.first <= (line.box[1] + line.box[3]) / 2 * self.rows <= self.last
+
+
+def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(H / 8, W / 8): how bright each cell of a picture (H, W, 3) is, without what is left over at edges."""
+    height, width = (side - side % _CELL for side in image.shape[:2])
+    # Green is most of what is bright.
+    green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)
+    return np.asarray(green.mean(axis=(1, 3), dtype=np.float32))
+
+
+def changed_strip(before: NDArray[np.float32] | None, now: NDArray[np.float32]) -> Strip | None:
+    """What is to be read of a picture: None where no cell, or hardly any, is much brighter or darker.
+
+    A line of text fills dozens of cells; noise of compression changes a cell's mean by a few levels. `before`
+    is None for the first picture.
+    """
+    whole = Strip(0, len(now), 0, len(now), len(now))
+    if before is None or before.shape != now.shape:
+        return whole
+    changed = np.abs(now - before) > _CHANGED_LEVELS
+    if np.count_nonzero(changed) < _LEAST_CELLS:
+        return None
+    rows = np.flatnonzero(changed.any(axis=1))
+    margin = len(now) // _MARGIN
+    top, bottom = int(rows[0]) - margin, int(rows[-1]) + 1 + margin
+    if bottom - top > _LARGEST_STRIP * len(now):
+        return whole
+    within = top + margin // 2, bottom - margin // 2
+    return Strip(max(0, top), min(len(now), bottom), *within, len(now))
