@@ -21,6 +21,7 @@ from whenabouts.product.why import why
 from whenabouts.times import parse_seconds
 from whenabouts.types import UsageError
 
+from ....uncalibrated import uncalibrated
 from ...streams.written_film import slide, write_film
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -215,7 +216,8 @@ def long_talk(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         lines += [f"{clock(50 * number)} --> {clock(50 * number + 5)}", said, ""]
     (folder / "talk.vtt").write_text("\n".join(lines))
     corpus = Corpus(folder / "corpus", create=True)
-    corpus.add(folder / "talk.vtt", processes=1)
+    with uncalibrated():
+        corpus.add(folder / "talk.vtt", processes=1)
     return corpus
 
 
