@@ -46,7 +46,7 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.server.run import serve
 from whenabouts.product.server.settings import Settings
 settings = Settings(port=0, cache=Path(sys.argv[2]))
-serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True))
+serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True), int(sys.argv[3]))
 """
 
 
@@ -60,9 +60,9 @@ def make_corpus(folder: Path, rows: int) -> None:
 
 
 @contextmanager
-def serving(corpus: Path, cache: Path) -> Iterator[tuple[int, int]]:
-    """A server's process: its id and its port."""
-    command = [sys.executable, "-c", _SERVE, str(corpus), str(cache)]
+def serving(corpus: Path, cache: Path, processes: int = 1) -> Iterator[tuple[int, int]]:
+    """A server: the id of its first process, and its port."""
+    command = [sys.executable, "-c", _SERVE, str(corpus), str(cache), str(processes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = re.search(r":(\d+)/", process.stdout.readline())
@@ -120,20 +120,26 @@ async def ask_on(port: int, number: int, until: float, seen: Seen) -> None:
             turn += 1
 
 
+def family(process: int) -> list[int]:
+    """A process and those that it started."""
+    lists = [path.read_text().split() for path in Path(f"/proc/{process}/task").glob("*/children")]
+    return [process, *(child for pids in lists for pid in pids for child in family(int(pid)))]
+
+
 async def watch(process: int, until: float) -> list[float]:
-    """Resident megabytes of a process, once a second."""
+    """Resident megabytes of a server's processes, once a second."""
     sizes = []
     while time.monotonic() < until:
-        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in family(process))
         sizes.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
         await asyncio.sleep(1)
     return sizes
 
 
 def cpu_seconds(process: int) -> float:
-    """Processor time that a process has used so far: unlike the clock, it hardly minds a busy machine."""
-    facts = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(facts[11]) + int(facts[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time that a server has used so far: unlike the clock, it hardly minds a busy machine."""
+    facts = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in family(process)]
+    return sum(int(fact[11]) + int(fact[12]) for fact in facts) / os.sysconf("SC_CLK_TCK")
 
 
 async def load(process: int, port: int, clients: int, seconds: float) -> dict[str, Any]:

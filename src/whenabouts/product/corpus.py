@@ -81,6 +81,10 @@ class Corpus:
         """See what has been written since; searching does so by itself."""
         self.store.refresh()
 
+    def drop_kept(self) -> None:
+        """Let go of clips, rows and words that are kept in memory, for all handles; they are read again."""
+        self.store.drop_kept()
+
     # Adding and removing -------------------------------------------------------------------------
 
     def add(

@@ -54,6 +54,19 @@ def add_parser(verbs: Any) -> None:
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
     )
     parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="serve with so many processes, for many clients at once (default 1; a core each, memory each)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="MB",
+        type=int,
+        help="refuse requests while the server has more memory (default: three quarters of the machine's)",
+    )
+    parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=float,
@@ -97,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
             f"the server needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
         ) from error
     token = os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else options.token
+    memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
     settings = Settings(
         host=options.host,
         port=options.port,
@@ -106,10 +120,10 @@ def run(options: argparse.Namespace) -> int:
         models=named_models(options.model),
         files=tuple(options.files),
         show_paths=options.show_paths,
-        limits=Limits(job_seconds=options.time_limit),
+        limits=Limits(job_seconds=options.time_limit, **memory),
     )
     corpus = open_corpus(options)
     for model in options.model:
         encoded_with(corpus, model)
-    serve(corpus, settings, lambda line: print(line, flush=True))
+    serve(corpus, settings, lambda line: print(line, flush=True), options.processes)
     return 0

@@ -48,6 +48,11 @@ class LedgerMemory:
         self._lock = threading.Lock()
         self._kept: tuple[int, Ledger] | None = None
 
+    def drop(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._kept = None
+
     def at(self, version: int, read: Callable[[], list[VideoRecord]]) -> Ledger:
         """The ledger at a version; `read` gives its rows."""
         with self._lock:

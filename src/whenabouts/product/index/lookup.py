@@ -322,6 +322,11 @@ def _words_of_passage(text: str) -> tuple[str, ...]:
     return tuple(map(sys.intern, WORD.findall(text.lower())))
 
 
+def drop_words() -> None:
+    """Forget the words of passages that were taken apart."""
+    _words_of_passage.cache_clear()
+
+
 def says(text: str, words: Collection[str]) -> bool:
     """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
 

@@ -112,6 +112,11 @@ class ClipMemory:
         self._lock = threading.Lock()
         self._streams: dict[str, tuple[Hashable, WholeStream | None]] = {}
 
+    def drop(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._streams = {}
+
     def stream(self, name: str, state: Hashable) -> WholeStream | None:
         """The stream, if it is kept in the state it is in now."""
         kept_state, whole = self._streams.get(name, (None, None))

@@ -183,6 +183,12 @@ class Store:
         store._memory, store._ledger = self._memory, self._ledger
         return store
 
+    def drop_kept(self) -> None:
+        """Let go of clips, ledger rows and words in memory, for all handles."""
+        self._memory.drop()
+        self._ledger.drop()
+        lookup.drop_words()
+
     @property
     def version(self) -> int:
         """A number that grows with every change of the ledger."""

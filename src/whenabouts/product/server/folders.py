@@ -47,6 +47,11 @@ class ServedFolders:
             places = list({Path(record.path).parent for record in records if record.kind == "media"})
         return cls(frozenset(os.path.realpath(place) for place in places))
 
+    @property
+    def there(self) -> tuple[Path, ...]:
+        """Those places that are there now."""
+        return tuple(place for place in map(Path, sorted(self.places)) if place.exists())
+
     def hold(self, path: str) -> bool:
         """Whether a path without links is one of the places, or lies under one."""
         above = Path(path)

@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import h11
@@ -19,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.server.app import Application
 from whenabouts.product.server.errors import ServerError
+from whenabouts.product.server.processes import others_serving, share_of
 from whenabouts.product.server.settings import Settings
 from whenabouts.types import UsageError
 
@@ -26,18 +28,26 @@ _KEEP_ALIVE_SECONDS = 15
 _MOST_HEAD_BYTES = 32 << 10
 _MOST_CONNECTIONS = 512
 _RETRY_SECONDS = 5
+_MOST_PROCESSES = 32
 
 
-def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> None:
+def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], processes: int = 1) -> None:
     """Serve a corpus until SIGINT or SIGTERM; requests that run are finished first.
 
-    `say` is told the address once it can be asked. Raises UsageError for an address that cannot be had.
+    `say` is told the address once it can be asked; further `processes` join as soon as they have started.
+    Raises UsageError for an address that cannot be had.
     """
+    if not 1 <= processes <= _MOST_PROCESSES:
+        raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")
     sockets = [listen(settings)]
+    settings = share_of(settings, processes)
     try:
         application = Application(corpus, settings)
+        settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        Server(application, settings, lambda: say(greeting(settings, sockets[0]))).run(sockets=sockets)
+        server = Server(application, settings, lambda: say(greeting(settings, sockets[0])))
+        with others_serving(corpus.location, settings, sockets[0], processes - 1):
+            server.run(sockets=sockets)
     finally:
         for bound in sockets:
             bound.close()
@@ -90,6 +100,8 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(limits.graceful_seconds)),
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+            # Connections taken at a time: of several processes at one socket, the idle one takes the next.
+            backlog=1,
         )
         super().__init__(config)
         self._say_started = started
@@ -97,6 +109,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, then say so."""
         await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(_MOST_CONNECTIONS)  # asyncio takes its backlog for the length of the queue, too
         if self.started:
             self._say_started()
 

@@ -22,6 +22,7 @@ from whenabouts.product.server.decoding import Decoders
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
+from whenabouts.product.server.memory import MemoryBound
 from whenabouts.product.server.metrics import Metrics
 from whenabouts.product.server.paging import Pages
 from whenabouts.product.server.paths import Paths
@@ -97,6 +98,7 @@ class Service:
         self.decoders = Decoders()
         self.cache = Cache(settings.cache, settings.cache_bytes)
         self.metrics = Metrics()
+        self.memory = MemoryBound(limits.memory_bytes, (corpus.drop_kept, self._drop_answers))
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
         self._readers = Readers(corpus, limits.searches + limits.reads)
@@ -120,11 +122,17 @@ class Service:
     ) -> Result:
         """What `read` returns of the corpus, run in an executor; called off if the client leaves."""
 
+        self.memory.check()
+
         def job() -> Result:
             with self._readers.lent() as corpus:
                 return read(corpus)
 
         return await executor.run(job, partial(left, request))
+
+    def _drop_answers(self) -> None:
+        self._answers.clear()
+        self._probes.clear()
 
     async def record(self, request: Request, video_id: str) -> VideoRecord:
         """The record of a video; ServerError 404 where no video has this id."""

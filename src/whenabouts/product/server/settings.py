@@ -27,7 +27,8 @@ class Limits:
     `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
     wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
     clips may be begun in a minute, `wait_seconds` how long a job waits at most, `job_seconds` how long a
-    search or a read takes at most.
+    search or a read takes at most. While the process has more than `memory_bytes` of memory, requests that
+    take some are refused.
     """
 
     searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
@@ -42,6 +43,7 @@ class Limits:
     files: int = 64
     wait_seconds: float = 30.0
     job_seconds: float = 60.0
+    memory_bytes: int = field(default_factory=lambda: machine_memory() * 3 // 4)
     body_bytes: int = 64 << 10
     head_seconds: float = 15.0
     stall_seconds: float = 30.0
@@ -73,6 +75,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.limits.job_seconds < float("inf"):
             raise UsageError(f"--time-limit {self.limits.job_seconds:g}: give seconds, more than 0")
+        if self.limits.memory_bytes < 1 << 20:
+            raise UsageError(f"{self.limits.memory_bytes} bytes of memory are too few; give --memory in MB")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port {self.port}: give a number from 0 (any that is free) to 65535")
         if self.cache_bytes < 1 << 20:
@@ -102,6 +106,11 @@ class Settings:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def default_cache() -> Path:

@@ -1,0 +1,97 @@
+"""Several server processes at one address: Python runs one thread at a time, and a search is half Python.
+
+Each is a whole server with threads, limits and memory of its own; all wait for connections at one socket.
+They share the folder of thumbnails and clips, and page tokens of one are known to all. One that ends is
+started again, and none outlives the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.server.settings import Settings
+
+_PAUSE_SECONDS = 1.0
+_END_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def others_serving(place: str, settings: Settings, bound: socket.socket, count: int) -> Iterator[None]:
+    """`count` further processes that serve a corpus at a socket that listens; ended at the end."""
+    if count < 1:
+        yield
+        return
+    given, stop = _plain(settings), threading.Event()
+    keeper = threading.Thread(target=_keep, args=(place, given, bound, count, stop), daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join(settings.limits.graceful_seconds + _END_SECONDS)
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Settings as arguments that another process can be given."""
+    names = ("host", "port", "token", "cache", "cache_bytes", "files", "limits")
+    shown = {"models": dict(settings.models), "show_paths": settings.shows_paths}
+    return {name: getattr(settings, name) for name in names} | shown
+
+
+def _keep(
+    place: str, given: Mapping[str, Any], bound: socket.socket, count: int, stop: threading.Event
+) -> None:
+    """Start processes, start those again that end, and end all when it is time."""
+    context = multiprocessing.get_context("spawn")
+    running: list[SpawnProcess] = []
+    while not stop.wait(_PAUSE_SECONDS if running else 0):
+        running = [process for process in running if process.is_alive()]
+        while len(running) < count:
+            process = context.Process(target=_serve_here, args=(place, given, bound))
+            process.start()
+            running.append(process)
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.join(_END_SECONDS + given["limits"].graceful_seconds)
+        process.kill()
+
+
+def _serve_here(place: str, given: Mapping[str, Any], bound: socket.socket) -> None:
+    """What such a process does: serve until it is told to stop, or the first process is gone."""
+    from whenabouts.product.server.app import Application
+    from whenabouts.product.server.run import Server
+
+    settings = Settings(**given)
+    with bound:
+        server = Server(Application(Corpus(place), settings), settings, lambda: None)
+        threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
+        server.run(sockets=[bound])
+
+
+def _end_with_parent(server: Any) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        server.should_exit = True
+
+
+def share_of(settings: Settings, count: int) -> Settings:
+    """The settings of one of `count` processes, with its part of what all may use together."""
+    limits = settings.limits
+    cores = os.cpu_count() or 2
+    searches = max(1, min(limits.searches, -(-max(2, cores) // count)))
+    clips = max(1, limits.clips_a_minute // count)
+    memory = limits.memory_bytes // count
+    limits = replace(limits, searches=searches, clips_a_minute=clips, memory_bytes=memory)
+    return replace(settings, limits=limits)
