@@ -6,12 +6,15 @@
 `--corpora` is a folder; corpora that are missing in it are indexed first (600 processor seconds for all 227
 hours). They are each set of `transcripts`, all of them together, and small ones; each is asked the titles
 of its recordings (with the recording in, and taken out), titles of other sets, unrelated sentences in and
-not in the bank, questions made of what is said, single words and pairs that are said or are not, and phrases.
+not in the bank, sentences about what is to be seen elsewhere, questions made of what is said, single words
+and pairs that are said or are not, and phrases. French captions of the lectures (`transcripts_languages`)
+are asked their French titles.
 
 Every answer becomes one row: the features of its first moment, and whether that is right. The curves are
 fitted with whole recordings left out, and with whole sets left out, and judged on what was left out; the
 shipped ones are fitted on all rows. Intervals are by recording (2,000 samples of recordings). Rows without
-any text are kept in `results/answers_questions.csv.gz`.
+any text are kept in `results/answers_questions.csv.gz`. In the end every title is asked once more through the
+finished search, as a user asks, and must be answered as its row says ("asked as users ask").
 """
 
 from __future__ import annotations
@@ -42,7 +45,6 @@ from whenabouts import Corpus
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.outcomes import TAKEN_OUT_WORTH
 from whenabouts.confidence.probability import (
-    NAME_RARITY,
     NAMES,
     OWN,
     PROBABLE,
@@ -50,6 +52,8 @@ from whenabouts.confidence.probability import (
     Features,
     Probability,
     from_json,
+    general,
+    learned,
 )
 from whenabouts.product.calibration.measuring import (
     QuestionResult,
@@ -58,12 +62,14 @@ from whenabouts.product.calibration.measuring import (
 )
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.product.index.lookup import words_of
+from whenabouts.product.phrases import parsed_query
 from whenabouts.product.search import Searcher, load_calibration
 from whenabouts.types import Moment, ScoredMoment
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
 DATA = SHARED / "transcripts"
+FRENCH = SHARED / "transcripts_languages"
 RESULT = ROOT / "benchmarks" / "results" / "answers.json"
 QUESTIONS = RESULT.with_name("answers_questions.csv.gz")
 LEARNED = ROOT / "src" / "whenabouts" / "confidence" / "learned.json"
@@ -83,6 +89,7 @@ SMALL = {
         "btc_op-return",
     ),
 }
+OTHERS = ("french",)
 
 # Not in the bank of the package; nothing is chosen on them.
 UNRELATED = (
@@ -138,13 +145,13 @@ WORTH = {
     "title": 1.0,
     "title, taken out": TAKEN_OUT_WORTH,
     "title of another set": 0.3,
-    "bank": 0.15,
-    "made": 0.3,
-    "word": 0.3,
-    "pair": 0.3,
-    "phrase": 0.3,
-    "word not said": 0.3,
-    "pair not said": 0.3,
+    "bank": 0.045,
+    "made": 0.09,
+    "word": 0.09,
+    "pair": 0.09,
+    "phrase": 0.09,
+    "word not said": 0.09,
+    "pair not said": 0.09,
 }
 """How much a question of each kind counts in the fit; people mostly ask for what is there, in own words."""
 
@@ -153,7 +160,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Row:
-    """An answer: where and what was asked, whether its first moment is right, and its features."""
+    """An answer: where and what was asked, whether its first moment is right, and its features.
+
+    `is_name`: the question is said as it is at the moment, and rare.
+    """
 
     corpus: str
     kind: str
@@ -162,6 +172,7 @@ class Row:
     right: bool
     features: Features | None
     rank: int = 1
+    is_name: bool = False
 
     @property
     def group(self) -> str:
@@ -185,14 +196,26 @@ class Title:
         return stems[moment.video_id] == self.recording and inside
 
 
-def titles() -> list[Title]:
-    """All titles."""
-    lines = (DATA / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+def titles(folder: Path = DATA, language: str = "") -> list[Title]:
+    """All titles, or those in a language; without quotation marks, which would ask for an exact phrase."""
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     values = [json.loads(line) for line in lines]
     return [
-        Title(number, v["query"], v["recording"], float(v["start"]), float(v["end"]))
+        Title(number, parsed_query(v["query"]).plain, v["recording"], float(v["start"]), float(v["end"]))
         for number, v in enumerate(values)
+        if v.get("language", "") == language
     ]
+
+
+def titles_of(corpus: str) -> list[Title]:
+    """The titles that a corpus is asked."""
+    return titles(FRENCH, "fr") if corpus == "french" else titles()
+
+
+def seen() -> list[str]:
+    """Sentences about what is to be seen in other videos."""
+    lines = (SHARED / "real_video" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["query"] for line in lines]
 
 
 def sets() -> dict[str, str]:
@@ -207,14 +230,22 @@ def recordings_of(corpus: str) -> tuple[str, ...]:
     """The recordings of one of the corpora that are asked."""
     if corpus in SMALL:
         return SMALL[corpus]
+    if corpus == "french":
+        return tuple(sorted(path.stem for path in (FRENCH / "fr").glob("*.vtt")))
     return tuple(name for name, own in sets().items() if corpus in (own, "all"))
+
+
+def recording_of(path: str) -> str:
+    """The recording whose captions a file has."""
+    return Path(path).name.removesuffix(".vtt").removesuffix(".fr")
 
 
 def opened(folder: Path, name: str) -> Corpus:
     """A corpus of the folder, made if need be, its unrelated sentences asked anew."""
-    corpus = Corpus(folder / name.replace(" ", "_"))
+    corpus = Corpus(folder / name.replace(" ", "_"), create=True)
     if not corpus.streams:
-        corpus.add(*(DATA / f"{recording}.vtt" for recording in recordings_of(name)), processes=1)
+        place = FRENCH / "fr" if name == "french" else DATA
+        corpus.add(*(place / f"{recording}.vtt" for recording in recordings_of(name)), processes=1)
     calibrate(corpus, made=0)
     return corpus
 
@@ -231,7 +262,7 @@ class Examiner:
         self.searcher: Searcher = corpus.searcher()
         self.chances = load_calibration(corpus.store).chances
         records = corpus.records()
-        self.stems = {record.video_id: Path(record.path).stem for record in records}
+        self.stems = {record.video_id: recording_of(record.path) for record in records}
         self.ids = {stem: video_id for video_id, stem in self.stems.items()}
         self.texts = corpus.store.clips_of("subtitle", sorted(self.stems), vectors=False).text
 
@@ -270,7 +301,9 @@ class Examiner:
         if not features:
             yield Row(self.name, kind, number, recording, False, None)
         for rank, (scored, own) in enumerate(zip(moments, features, strict=False), 1):
-            yield Row(self.name, kind, number, recording, is_right(scored, own), own, rank)
+            said = result.spoken.get(scored.moment)
+            is_name = said is not None and said.is_name
+            yield Row(self.name, kind, number, recording, is_right(scored, own), own, rank, is_name)
 
 
 def is_said(scored: ScoredMoment, features: Features) -> bool:
@@ -288,14 +321,18 @@ def ask(name: str, corpus: Corpus, seed: int = 20261122) -> list[Row]:
     rng = random.Random(f"{seed} {name}")
     examiner, own_sets = Examiner(name, corpus), sets()
     count = 20 if name in SMALL else 60
-    own = [title for title in titles() if title.recording in examiner.ids]
+    own = [title for title in titles_of(name) if title.recording in examiner.ids]
     rows = [row for title in own for row in examiner.ask_title(title)]
+    if name in OTHERS:
+        return rows
     here = {own_sets[recording] for recording in examiner.ids}
     foreign = [title for title in titles() if own_sets[title.recording] not in here]
     some = rng.sample(foreign, min(count, len(foreign)))
     rows += [examiner.ask("title of another set", title.number, title.text, never) for title in some]
     rows += [examiner.ask("unrelated", number, text, never) for number, text in enumerate(UNRELATED)]
     rows += [examiner.ask("bank", number, text, never) for number, text in enumerate(SENTENCES)][: 4 * count]
+    if name == "all":
+        rows += [examiner.ask("seen, not said", number, text, never) for number, text in enumerate(seen())]
     for number, question in enumerate(made_from(corpus.store, count, seed)):
         rows.append(examiner.ask("made", number, question.text, _within(question)))
     return rows + list(_asked_of_words(examiner, rng, count))
@@ -343,7 +380,8 @@ def _vocabulary() -> set[str]:
 
 # Fitting ------------------------------------------------------------------------------------------
 
-OF_LIST = tuple(name for name in NAMES if name not in ("spoken", "unspoken", "whole", "phrase", "name"))
+OF_WORDS = ("spoken", "unspoken", "whole", "phrase", "name", "length")
+OF_LIST = tuple(name for name in NAMES if name not in OF_WORDS)
 RIDGE = 3.0
 
 
@@ -536,9 +574,7 @@ def judged(rows: Sequence[Row], given: Floats) -> dict[str, Any]:
 
 def is_match(row: Row, given: float) -> bool:
     """Whether a search calls the answer a match."""
-    features = row.features
-    is_name = features is not None and features.phrase > 0 and features.spoken >= math.log1p(NAME_RARITY)
-    return is_name or given >= PROBABLE.match_at
+    return row.is_name or given >= PROBABLE.match_at
 
 
 def report(rows: Sequence[Row], given: Floats) -> dict[str, Any]:
@@ -567,6 +603,34 @@ def report(rows: Sequence[Row], given: Floats) -> dict[str, Any]:
     return found
 
 
+def asked_again(name: str, corpus: Corpus, rows: Sequence[Row]) -> dict[str, Any]:
+    """What the finished search says to the titles of a corpus, beside what their rows say.
+
+    `differ` counts titles whose answer, first moment's truth or probability (by 0.001) is another one.
+    """
+    row_of = {row.number: row for row in rows if (row.corpus, row.kind, row.rank) == (name, "title", 1)}
+    stems = {record.video_id: recording_of(record.path) for record in corpus.records()}
+    curves, counts = general(), Counter[str]()
+    for title in titles_of(name):
+        if title.number not in row_of:
+            continue
+        row, result = row_of[title.number], corpus.search(title.text, k=1)
+        first = next(iter(result), None)
+        is_right = first is not None and title.is_right(first.moment, stems)
+        stated = 0.0 if row.features is None else curves.of_first(row.features, has_words=True)
+        is_matched = is_match(row, stated)
+        counts.update({"titles": 1, "right": is_right, "match": result.answer == "match"})
+        counts["right match"] += is_right and result.answer == "match"
+        counts["match by their rows"] += is_matched
+        counts["right by their rows"] += row.right
+        counts["differ"] += (
+            is_right != row.right
+            or is_matched != (result.answer == "match")
+            or abs((first.confidence if first and first.confidence else 0.0) - stated) > 0.001
+        )
+    return dict(counts)
+
+
 def spoken_terms(corpus: Corpus) -> dict[str, str]:
     """The answers to terms that are said word for word."""
     return {term: corpus.search(term, k=1).answer for term in SPOKEN}
@@ -576,14 +640,13 @@ def keep_rows(rows: Sequence[Row], given: Mapping[str, Floats]) -> None:
     """The rows as compressed columns, without any text; the same rows give the same bytes."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["corpus", "kind", "number", "recording", "rank", "right", *NAMES, *given])
+    writer.writerow(["corpus", "kind", "number", "recording", "rank", "right", "is_name", *NAMES, *given])
     for place, row in enumerate(rows):
-        numbers = [] if row.features is None else [f"{value:.3g}" for value in astuple(row.features)]
+        numbers = [] if row.features is None else [f"{value:.5g}" for value in astuple(row.features)]
         shares = [f"{column[place]:.3f}" for column in given.values()]
         padded = numbers or [""] * len(NAMES)
-        writer.writerow(
-            [row.corpus, row.kind, row.number, row.recording, row.rank, int(row.right), *padded, *shares]
-        )
+        about = (row.corpus, row.kind, row.number, row.recording, row.rank, int(row.right), int(row.is_name))
+        writer.writerow([*about, *padded, *shares])
     QUESTIONS.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
@@ -600,6 +663,7 @@ def read_rows(path: Path) -> list[Row]:
             line["right"] == "1",
             Features(*(float(line[name]) for name in NAMES)) if line[NAMES[0]] else None,
             int(line["rank"]),
+            line["is_name"] == "1",
         )
         for line in lines
     ]
@@ -610,7 +674,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--corpora", type=Path, required=True)
     parser.add_argument("--learn", action="store_true", help="write the curves that the package ships")
-    parser.add_argument("--only", nargs="*", default=[*SETS, "all", *SMALL], help="ask these corpora alone")
+    parser.add_argument(
+        "--only", nargs="*", default=[*SETS, "all", *SMALL, *OTHERS], help="ask these corpora alone"
+    )
     parser.add_argument("--again", action="store_true", help="fit and judge the rows of the last run")
     options = parser.parse_args()
     result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine()}
@@ -629,10 +695,15 @@ def main() -> None:
     keep_rows(rows, given)
     for way, own in given.items():
         result[way] = report(rows, own)
-    learned = {"date": result["date"], "fitted_on": sorted({row.corpus for row in rows}), **fit(rows)}
-    result["learned"] = learned
+    fitted = {"date": result["date"], "fitted_on": sorted({row.corpus for row in rows}), **fit(rows)}
+    result["learned"] = fitted
     if options.learn:
-        LEARNED.write_text(json.dumps(learned, indent=1) + "\n", encoding="utf-8")
+        LEARNED.write_text(json.dumps(fitted, indent=1) + "\n", encoding="utf-8")
+        learned.cache_clear()
+    result["asked as users ask"] = {
+        name: asked_again(name, Corpus(options.corpora / name.replace(" ", "_")), rows)
+        for name in dict.fromkeys(row.corpus for row in rows)
+    }
     if "all" in options.only:
         result["terms that are said"] = spoken_terms(opened(options.corpora, "all"))
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -20,7 +20,7 @@ from whenabouts.confidence.probability import (
     with_adjustment,
 )
 
-ORDINARY = Features(2.0, 2.0, 1.0, 0.7, 0.4, 2.0, 1.0, 0.0, 0.0, 0.0, 1.2)
+ORDINARY = Features(2.0, 2.0, 1.0, 0.7, 0.4, 2.0, 1.0, 0.0, 0.0, 0.0, 1.2, 0.7)
 units = st.floats(0, 12)
 features = st.builds(
     Features, units, units, st.floats(0, 3.5), st.floats(0, 3), st.floats(0, 1), units, units,

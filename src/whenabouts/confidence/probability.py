@@ -31,8 +31,8 @@ PROBABLE = Thresholds(match_at=0.75, no_match_below=0.15)
 NAME_WORDS = 2
 """A query of so few words is a name rather than a phrase."""
 
-NAME_RARITY = 3.0
-"""A query that is said word for word at the first moment, and is as rare (nats) as what one passage in 20
+NAME_RARITY = 5.0
+"""A query that is said word for word at the first moment, and is as rare (nats) as what one passage in 150
 says, asks for the place where it is said: that is a match, whatever else the place is about."""
 
 # Certainty is never claimed: some questions are answered elsewhere than where people looked.
@@ -50,7 +50,8 @@ class Features:
     after it that are in its video. `spoken`, `unspoken`: rarity of the query's words that are, and are not,
     said there, summed (nats; a word that one passage in a hundred has counts 4.6), as log(1 + sum).
     `whole`: 1 where all are. `phrase`: they are said in this order; `name`: the same, and there are no more
-    than two. `words`: logarithm of how many the query has.
+    than two. `words`: logarithm of how many the query has. `length`: log(1 + hours) of the moment's video,
+    for in a longer one more places compete; 0 where the query is said as a phrase.
     """
 
     surprise: float
@@ -64,6 +65,7 @@ class Features:
     phrase: float
     name: float
     words: float
+    length: float
 
     def values(self) -> Floats:
         """(F,) in the order of `NAMES`."""
@@ -75,10 +77,10 @@ NAMES = tuple(field.name for field in fields(Features))
 MOST_LEAD = 12.0
 
 RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "whole", "phrase"), 1)
-RISING |= dict.fromkeys(("crowd", "unspoken"), -1)
+RISING |= dict.fromkeys(("crowd", "unspoken", "length"), -1)
 """Features that may only raise (1) or lower (-1) the probability, whatever the data say."""
 
-OWN = ("surprise", "spoken", "unspoken", "whole", "phrase", "name")
+OWN = ("surprise", "spoken", "unspoken", "whole", "phrase", "name", "length")
 """Features that each moment has by itself; the others are of the list."""
 
 

@@ -31,11 +31,15 @@ _ALONE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """How much of a query is said in a place: rarity of words that are, and are not; whether as a phrase."""
+    """How much of a query is said in a place: rarity of words that are, and are not; whether as a phrase.
+
+    `hours` are those of its video.
+    """
 
     spoken: float
     unspoken: float
     phrase: bool
+    hours: float = 0.0
     is_rare: bool = True
 
     @property
@@ -62,12 +66,15 @@ def features_of(
     features = []
     for scored in ranked[:count]:
         there = spoken_in(scored)
-        own = (0.0, 0.0, 0.0, 0.0, 0.0)
+        own, length = (0.0, 0.0, 0.0, 0.0, 0.0), 0.0
         if there is not None:
             phrase, whole = float(there.phrase), float(there.unspoken <= 0)
             amounts = (math.log1p(there.spoken), math.log1p(there.unspoken))
             own = (*amounts, whole, phrase, phrase if is_short else 0.0)
-        features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *own, words))
+            length = 0.0 if there.phrase else math.log1p(there.hours)
+        features.append(
+            Features(_root(scored.score), lead, _root(of_video), crowd, same, *own, words, length)
+        )
     return features
 
 
@@ -116,7 +123,17 @@ def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: 
     spoken = sum(weight for unit, weight in weights.items() if unit in present)
     phrase = bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
     unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
-    return Spoken(spoken, unspoken, phrase, spoken >= min(NAME_RARITY, rarity.of_second))
+    is_rare = spoken >= min(NAME_RARITY, rarity.of_second)
+    return Spoken(spoken, unspoken, phrase, _hours_of(answer, scored.video_id), is_rare)
+
+
+def _hours_of(answer: StreamAnswer, video_id: str) -> float:
+    """Until when something is said in a video, in hours."""
+    block = answer.block
+    if video_id not in block.video_ids:
+        return 0.0
+    own = block.rows(block.video_ids.index(video_id))
+    return float(block.end[own].max(initial=0.0)) / 3600
 
 
 def _joined(units: Sequence[str]) -> set[str]:
