@@ -7,7 +7,9 @@ STAMP := $(VENV)/.made
 # Programs that tests start would compile every module anew, each of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: venv demo test test-slow check lint docs format clean
+ATTACK_MINUTES ?= 60
+
+.PHONY: venv demo test test-slow attack check lint docs format clean
 
 venv: $(STAMP)
 
