@@ -11,44 +11,16 @@ import argparse
 import importlib
 import multiprocessing
 import os
-import random
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.trials import CORES, run_attacks, tried
+
 ATTACKS = ("media", "damage", "kills", "requests")
-_CORES = 2
-
-
-def run_attacks(names: Sequence[str], seed: int, until: float, results: Any) -> None:
-    """Try attacks in turn until a time; each result is (attack, seed, what it did, findings)."""
-    trials = {}
-    with tempfile.TemporaryDirectory(prefix="whenabouts-attack-") as folder:
-        os.environ["XDG_CACHE_HOME"] = os.environ["XDG_CONFIG_HOME"] = folder
-        while time.time() < until:
-            for name in names:
-                if name not in trials:
-                    place = Path(folder) / name
-                    place.mkdir()
-                    trials[name] = importlib.import_module(f"tests.fuzz.{name}").Attack(place)
-                seed += _CORES
-                results.put((name, seed, *tried(trials[name], seed)))
-                if time.time() >= until:
-                    break
-
-
-def tried(attack: Any, seed: int) -> tuple[Counter[str], list[str]]:
-    """What a trial did, by kind, and what it found. An error of the trial itself is a finding."""
-    try:
-        done, findings = attack.try_once(random.Random(seed))
-    except Exception:
-        return Counter(), [traceback.format_exc()]
-    return done, findings
 
 
 def report(totals: dict[str, Counter[str]], found: int, minutes: float) -> None:
@@ -78,7 +50,7 @@ def main() -> int:
     until = started + 60 * options.minutes
     context = multiprocessing.get_context("spawn")
     results: Any = context.Queue()
-    turns = [names[turn:] + names[:turn] for turn in range(_CORES)]
+    turns = [names[turn:] + names[:turn] for turn in range(CORES)]
     workers = [
         context.Process(target=run_attacks, args=(turn, options.seed + number, until, results))
         for number, turn in enumerate(turns)

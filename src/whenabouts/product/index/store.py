@@ -42,8 +42,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import whenabouts
 from whenabouts.budget import check_budget
+from whenabouts.product.index import checksums, lookup
 from whenabouts.product.index import lock as locks
-from whenabouts.product.index import lookup
 from whenabouts.product.index.lance import (
     LANCE_ERRORS,
     check_scheme,
@@ -141,6 +141,7 @@ class Store:
         self._memory, self._ledger = ClipMemory(), LedgerMemory()
         self._lock = self._new_lock()
         self._depth = 0
+        self._checksums: checksums.Checksums = {}
         self._versions: dict[str, int] = {}
         self._seen: list[tuple[int, int]] | None = None
         self._searchable: dict[tuple[str, int], bool] = {}
@@ -168,6 +169,8 @@ class Store:
             _check_folder(place, create)
         with speaking(place, "open the corpus"):
             refuse_links(place)
+            if not is_remote(place):
+                checksums.verify(place, folder_of(place))
             db = connect(place, storage_options)
             description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
             if description is None and create:
@@ -488,6 +491,7 @@ class Store:
             if self._depth == 0:
                 with speaking(self.place, "lock the corpus"):
                     locks.acquire(self._lock, self.place, wait, on_wait)
+                self._checksums = {} if is_remote(self.place) else checksums.begin(folder_of(self.place))
             self._depth += 1
             try:
                 if self._depth == 1:
@@ -496,6 +500,8 @@ class Store:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
+                    if not is_remote(self.place):
+                        checksums.finish(folder_of(self.place), self._checksums)
                     self._versions.clear()
                     with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
                         self._lock.release()
