@@ -133,36 +133,36 @@ def readers_started_once() -> Iterator[None]:
     """
     from whenabouts.product.index.workers import ReaderPool
 
-    spare: dict[object, list[Any]] = {}
+    spare: list[tuple[object, Any]] = []  # the oldest first
     start, leave = ReaderPool._start, ReaderPool.__exit__
 
-    def idle(pool: ReaderPool) -> list[Any]:
-        around = frozenset((key, value) for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST")
-        reader = pool._reader.__module__, pool._reader.__name__
-        return spare.setdefault((reader, Path.cwd(), tuple(sys.path), around), [])
+    def surroundings(pool: ReaderPool) -> object:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+        return pool._reader.__module__, pool._reader.__name__, Path.cwd(), list(sys.path), environment
 
     def start_or_take(pool: ReaderPool) -> Any:
-        readers = idle(pool)
-        while readers:
-            worker = readers.pop()
-            if worker.process.poll() is None:
+        here = surroundings(pool)
+        for place, (where, worker) in enumerate(spare):
+            if where == here and worker.process.poll() is None:
+                del spare[place]
                 pool._workers.append(worker)
                 return worker
-            worker.stop()
         return start(pool)
 
     def keep(pool: ReaderPool, *exc: object) -> None:
         if pool._reader.__module__.startswith("whenabouts."):
-            kept = [worker for worker in pool._workers if worker.task is None]
-            idle(pool).extend(kept)
-            pool._workers = [worker for worker in pool._workers if worker not in kept]
+            here = surroundings(pool)
+            spare.extend((here, worker) for worker in pool._workers if worker.task is None)
+            pool._workers = [worker for worker in pool._workers if worker.task is not None]
+        while len(spare) > 6:
+            spare.pop(0)[1].stop()
         leave(pool, *exc)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ReaderPool, "_start", start_or_take)
         patch.setattr(ReaderPool, "__exit__", keep)
         yield
-    for worker in (worker for readers in spare.values() for worker in readers):
+    for _, worker in spare:
         worker.stop()
 
 
