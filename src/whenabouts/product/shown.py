@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,13 +46,17 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A video's record, the words in it (or in a moment of it), and its shots."""
+    """A video's record, the words in it (or in a moment of it), and its shots.
+
+    `words` are what is said; `texts` what other streams have in words, by stream.
+    """
 
     record: VideoRecord
     moment: Moment | None
     words: tuple[Line, ...]
     shots: Sequence[float] | None
     tracks: tuple[Track, ...] = ()
+    texts: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -71,7 +75,8 @@ class Shown:
             "words_from": record.words,
             "streams": {name: made for name, made in record.streams.items() if name in self._streams},
             "moment": [self.moment.start, self.moment.end] if self.moment else None,
-            "words": [{"start": line.start, "end": line.end, "text": line.text} for line in self.words],
+            "words": [asdict(line) for line in self.words],
+            "texts": {name: [asdict(line) for line in lines] for name, lines in self.texts.items()},
             "shots": None if self.shots is None else list(self.shots),
             "tracks": [
                 {"language": track.language, "source": track.source, "searched": track.is_searched}
@@ -111,6 +116,11 @@ class Shown:
         if self.shots:
             lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
         lines += [f"  {format_time(line.start):>12}  {line.text}" for line in self.words]
+        for name, texts in self.texts.items():
+            lines.append(f"  {stream_named(name).title}:")
+            lines += [
+                f"  {format_time(line.start):>12}  {' / '.join(line.text.splitlines())}" for line in texts
+            ]
         return [unambiguous(line) for line in lines]
 
 
@@ -139,19 +149,24 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
     """A video with its words and shots; of a moment only what lies in it."""
     words: list[Line] = []
+    texts: dict[str, tuple[Line, ...]] = {}
     for name in record.streams:
-        if not stream_named(name).transcript:
+        if not stream_named(name).has_words:
             continue
         block = store.clips_of(name, [record.video_id], vectors=False)
-        words += [
+        lines = [
             Line(start, end, text)
             for start, end, text in zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
             if moment is None or (start < moment.end and end > moment.start)
         ]
+        if stream_named(name).transcript:
+            words += lines
+        elif lines:
+            texts[name] = tuple(lines)
     shots = record.shots
     if shots is not None and moment is not None:
         shots = tuple(border for border in shots if moment.start <= border < moment.end)
-    return Shown(record, moment, tuple(words), shots)
+    return Shown(record, moment, tuple(words), shots, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,20 @@ def test_the_plan_says_what_it_costs(
     assert estimates[1] > estimates[0] + 1
 
 
+def test_show_lists_the_texts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "talk.mp4", "--corpus", str(place), "--table"]) == 0
+    out = capsys.readouterr().out
+    assert "texts on the screen:" in out and "Volcanoes / magma rises slowly / lava flows" in out
+    assert main(["show", "talk.mp4@0-3", "--corpus", str(place), "--json"]) == 0
+    (text,) = json.loads(capsys.readouterr().out)["texts"]["screen_text"]
+    assert text["text"] == "\n".join(TALK[0]) and text["start"] == 0
+
+
+def test_the_table_shows_lines_on_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "magma", "--corpus", str(place), "--table"]) == 0
+    assert "Volcanoes / magma" in " ".join(capsys.readouterr().out.split())
+
+
 def test_stats_name_the_stream(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "--corpus", str(place), "--table"]) == 0
     assert "screen_text: 3 clips" in capsys.readouterr().out

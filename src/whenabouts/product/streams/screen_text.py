@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from whenabouts.product.index.records import ClipBlock, ClipColumns
     from whenabouts.product.streams._screen_lines import ScreenText
     from whenabouts.product.streams.protocol import ShotBorders
+    from whenabouts.types import Evidence
     from whenabouts.video.text_reader import TextLine
 
 DEFAULT_SECONDS = 2.0
@@ -174,6 +175,10 @@ class ScreenTextStream(Stream):
             [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
             np.array([text.box for text in texts], np.float32).reshape(-1, 4),
         )
+
+    def evidence_text(self, piece: Evidence) -> str:
+        """The lines, on one line."""
+        return " / ".join(super().evidence_text(piece).split("\n"))
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
         """Each text is a moment: how long it stands is known, and what comes before or after is another."""
