@@ -115,6 +115,7 @@ def _corpus(location: str) -> list[Finding]:
 
     try:
         corpus = Corpus(location, create=False)
+        corpus.store.check_files()
         stats = corpus.stats()
     except WhenaboutsError as error:
         return [Finding(f"corpus {location}", False, str(error))]

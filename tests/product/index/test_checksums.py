@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from whenabouts.product.diagnosis import examine
 from whenabouts.product.index import checksums
 from whenabouts.product.index.checksums import CHECKSUMS_FILE
 from whenabouts.product.index.records import StoreError
@@ -44,7 +45,9 @@ def test_a_file_that_is_gone_or_cut_off_is_said_whatever_the_size(
     newest.write_bytes(held[:-1] + b"x")
     Store.open(tmp_path)  # of a large corpus only sizes are looked at when it is opened
     with pytest.raises(StoreError, match="does not hold what was written"):
-        checksums.verify(str(tmp_path), tmp_path, whole=True)
+        Store.open(tmp_path).check_files()
+    (finding,) = [found for found in examine(str(tmp_path)).findings if found.name.startswith("corpus")]
+    assert not finding.well and "is damaged" in finding.seen
 
 
 def test_no_list_stands_while_a_corpus_is_written_and_a_new_one_after(tmp_path: Path) -> None:

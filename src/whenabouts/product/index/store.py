@@ -825,6 +825,12 @@ class Store:
             bytes=None if is_remote(self.place) else _bytes_under(self.place),
         )
 
+    def check_files(self) -> None:
+        """Read all files of a corpus in a folder; raises StoreError for one that is not as it was written."""
+        if not is_remote(self.place):
+            with speaking(self.place, "read the corpus"):
+                checksums.verify(self.place, folder_of(self.place), whole=True)
+
     def _stream_stats(self, stream: str) -> StreamStats:
         table = self._clips(stream)
         state = state_of(table)
