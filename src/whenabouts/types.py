@@ -123,6 +123,7 @@ class Evidence:
     `score` is the stream's own number (only its order means anything); `start`, `end` bound the
     strongest place in seconds; `text` is the words found there, empty for pictures. `box` is where in the
     picture it is: left, top, right, bottom as shares of its width and height; None where it is nowhere.
+    `recognised` in [0, 1] is how sure a recogniser was of the words on average; None where they were written.
     """
 
     stream: str
@@ -131,6 +132,7 @@ class Evidence:
     end: float
     text: str = ""
     box: tuple[float, float, float, float] | None = None
+    recognised: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

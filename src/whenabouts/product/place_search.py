@@ -181,7 +181,8 @@ def _score(place: Place, answer: StreamAnswer) -> float | None:
 def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
     words, moment = " ".join(place.texts), place.moment
     text = from_answer(words, weights)
-    evidence = {place.stream: Evidence(place.stream, score, moment.start, moment.end, text)}
+    piece = Evidence(place.stream, score, moment.start, moment.end, text, recognised=place.recognised)
+    evidence = {place.stream: piece}
     return ScoredMoment(moment, score, evidence=evidence, text=shortened(words))
 
 

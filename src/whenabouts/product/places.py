@@ -9,6 +9,7 @@ one clip to the next.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,13 +33,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of a video: its first and last clip, counted in the video, and the words of each clip."""
+    """A stretch of a video: its first and last clip, counted in the video, and the words of each clip.
+
+    `recognised` is how sure a recogniser was of them, None where they were written.
+    """
 
     moment: Moment
     stream: str
     first: int
     last: int
     texts: tuple[str, ...]
+    recognised: float | None = None
 
 
 def places_in(
@@ -58,7 +63,9 @@ def places_in(
             for first, last in _stretches(query, block.text[own], block.start[own], block.end[own]):
                 rows = slice(own.start + first, own.start + last + 1)
                 moment = Moment(video_id, float(block.start[rows.start]), float(block.end[rows].max()))
-                yield Place(moment, stream, first, last, tuple(block.text[rows]))
+                sure = None if block.recognised is None else float(block.recognised[rows].mean())
+                recognised = None if sure is None or math.isnan(sure) else sure
+                yield Place(moment, stream, first, last, tuple(block.text[rows]), recognised)
 
 
 def never_said(store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None) -> list[str]:

@@ -331,6 +331,7 @@ class SearchResult:
                     "end": round(piece.end, 3),
                     "text": piece.text,
                     "box": None if piece.box is None else [round(side, 4) for side in piece.box],
+                    "recognised": None if piece.recognised is None else round(piece.recognised, 3),
                 }
                 for name, piece in scored.evidence.items()
             },
@@ -421,7 +422,11 @@ class StreamAnswer:
         end = min(float(block.end[best]), float(self.moments.end[row]))
         box = None if block.box is None else tuple(block.box[best].tolist())
         place = None if box is None or math.isnan(box[0]) else box
-        return Evidence(self.stream, float(self.scores[best]), start, end, block.text[best], place)
+        sure = None if block.recognised is None else float(block.recognised[best])
+        recognised = None if sure is None or math.isnan(sure) else sure
+        return Evidence(
+            self.stream, float(self.scores[best]), start, end, block.text[best], place, recognised
+        )
 
     def text(self, row: int) -> str:
         """The words inside the moment, cut off where they become many."""

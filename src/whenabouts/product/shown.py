@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,13 +27,18 @@ _DATE_SOURCES = {
 }
 
 
+# Lines of which a recogniser is less sure are marked.
+_SURE = 0.7
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words and when they are said, in seconds."""
+    """Words and when they are said, in seconds; `recognised` as in `Evidence`."""
 
     start: float
     end: float
     text: str
+    recognised: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,12 @@ class Shown:
         }
 
     @property
+    def _sureness(self) -> str:
+        """How sure the speech recogniser was of all its words; "" of written ones."""
+        sure = [line.recognised for line in self.words if line.recognised is not None]
+        return f" (recognised, {int(100 * sum(sure) / len(sure))} % sure on average)" if sure else ""
+
+    @property
     def _coverage(self) -> Coverage:
         return coverage_of([self.record], (), list(self.record.streams))
 
@@ -101,7 +113,7 @@ class Shown:
         when, source = recorded(record)
         lines.append(f"  recorded  {when:%Y-%m-%d %H:%M} ({_DATE_SOURCES.get(source, source)})")
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
-        lines.append(f"  words     {record.words or 'none'}")
+        lines.append(f"  words     {record.words or 'none'}{self._sureness}")
         for track in self.tracks:
             mark = " (searched)" if track.is_searched else ""
             lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
@@ -115,13 +127,20 @@ class Shown:
             lines.append(f"  damage    {record.damage}")
         if self.shots:
             lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
-        lines += [f"  {format_time(line.start):>12}  {line.text}" for line in self.words]
+        lines += [f"  {format_time(line.start):>12}  {line.text}{_doubt(line)}" for line in self.words]
         for name, texts in self.texts.items():
             lines.append(f"  {stream_named(name).title}:")
             lines += [
                 f"  {format_time(line.start):>12}  {' / '.join(line.text.splitlines())}" for line in texts
             ]
         return [unambiguous(line) for line in lines]
+
+
+def _doubt(line: Line) -> str:
+    """A mark behind words of which the recogniser was not sure."""
+    if line.recognised is None or line.recognised >= _SURE:
+        return ""
+    return f"  ({int(100 * line.recognised)} % sure)"
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
@@ -154,9 +173,13 @@ def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
         if not stream_named(name).has_words:
             continue
         block = store.clips_of(name, [record.video_id], vectors=False)
+        doubt = block.recognised
+        recognised = [math.nan] * len(block) if doubt is None else doubt.tolist()
         lines = [
-            Line(start, end, text)
-            for start, end, text in zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
+            Line(start, end, text, None if math.isnan(sure) else sure)
+            for start, end, text, sure in zip(
+                block.start.tolist(), block.end.tolist(), block.text, recognised, strict=True
+            )
             if moment is None or (start < moment.end and end > moment.start)
         ]
         if stream_named(name).transcript:

@@ -327,6 +327,20 @@ def test_clips_without_vectors_are_found_by_words_only(store: Store) -> None:
     assert not store.clips_of("subtitle", ["a"]).vectors.any()
 
 
+def test_how_sure_a_recogniser_was_is_kept_of_the_clips_that_it_made(store: Store) -> None:
+    written, time = clips(2), np.arange(2.0)
+    store.put_video(record("a"), {"subtitle": written})
+    assert store.clips_of("subtitle", ["a"]).recognised is None
+    sure = np.array([0.5, 1.0], np.float32)
+    spoken = ClipColumns(time, time + 1, ["one", "two"], written.vectors, recognised=sure)
+    store.put_videos([(record("b"), {"subtitle": spoken}), (record("c"), {"subtitle": written})])
+    for vectors in (True, False):
+        kept = store.clips_of("subtitle", ["b", "a", "c"], vectors=vectors).recognised
+        assert kept is not None and kept[:2].tolist() == [0.5, 1.0] and np.isnan(kept[2:]).all()
+    with pytest.raises(UsageError, match="finite"):
+        ClipColumns(time, time + 1, ["one", "two"], None, recognised=np.array([np.nan, 1.0]))
+
+
 def test_a_stream_without_vectors_takes_the_first_encoder_that_comes(tmp_path: Path) -> None:
     corpus = Store.open(tmp_path / "c", create=True)
     corpus.add_stream(StreamInfo("subtitle", "", "", 0))

@@ -228,4 +228,6 @@ def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:
         line = for_terminal(stream_named(name).evidence_text(piece))
         line = line if len(line) <= 200 else line[:199].rstrip() + "…"
         parts += [(f"{name} ", "cyan"), (line + "  ", "")]
+        if piece.recognised is not None:
+            parts.append((f"(recognised, {int(100 * piece.recognised)} % sure of its words)  ", "dim"))
     return parts

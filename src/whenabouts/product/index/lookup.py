@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
-from whenabouts.product.index.records import ClipBlock, ClipHits, printable
+from whenabouts.product.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
 
 if TYPE_CHECKING:
     from whenabouts.product.index.upkeep import Distance, VectorIndex
@@ -280,7 +280,7 @@ def has_index(table: Any, column: str) -> bool:
 def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     """All clips of some videos (each named once), with vectors of width `dimension` (0: without)."""
     condition = among("video_id", video_ids) if video_ids else "false"
-    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else []), *box_columns(table)]
+    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else []), *extra_columns(table)]
     rows = table.search().where(condition).limit(None).select(columns).to_arrow()
     return block_of(rows, video_ids, dimension)
 
@@ -381,12 +381,21 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
         text=table["text"].combine_chunks().take(order).to_pylist(),
         vectors=_matrix(table, "vector", dimension)[order],
         box=_matrix(table, "box", 4, np.nan)[order] if "box" in table.schema.names else None,
+        recognised=_numbers(table, "recognised")[order] if "recognised" in table.schema.names else None,
     )
 
 
-def box_columns(table: Any) -> list[str]:
-    """The column of places in the picture, where a table of clips has it."""
-    return [name for name in table.schema.names if name == "box"]
+def extra_columns(table: Any) -> list[str]:
+    """Those of EXTRA_COLUMNS that a table of clips has."""
+    return [name for name in table.schema.names if name in EXTRA_COLUMNS]
+
+
+def _numbers(table: Any, name: str) -> NDArray[np.float32]:
+    """A column of numbers as (n,) float32, NaN where a row has none."""
+    import pyarrow.compute as pc
+
+    filled = pc.fill_null(table[name], float("nan")).combine_chunks()
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.float32)
 
 
 def _matrix(table: Any, name: str, width: int, absent: float = 0.0) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.product.index.lookup import CLIP_COLUMNS, Narrowing, block_of, box_columns
+from whenabouts.product.index.lookup import CLIP_COLUMNS, Narrowing, block_of, extra_columns
 from whenabouts.product.index.records import ClipBlock, ClipHits
 from whenabouts.product.index.upkeep import INDEX_ROWS
 
@@ -34,7 +34,7 @@ class WholeStream:
     @classmethod
     def read(cls, table: Any, dimension: int) -> WholeStream:
         """Read a table of clips."""
-        columns = [*CLIP_COLUMNS, "text", "vector", *box_columns(table)]
+        columns = [*CLIP_COLUMNS, "text", "vector", *extra_columns(table)]
         rows = table.search().limit(None).select(columns).to_arrow()
         ids = sorted(rows["video_id"].unique().to_pylist())
         block = block_of(rows, ids, dimension)
@@ -58,6 +58,7 @@ class WholeStream:
             [text for part in rows for text in whole.text[part]],
             taken(whole.vectors if vectors else whole.vectors[:, :0]),
             None if whole.box is None else taken(whole.box),
+            None if whole.recognised is None else taken(whole.recognised),
         )
 
     def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:

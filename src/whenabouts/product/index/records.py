@@ -102,6 +102,10 @@ class VideoRecord:
         check_video_id(self.video_id)
 
 
+EXTRA_COLUMNS = ("box", "recognised")
+"""Columns that a table of clips has once its stream has given some."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipColumns:
     """The clips of one video in one stream, in order of their index.
@@ -109,6 +113,7 @@ class ClipColumns:
     `start`, `end` are (n,) seconds, `vectors` (n, D) of unit length or None (found by their words only),
     `text` n strings that are shown, `context` n strings that full-text search looks at (None: the text).
     `box` (n, 4) is where in the picture each clip is: left, top, right, bottom in 0..1; None: nowhere.
+    `recognised` (n,) in [0, 1] is how sure a recogniser was of the words; None: they were written.
     Raises `UsageError` where lengths differ or a number is not finite.
     """
 
@@ -118,6 +123,7 @@ class ClipColumns:
     vectors: NDArray[np.floating[Any]] | None = None
     context: Sequence[str] | None = None
     box: NDArray[np.floating[Any]] | None = None
+    recognised: NDArray[np.floating[Any]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -125,14 +131,20 @@ class ClipColumns:
         lengths = {name: len(column) for name, column in self._columns().items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"clip columns differ in length: {lengths}")
-        numbers = [self.start, self.end, *(m for m in (self.vectors, self.box) if m is not None)]
+        optional = (self.vectors, self.box, self.recognised)
+        numbers = [self.start, self.end, *(column for column in optional if column is not None)]
         if not all(np.isfinite(column).all() for column in numbers):
             raise UsageError("clip times, vectors and boxes must be finite numbers; one is NaN or infinite")
         if self.vectors is not None and self.vectors.ndim != 2:
             raise UsageError(f"clip vectors have shape {self.vectors.shape}; (clips, dimension) is needed")
 
+    @property
+    def given_extra(self) -> list[str]:
+        """Those of EXTRA_COLUMNS that it has."""
+        return [name for name in EXTRA_COLUMNS if getattr(self, name) is not None]
+
     def _columns(self) -> dict[str, Any]:
-        names = ("start", "end", "text", "vectors", "context", "box")
+        names = ("start", "end", "text", "vectors", "context", *EXTRA_COLUMNS)
         columns = {name: getattr(self, name) for name in names}
         return {name: column for name, column in columns.items() if column is not None}
 
@@ -163,7 +175,8 @@ class ClipBlock:
 
     Clips of `video_ids[i]` are rows `offsets[i]` up to `offsets[i + 1]`; a video without clips has an
     empty range. `vectors` is (n, D) float32, zero where a clip has none; `box` (n, 4) float32 is where in the
-    picture clips are, NaN where one is nowhere, None where the stream has no places.
+    picture clips are, NaN where one is nowhere, None where the stream has no places. `recognised` (n,) is how
+    sure a recogniser was of the words, NaN where they were written, None where all were.
     """
 
     video_ids: list[str]
@@ -174,6 +187,7 @@ class ClipBlock:
     text: list[str]
     vectors: NDArray[np.float32]
     box: NDArray[np.float32] | None = None
+    recognised: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -343,10 +357,10 @@ def ledger_schema() -> Any:
     )
 
 
-def clips_schema(dimension: int, *, boxes: bool = False) -> Any:
+def clips_schema(dimension: int, extra: Sequence[str] = ()) -> Any:
     """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0.
 
-    `boxes`: with a column for the place in the picture.
+    `extra` are those of EXTRA_COLUMNS that the table has.
     """
     import pyarrow as pa
 
@@ -360,14 +374,14 @@ def clips_schema(dimension: int, *, boxes: bool = False) -> Any:
         ("context", pa.string()),
     ]
     vectors = [vector_field(dimension)] if dimension else []
-    return pa.schema(columns + vectors + ([box_field()] if boxes else []))
+    return pa.schema(columns + vectors + [extra_field(name) for name in extra])
 
 
-def box_field() -> Any:
-    """The column for the place in the picture; a table has it once its stream has given some."""
+def extra_field(name: str) -> Any:
+    """One of EXTRA_COLUMNS: the place in the picture, or how sure a recogniser was of the words."""
     import pyarrow as pa
 
-    return pa.field("box", pa.list_(pa.float32(), 4))
+    return pa.field(name, pa.list_(pa.float32(), 4) if name == "box" else pa.float32())
 
 
 def vector_field(dimension: int) -> Any:
@@ -416,11 +430,11 @@ def _record(row: dict[str, Any]) -> VideoRecord:
     return VideoRecord(**row)
 
 
-def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns], *, boxes: bool = False) -> Any:
-    """The clips of several videos as an Arrow table, video by video; `boxes` for a table with boxes."""
+def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns], extra: Sequence[str] = ()) -> Any:
+    """The clips of several videos as an Arrow table, video by video; `extra` as in `clips_schema`."""
     import pyarrow as pa
 
-    schema = clips_schema(stream.dimension, boxes=boxes)
+    schema = clips_schema(stream.dimension, extra)
     parts = [_video_rows(stream, video_id, columns, schema) for video_id, columns in clips.items()]
     return pa.Table.from_batches(parts, schema=schema)
 
@@ -442,18 +456,18 @@ def _video_rows(stream: StreamInfo, video_id: str, clips: ClipColumns, schema: A
     ]
     if stream.dimension:
         columns.append(_vectors(stream, video_id, clips))
-    if "box" in schema.names:
-        columns.append(_boxes(clips))
+    columns += [_extra(clips, name) for name in EXTRA_COLUMNS if name in schema.names]
     return pa.record_batch(columns, schema=schema)
 
 
-def _boxes(clips: ClipColumns) -> Any:
+def _extra(clips: ClipColumns, name: str) -> Any:
     import pyarrow as pa
 
-    if clips.box is None:
-        return pa.nulls(len(clips), box_field().type)
-    values = np.ascontiguousarray(clips.box, dtype=np.float32).reshape(-1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values), 4)
+    column = getattr(clips, name)
+    if column is None:
+        return pa.nulls(len(clips), extra_field(name).type)
+    values = pa.array(np.ascontiguousarray(column, dtype=np.float32).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(values, 4) if name == "box" else values
 
 
 def _vectors(stream: StreamInfo, video_id: str, clips: ClipColumns) -> Any:

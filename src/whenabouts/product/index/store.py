@@ -58,10 +58,18 @@ from whenabouts.product.index.lance import (
     speaking,
 )
 from whenabouts.product.index.ledger import Ledger, LedgerMemory
-from whenabouts.product.index.lookup import Narrowing, among, literal, no_hits, summed_hits
+from whenabouts.product.index.lookup import (
+    Narrowing,
+    among,
+    extra_columns,
+    literal,
+    no_hits,
+    summed_hits,
+)
 from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
 from whenabouts.product.index.parts import index_parts, match_parts
 from whenabouts.product.index.records import (
+    EXTRA_COLUMNS,
     ClipBlock,
     ClipColumns,
     ClipHits,
@@ -73,10 +81,10 @@ from whenabouts.product.index.records import (
     StreamInfo,
     StreamStats,
     VideoRecord,
-    box_field,
     clip_rows,
     clips_schema,
     description_schema,
+    extra_field,
     ledger_rows,
     ledger_schema,
     records_of,
@@ -557,8 +565,9 @@ class Store:
     def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
         clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
         info = self.stream(name)
-        boxes = "box" in self._clips(name).schema.names or any(c.box is not None for c in clips.values())
-        return clip_rows(info, clips, boxes=boxes)
+        given = {column for own in clips.values() for column in own.given_extra}
+        given.update(extra_columns(self._clips(name)))
+        return clip_rows(info, clips, [column for column in EXTRA_COLUMNS if column in given])
 
     def _stale(
         self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
@@ -574,8 +583,8 @@ class Store:
 
     def _add_clips(self, name: str, rows: Any) -> None:
         table = self._clips(name)
-        if "box" in rows.schema.names and "box" not in table.schema.names:
-            table.add_columns(_schema_of(box_field()))
+        for column in set(extra_columns(rows)) - set(extra_columns(table)):
+            table.add_columns(_schema_of(extra_field(column)))
         table.add(rows, on_bad_vectors="null")
         if any(rows["context"].to_pylist()):
             index_words(table)

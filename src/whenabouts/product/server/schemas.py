@@ -184,6 +184,7 @@ class EvidenceBody(BaseModel):
     """The strongest place of one stream.
 
     `box`: where in the picture it is: left, top, right, bottom as shares of its width and height.
+    `recognised`: how sure a speech recogniser was of the words, from 0 to 1; null where they were written.
     """
 
     score: float
@@ -191,6 +192,7 @@ class EvidenceBody(BaseModel):
     end: float
     text: str
     box: list[float] | None = None
+    recognised: float | None = None
 
 
 class ResultBody(BaseModel):

@@ -109,6 +109,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
                 end=round(piece.end, 3),
                 text=printable(piece.text),
                 box=None if piece.box is None else [round(side, 4) for side in piece.box],
+                recognised=None if piece.recognised is None else round(piece.recognised, 3),
             )
             for name, piece in scored.evidence.items()
         },

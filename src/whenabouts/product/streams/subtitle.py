@@ -17,8 +17,13 @@ from whenabouts.product.streams.protocol import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from whenabouts.product.index.reading import ReadVideo
     from whenabouts.product.index.records import ClipColumns
+    from whenabouts.product.streams._passages import Passage
+    from whenabouts.video.cues import Cue
 
 # Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.
 _COST = Cost(seconds=3600 / 4000, bytes=0.6e6)
@@ -60,7 +65,20 @@ class Subtitle(Stream):
             text=[passage.text for passage in passages],
             context=[passage.context for passage in passages],
             vectors=None if encode is None else passage_vectors(passages, encode),
+            recognised=_recognised(passages, video.cues),
         )
+
+
+def _recognised(passages: Sequence[Passage], cues: Sequence[Cue]) -> NDArray[np.float32] | None:
+    """How sure the recogniser was of each passage, (n,); None where the words were written."""
+    import numpy as np
+
+    sure = [(cue.start, cue.end, cue.confidence) for cue in cues if cue.confidence is not None]
+    if not sure or not passages:
+        return None
+    starts, ends, confidence = np.array(sorted(sure)).T
+    values = [confidence[(starts < passage.end) & (ends > passage.start)].mean() for passage in passages]
+    return np.nan_to_num(np.array(values, np.float32))
 
 
 STREAM = Subtitle()

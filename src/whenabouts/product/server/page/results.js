@@ -46,7 +46,8 @@ export function momentCard(result, { answer, query, href, dim, isPlace }) {
   const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
     make("span", { class: "evidence" },
       make("span", { class: "stream" }, streamName(stream)), " ",
-      ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")])));
+      ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")]),
+      Number.isFinite(piece.recognised) ? ` (recognised, ${Math.floor(100 * piece.recognised)} % sure of its words)` : null));
   const title = result.title || result.video_id;
   const image = picture(result.thumbnail_url);
   return card({
