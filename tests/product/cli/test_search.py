@@ -56,7 +56,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
         assert moment["link"].endswith(f"#t={moment['start']:.3f},{moment['end']:.3f}")
         assert set(moment["evidence"]) == {"subtitle"}
         for piece in moment["evidence"].values():
-            assert set(piece) == {"score", "start", "end", "text", "box"}
+            assert set(piece) == {"score", "start", "end", "text", "box", "recognised"}
             assert piece["text"] in moment["text"]
             assert moment["start"] <= piece["start"] < piece["end"] <= moment["end"]
     keys = [(-m["score"], m["video_id"], m["start"]) for m in answer["moments"]]

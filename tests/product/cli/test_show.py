@@ -34,7 +34,9 @@ def test_a_video_by_any_of_its_names(whenabouts: Whenabouts, samples: Path, name
     assert shown["path"] == str(samples / "friday.mp4")
     assert shown["words_from"] == "sidecar:friday.vtt"
     assert shown["moment"] is None
-    assert [set(line) for line in shown["words"]] == [{"start", "end", "text"}] * len(shown["words"])
+    assert [set(line) for line in shown["words"]] == [{"start", "end", "text", "recognised"}] * len(
+        shown["words"]
+    )
     starts = [line["start"] for line in shown["words"]]
     assert starts == sorted(starts)
     table = whenabouts("show", name, "--table")
