@@ -7,12 +7,16 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from whenabouts.confidence.chance import answer_for
 from whenabouts.confidence.probability import MOST, PROBABLE
+from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import natural_key, unambiguous
 from whenabouts.product.phrases import ParsedQuery, parsed_query
 from whenabouts.product.places import Place, never_said, places_in
+from whenabouts.product.reranking import features_of, learned_reranking
 from whenabouts.product.search import (
     MOST_K,
     MOST_PLACES,
@@ -29,7 +33,11 @@ from whenabouts.product.search import (
 )
 from whenabouts.product.snippet import Weights, from_answer, weights_of
 from whenabouts.product.streams import stream as stream_named
+from whenabouts.product.word_units import Rarity
 from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError
+
+# Places with the best clips that are looked at as closely as the moments of a search.
+_LOOKED_AT_TWICE = 200
 
 
 def search_words(
@@ -132,17 +140,21 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     """The places where all phrases are said, those first that fit the whole query best."""
     searcher, query = request.searcher, request.query
     phrases = replace(query, rest="")
-    places = [place for some in request.places(phrases) for place in some]
-    if not places:
+    by_stream = {
+        name: list(some) for name, some in zip(request.streams, request.places(phrases), strict=True)
+    }
+    if not any(by_stream.values()):
         return request.result("no_match", (), *_not_said(request, phrases))
     encoded = searcher.encode(query.plain, request.streams)
-    ids = list(dict.fromkeys(place.moment.video_id for place in places))
-    answers = {name: searcher.search_stream(name, encoded, ids) for name in request.streams}
-    weights = request.weights()
-    scored, others = list[ScoredMoment](), list[ScoredMoment]()
-    for place in places:
-        score = _score(place, answers[place.stream])
-        (others if score is None else scored).append(_scored(place, score or 0.0, weights[place.stream]))
+    weights, rarity = request.weights(), searcher.rarity(request.streams)
+    answers, scored, others = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
+    for name, places in by_stream.items():
+        ids = list(dict.fromkeys(place.moment.video_id for place in places))
+        answers[name] = searcher.search_stream(name, encoded, ids)
+        for place, score in zip(
+            places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
+        ):
+            (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
     chances = {name: chance for name in answers if (chance := searcher.chance(name)) is not None}
     in_order, _ = searcher.with_probabilities(
         query.plain, ranked(scored, chances, len(answers)), list(answers.values())
@@ -169,13 +181,27 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     return replace(result, doubt=doubt, interval=interval)
 
 
-def _score(place: Place, answer: StreamAnswer) -> float | None:
-    """What the best clip of a place scored; None where its video was not looked into."""
-    block, video_id = answer.block, place.moment.video_id
-    if video_id not in block.video_ids:
-        return None
-    start = block.rows(block.video_ids.index(video_id)).start
-    return float(answer.scores[start + place.first : start + place.last + 1].max())
+def _scores(query: str, places: Sequence[Place], answer: StreamAnswer, rarity: Rarity) -> list[float | None]:
+    """What each place of a stream scores as a moment of it; None where its video was not looked into."""
+    block = answer.block
+    position = {video_id: number for number, video_id in enumerate(block.video_ids)}
+    rows = [row for row, place in enumerate(places) if place.moment.video_id in position]
+    scores: list[float | None] = [None] * len(places)
+    if not rows:
+        return scores
+    inside = [places[row] for row in rows]
+    video = np.array([position[place.moment.video_id] for place in inside])
+    first, last = (np.array([getattr(place, name) for place in inside]) for name in ("first", "last"))
+    spans = zip(block.offsets[video] + first, block.offsets[video] + last + 1, strict=True)
+    best = np.array([answer.scores[start:end].max() for start, end in spans])
+    start, end = (np.array([getattr(place.moment, name) for place in inside]) for name in ("start", "end"))
+    closer = np.argsort(-best, kind="stable")[:_LOOKED_AT_TWICE]
+    moments = Moments(video, start, end, best, first, last).take(closer)
+    features = features_of(query, block, answer.scores, moments, rarity)
+    best[closer] += learned_reranking().added(features).sum(axis=1)
+    for row, score in zip(rows, best.tolist(), strict=True):
+        scores[row] = score
+    return scores
 
 
 def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:

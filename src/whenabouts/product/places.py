@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.product.index.records import natural_key
+from whenabouts.budget import check_budget
+from whenabouts.product.index.records import ClipBlock, natural_key
 from whenabouts.product.index.store import Store
 from whenabouts.product.phrases import ParsedQuery, mentions_of
 from whenabouts.product.word_units import folded, units_of
@@ -53,31 +54,40 @@ def places_in(
 
     All words of these videos (None: all) are read: about 0.3 s for 227 hours.
     """
+    for video_id, block, own in _videos(store, stream, video_ids):
+        for first, last in _stretches(query, block.text[own], block.start[own], block.end[own]):
+            rows = slice(own.start + first, own.start + last + 1)
+            moment = Moment(video_id, float(block.start[rows.start]), float(block.end[rows].max()))
+            sure = None if block.recognised is None else float(block.recognised[rows].mean())
+            recognised = None if sure is None or math.isnan(sure) else sure
+            yield Place(moment, stream, first, last, tuple(block.text[rows]), recognised)
+
+
+def _videos(
+    store: Store, stream: str, video_ids: Sequence[str] | None
+) -> Iterator[tuple[str, ClipBlock, slice]]:
+    """Videos (2 before 10), each with a block that has its clips, and where in it."""
     if video_ids is None:
         video_ids = [record.video_id for record in store.videos() if stream in record.streams]
     ordered = sorted(video_ids, key=natural_key)
     for at in range(0, len(ordered), _BATCH):
         block = store.clips_of(stream, ordered[at : at + _BATCH], vectors=False)
         for position, video_id in enumerate(block.video_ids):
-            own = block.rows(position)
-            for first, last in _stretches(query, block.text[own], block.start[own], block.end[own]):
-                rows = slice(own.start + first, own.start + last + 1)
-                moment = Moment(video_id, float(block.start[rows.start]), float(block.end[rows].max()))
-                sure = None if block.recognised is None else float(block.recognised[rows].mean())
-                recognised = None if sure is None or math.isnan(sure) else sure
-                yield Place(moment, stream, first, last, tuple(block.text[rows]), recognised)
+            check_budget()
+            yield video_id, block, block.rows(position)
 
 
 def never_said(store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None) -> list[str]:
     """The phrases and words of a query that no place says, even by themselves."""
     parts = [ParsedQuery((phrase,), "") for phrase in query.phrases]
     parts += [ParsedQuery((), word) for word in dict.fromkeys(query.rest.split()) if units_of(word)]
-    names = [*(f"“{phrase}”" for phrase in query.phrases), *(part.rest for part in parts if part.rest)]
-    return [
-        name
-        for name, part in zip(names, parts, strict=True)
-        if next(places_in(store, stream, part, video_ids), None) is None
-    ]
+    absent = {f"“{part.phrases[0]}”" if part.phrases else part.rest: part for part in parts}
+    for _, block, own in _videos(store, stream, video_ids):
+        lowered = [folded(text) for text in block.text[own]]
+        absent = {name: part for name, part in absent.items() if not all(_mentions(part, lowered))}
+        if not absent:
+            break
+    return list(absent)
 
 
 def _stretches(query: ParsedQuery, texts: Sequence[str], start: Floats, end: Floats) -> list[tuple[int, int]]:
@@ -86,7 +96,7 @@ def _stretches(query: ParsedQuery, texts: Sequence[str], start: Floats, end: Flo
     def lasts(first: int, last: int) -> float:
         return float(end[last] - start[first])
 
-    mentions = _mentions(query, texts)
+    mentions = _mentions(query, [folded(text) for text in texts])
     if not mentions or not all(mentions):
         return []
     near = [[own for own in some if own[0] == own[1] or lasts(*own) <= TOGETHER_SECONDS] for some in mentions]
@@ -116,13 +126,12 @@ def _windows(mentions: Sequence[Sequence[tuple[int, int]]]) -> set[tuple[int, in
     return windows
 
 
-def _mentions(query: ParsedQuery, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """For each phrase and each other word the first and last clip of each time it is said, by time.
+def _mentions(query: ParsedQuery, lowered: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """For each phrase and each other word the first and last clip (folded) of each time it is said, by time.
 
     Empty lists where one of them is not said at all.
     """
     units = list(dict.fromkeys(units_of(query.rest)))
-    lowered = [folded(text) for text in texts]
     # Most videos lack a word; to see that is a hundred times faster than to take their words apart.
     whole = " ".join(lowered)
     if not all(unit in whole for unit in units):
