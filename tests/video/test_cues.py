@@ -377,3 +377,16 @@ def test_the_last_time_is_read_from_the_end_of_a_file(
     path.write_bytes(("x" * 100_000 + "\n" + text).encode(encoding))
     assert last_time(path) == end
     assert last_time(tmp_path / "absent.srt") == 0.0
+
+
+def test_cues_beyond_100_hours_are_left_out_with_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "a.srt"
+    times = (
+        "00:00:01,000 --> 00:00:02,000",
+        "99:59:58,000 --> 99:59:59,000",
+        "99999:00:00,000 --> 99999:00:01,000",
+    )
+    path.write_text("".join(f"{number}\n{line}\nwords {number}\n\n" for number, line in enumerate(times)))
+    track = read_cue_file(path)
+    assert [cue.text for cue in track.cues] == ["words 0", "words 1"]
+    assert "1 cue(s) with times beyond 100 hours" in track.notes

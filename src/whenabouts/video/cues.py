@@ -61,6 +61,9 @@ _LANGUAGE_NAMES = {
 _MICROSECONDS = 1_000_000
 # A cue without a length is shown as long as this, or until the next one.
 _LENGTHLESS_SECONDS = 2.0
+# Nothing with captions lasts longer; a row for each second of a damaged time would be hundreds of gigabytes.
+_LATEST_SECONDS = 360_000.0
+_FAULTS = ("unreadable times", "reversed times", "no text", "times before 0", "times beyond 100 hours")
 # Captions roll if this share of cues repeats the line before; a chorus or a "Roger." does not.
 _ROLLING_SHARE, _ROLLING_GAP, _FEWEST_ROLLING = 0.3, 0.5, 3
 
@@ -188,7 +191,8 @@ def last_time(path: Path) -> float:
     # UTF-16 without its zeros has the digits as any other encoding has them.
     lines = tail.replace(b"\0", b"").decode("latin-1").splitlines()
     matches = (_ARROW_LINE.fullmatch(x) or _SBV_LINE.fullmatch(x) or _ASS_LINE.fullmatch(x) for x in lines)
-    return max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
+    latest = max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
+    return min(latest, _LATEST_SECONDS)
 
 
 def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:
@@ -359,7 +363,7 @@ def _without_braces(text: str) -> tuple[str, list[str]]:
 
 def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
     """Cues with clean text, by their starts, and what had to be done to get there."""
-    counts = dict.fromkeys(("unreadable times", "reversed times", "no text", "times before 0"), 0)
+    counts = dict.fromkeys(_FAULTS, 0)
     kept: list[_RawCue] = []
     voice = ""
     for cue in raw:
@@ -368,6 +372,9 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
             continue
         if cue.end < cue.start:
             counts["reversed times"] += 1
+            continue
+        if cue.end > _LATEST_SECONDS:
+            counts["times beyond 100 hours"] += 1
             continue
         if cue.start < 0:
             counts["times before 0"] += 1
