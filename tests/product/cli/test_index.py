@@ -71,6 +71,7 @@ def test_a_run_its_repetition_a_failure_and_a_removal(
     ("options", "told"),
     [
         ([], "what shall be indexed"),
+        (["--transcribe", "{samples}"], "videos was taken for the MODEL of --transcribe: write it before"),
         (["{samples}", "--processes", "0"], "1 or more"),
         (["{samples}", "--meta", "speaker"], "KEY=VALUE"),
         (["{samples}", "--meta-file", "nowhere.jsonl"], "JSON lines"),

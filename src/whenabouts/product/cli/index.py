@@ -143,8 +143,10 @@ def run(options: argparse.Namespace) -> int:
     if not options.paths and not options.retry:
         if options.model:
             return _encode(open_corpus(options), options)
+        taken = f"; {options.transcribe} was taken for the MODEL of --transcribe: write it before that"
         raise UsageError(
             "what shall be indexed? Give files or folders, or --retry for those that failed before"
+            + (taken if isinstance(options.transcribe, str) else "")
         )
     if options.processes is not None and options.processes < 1:
         raise UsageError(f"--processes {options.processes}: give 1 or more")
