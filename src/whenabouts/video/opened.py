@@ -42,6 +42,7 @@ MAX_PIXELS = "WHENABOUTS_MAX_PIXELS"
 """The environment variable that says how many pixels a picture may have to be decoded (`--max-pixels`)."""
 
 _MOST_PIXELS = 8192 * 4320
+_PROBED_TIMES = 8
 
 
 def most_pixels() -> int:
@@ -66,7 +67,9 @@ def open_container(path: Path) -> InputContainer:
     import av
 
     limit = {"max_pixels": str(most_pixels())}
-    container = av.open(_Bytes(path), "r", options=_OPTIONS | limit, io_open=_refuse)
+    # Headers may say more, so that a message can name the size; some formats are probed by a picture or two.
+    probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
+    container = av.open(_Bytes(path), "r", options=_OPTIONS | probed, io_open=_refuse)
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
