@@ -405,12 +405,10 @@ def reading_quality(films: Sequence[Film], read: Mapping[Path, Sequence[Clip]]) 
         invented += sum(not like_any(text, film) for clip in clips for text in clip.lines)
     row: dict[str, Any] = {"invented_lines_a_minute": round(invented / (len(films) * SECONDS / 60), 2)}
     if errors:
-        mean, half = float(np.mean(errors)), 1.96 * float(np.std(errors)) / len(errors) ** 0.5
         row |= {
             "lines": len(errors),
-            "character_error": round(mean, 4),
-            "character_error_interval": [round(max(0.0, mean - half), 4), round(mean + half, 4)],
-            "lines_without_error": round(float(np.mean([error == 0 for error in errors])), 3),
+            "character_error": round(float(np.mean(errors)), 4),
+            "lines_without_error": share([error == 0 for error in errors]),
             "time_iou": round(float(np.mean(shares)), 3),
         }
     return row

@@ -33,8 +33,8 @@ DEFAULT_SECONDS = 2.0
 """Seconds between frames: a caption is read in two seconds, so hardly any is missed."""
 
 _FRAME_SIZE = 720
-# Measured on two cores (benchmarks/screen_text.py), of film in which every frame changes.
-_SECONDS_PER_FRAME = 0.5
+# Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour, whatever they show.
+_SECONDS_PER_FRAME = 0.25
 _BYTES_PER_HOUR = 2e6
 # Of a file that ends before its last frame, by what it says itself, that frame lasts so long.
 _SHORTEST_CLIP = 0.01
