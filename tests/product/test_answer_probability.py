@@ -1,12 +1,18 @@
-"""The probability that an answer is right, where one recording is there twice."""
+"""The probability that an answer is right: the same wherever it is stated; copies and long videos."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from whenabouts import Corpus, Evidence, Moment, ScoredMoment
-from whenabouts.product.answer_probability import features_of
+from whenabouts.confidence.probability import general
+from whenabouts.product.answer_probability import Spoken, features_of
+from whenabouts.product.calibration.measuring import results_with_and_without
+from whenabouts.product.calibration.questions import CalibrationQuestion
+from whenabouts.product.search import load_calibration
 
 
 def scored(video: str, score: float, text: str) -> ScoredMoment:
@@ -28,3 +34,27 @@ def test_a_film_and_its_sound_are_equally_right(samples_corpus: Path) -> None:
     assert {film.video_id.split("-")[0], sound.video_id.split("-")[0]} == {"nasa_13013", "nasa_audio_only"}
     assert film.confidence == sound.confidence
     assert film.confidence is not None and film.confidence >= 0.5
+
+
+@pytest.mark.parametrize("query", ["crown jewels", "who took the jewels", "a huge mirror in space", "zebra"])
+def test_a_search_states_what_a_calibration_judges(samples_corpus: Path, query: str) -> None:
+    corpus = Corpus(samples_corpus)
+    calibration = load_calibration(corpus.store)
+    anywhere = Moment(corpus.records()[0].video_id, 0.0, 1.0)
+    measured, _ = results_with_and_without(corpus.searcher(), CalibrationQuestion(query, anywhere))
+    moments, features = measured.first(calibration.chances)
+    stated = general(calibration.adjustment).of_first(features[0], has_words=bool(measured.spoken))
+    first = corpus.search(query)[0]
+    assert first.moment == moments[0].moment
+    assert first.confidence == pytest.approx(stated, abs=1e-9)
+
+
+def test_in_a_longer_video_more_places_compete_unless_it_is_said_as_it_stands() -> None:
+    ranked = [scored("talk", 9.0, "a jewel"), scored("film", 5.0, "crowns")]
+
+    def probability(hours: float, *, phrase: bool) -> float:
+        features = features_of("crown jewels", ranked, lambda _: Spoken(4.0, 2.0, phrase, hours))
+        return general().of_first(features[0], has_words=True)
+
+    assert probability(24.0, phrase=False) < probability(1.0, phrase=False)
+    assert probability(24.0, phrase=True) == probability(1.0, phrase=True)
