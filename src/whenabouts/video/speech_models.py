@@ -26,7 +26,7 @@ _SHA256 = MappingProxyType(
         "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
     }
 )
-_SECONDS_AN_HOUR = 250.0
+_SECONDS_AN_HOUR = 200.0
 # Parameters of OpenAI's Whisper models.
 _MILLIONS = MappingProxyType(
     {"tiny": 39, "base": 74, "small": 244, "medium": 769, "turbo": 809, "large": 1550}
