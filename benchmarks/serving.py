@@ -1,6 +1,7 @@
 """How a server bears 50 clients at once over a million clips, and how soon page and thumbnails are there.
 
     python -m benchmarks.serving --folder /tmp/serving --out benchmarks/results/serving.json
+    python -m benchmarks.serving --folder /tmp/serving --corpus spoken.corpus --processes 2 --seconds 30
 
 The corpus is that of `index_search.py` (generated vectors), but declared as made by the sentence encoder
 that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
@@ -235,6 +236,41 @@ async def thumbnails(process: int, port: int) -> dict[str, Any]:
     }
 
 
+def one_and_many(arguments: argparse.Namespace) -> dict[str, Any]:
+    """One client and many in turn, on a corpus that is there: how many times as long a search takes.
+
+    The machine may be busy with other work. So each round measures both, one after the other, and ratios are
+    of one round.
+    """
+    rounds = []
+    with serving(arguments.corpus, arguments.folder / "cache", arguments.processes) as (process, port):
+        while len(family(process)) < arguments.processes:
+            time.sleep(0.5)
+        asyncio.run(load(process, port, arguments.clients, 5))
+        for _ in range(arguments.rounds):
+            alone = asyncio.run(load(process, port, 1, arguments.seconds / 2))
+            many = asyncio.run(load(process, port, arguments.clients, arguments.seconds))
+            rounds.append(
+                {
+                    "one": alone,
+                    "many": many,
+                    "p50_times": round(many["p50_ms"] / alone["p50_ms"], 1),
+                    "p99_times_p50_of_one": round(many["p99_ms"] / alone["p50_ms"], 1),
+                    "load_average": [round(value, 1) for value in os.getloadavg()],
+                }
+            )
+            print(json.dumps(rounds[-1]), flush=True)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine() | {name: version(name) for name in ("fastapi", "uvicorn")},
+        "clips": Store.open(arguments.corpus).stats().streams[STREAM].clips,
+        "processes": arguments.processes,
+        "p50_times": float(np.median([one["p50_times"] for one in rounds])),
+        "p99_times_p50_of_one": float(np.median([one["p99_times_p50_of_one"] for one in rounds])),
+        "rounds": rounds,
+    }
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """All of it."""
     folder: Path = arguments.folder
@@ -268,8 +304,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--corpus", type=Path, help="only one client and many in turn, on this corpus")
+    parser.add_argument("--processes", type=int, default=2, help="of the server, with --corpus")
+    parser.add_argument("--rounds", type=int, default=3, help="with --corpus")
     arguments = parser.parse_args()
-    text = json.dumps(measure(arguments), indent=1)
+    text = json.dumps(one_and_many(arguments) if arguments.corpus else measure(arguments), indent=1)
     print(text)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

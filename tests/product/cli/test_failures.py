@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from whenabouts.product.cli import stats
-from whenabouts.product.cli.failures import said
+from whenabouts.product.cli.failures import message_of
 from whenabouts.product.corpus import Corpus
 from whenabouts.types import UsageError
 
@@ -63,7 +63,7 @@ def test_every_failure_is_a_line_and_no_match_only_no_match(
 
 
 def test_a_program_error_says_where_and_how_to_see_more() -> None:
-    text = said(ValueError("spread\nover  lines " + "x" * 5000))
+    text = message_of(ValueError("spread\nover  lines " + "x" * 5000))
     assert "ValueError: spread over lines xxx" in text
     assert "--debug" in text
     assert len(text) < 700

@@ -68,23 +68,23 @@ def test_lists_name_files_so_that_an_editor_finds_them(stranger: Client) -> None
 
 def test_stats_name_no_folder_of_encoders_and_files() -> None:
     numbers = {
-        "corpus": "/home/ann/my.corpus",
-        "failed": [{"path": "/home/ann/a.mp4", "error": "/home/ann/a.mp4: damaged"}],
-        "gone": ["/home/ann/b.mp4"],
-        "streams": {"subtitle": {"encoder": "/home/ann/models/clip"}, "vision": {"encoder": "a/clip"}},
+        "corpus": "/data/ann/my.corpus",
+        "failed": [{"path": "/data/ann/a.mp4", "error": "/data/ann/a.mp4: damaged"}],
+        "gone": ["/data/ann/b.mp4"],
+        "streams": {"subtitle": {"encoder": "/data/ann/models/clip"}, "vision": {"encoder": "a/clip"}},
     }
     assert Paths(are_shown=False).of_stats(numbers) == {
         "failed": 1,
         "gone": ["b.mp4"],
         "streams": {"subtitle": {"encoder": "clip"}, "vision": {"encoder": "a/clip"}},
     }
-    assert Paths(are_shown=True).of_stats(numbers)["gone"] == ["/home/ann/b.mp4"]
+    assert Paths(are_shown=True).of_stats(numbers)["gone"] == ["/data/ann/b.mp4"]
 
 
 def test_an_error_of_the_corpus_names_no_folder(caplog: pytest.LogCaptureFixture) -> None:
-    paths = Paths(are_shown=False, places=["/home/ann/my.corpus"])
-    error = StoreError("my corpus: cannot read: home/ann/my.corpus/videos.lance/1.manifest not found")
+    paths = Paths(are_shown=False, places=["/data/ann/my.corpus"])
+    error = StoreError("my corpus: cannot read: data/ann/my.corpus/videos.lance/1.manifest not found")
     assert "/" not in of_whenabouts(error, paths).message
-    assert "home/ann" in caplog.text
-    shown = of_whenabouts(error, Paths(are_shown=True, places=["/home/ann/my.corpus"])).message
+    assert "data/ann" in caplog.text
+    shown = of_whenabouts(error, Paths(are_shown=True, places=["/data/ann/my.corpus"])).message
     assert shown == "my corpus: cannot read: my.corpus/videos.lance/1.manifest not found"

@@ -273,7 +273,7 @@ def test_a_fault_of_the_guard_itself_is_answered_with_headers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> None:
-        raise RuntimeError("/home/secret")
+        raise RuntimeError("/data/secret")
 
     monkeypatch.setattr("whenabouts.product.server.security._check_site", fail)
     answer = client.get("/api/health")

@@ -41,7 +41,7 @@ def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
     with contextlib.suppress(OSError, ValueError):
-        print("whenabouts: " + "\n".join(map(for_terminal, said(error).splitlines())), file=sys.stderr)
+        print("whenabouts: " + "\n".join(map(for_terminal, message_of(error).splitlines())), file=sys.stderr)
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An error in words: what happened, and what to do."""
     if isinstance(error, WhenaboutsError):
         return str(error)

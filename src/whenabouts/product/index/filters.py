@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from whenabouts.budget import check_budget
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
@@ -141,6 +142,7 @@ class Filter:
     def _fits_facts(self, video: VideoRecord) -> bool:
         if not self.conditions:
             return True
+        check_budget()
         name = re.split(r"[/\\]", video.path)[-1]
         facts = {**video.metadata, "path": video.path, "name": name, "duration": video.duration}
         return all(condition.accepts(facts) for condition in self.conditions)

@@ -18,8 +18,8 @@ def indexed_folders(store: Store) -> list[str]:
 
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
     """Note what was searched for files; what lies under another place of the list is not noted."""
-    known = indexed_folders(store)
-    paths = {Path(place) for place in known} | {Path(os.path.realpath(place)) for place in searched}
+    before = indexed_folders(store)
+    paths = {Path(place) for place in before} | {Path(os.path.realpath(place)) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))
-    if top != known:
+    if top != before:
         store.put_fact(_FACT, {"paths": top})

@@ -28,8 +28,8 @@ class Paths:
 
     def __init__(self, *, are_shown: bool, places: Iterable[str] = ()) -> None:
         self.are_shown = are_shown
-        known = {place for name in places for place in _spellings(name)}
-        self._known = {place: Path(place).name for place in sorted(known, key=len, reverse=True)}
+        spelled = {place for name in places for place in _spellings(name)}
+        self._names = {place: Path(place).name for place in sorted(spelled, key=len, reverse=True)}
 
     def of_file(self, record: VideoRecord) -> str:
         """How a list for editors calls a video's file: where it lies, else its name below the video's id."""
@@ -37,7 +37,7 @@ class Paths:
 
     def without_folders(self, text: str) -> str:
         """A message that names files but no folders, whoever reads it."""
-        for place, name in self._known.items():
+        for place, name in self._names.items():
             text = text.replace(place, name)
         return _FOLDERS.sub("", text)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -89,8 +88,8 @@ def _end_with_parent(server: Any) -> None:
 def share_of(settings: Settings, count: int) -> Settings:
     """The settings of one of `count` processes, with its part of what all may use together."""
     limits = settings.limits
-    cores = os.cpu_count() or 2
-    searches = max(1, min(limits.searches, -(-max(2, cores) // count)))
+    # Two in each: while one waits for the index, the other works.
+    searches = limits.searches if count == 1 else max(2, limits.searches // count)
     clips = max(1, limits.clips_a_minute // count)
     memory = limits.memory_bytes // count
     limits = replace(limits, searches=searches, clips_a_minute=clips, memory_bytes=memory)
