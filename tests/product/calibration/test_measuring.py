@@ -292,12 +292,12 @@ def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus
         _, without = measuring.results_with_and_without(searcher, question)
         others = [video_id for video_id in everything if video_id != question.answer.video_id]
         answer = searcher.search_stream("subtitle", searcher.encode(question.text, ["subtitle"]), others)
-        assert [one.moment for one in without.moments] == [
-            answer.moment(row) for row in range(min(len(answer.moments), len(without.moments)))
-        ]
-        assert [one.score for one in without.moments] == pytest.approx(
-            answer.moments.score[: len(without.moments)].tolist()
-        )
+        # What a person is shown; far down, moments that get a second look in their place change the order.
+        listed = min(10, len(answer.moments))
+        first = without.moments[:listed]
+        assert listed
+        assert [one.moment for one in first] == [answer.moment(row) for row in range(listed)]
+        assert [one.score for one in first] == pytest.approx(answer.moments.score[:listed].tolist())
 
 
 def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus) -> None:

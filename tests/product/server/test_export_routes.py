@@ -24,7 +24,10 @@ def test_every_format_is_what_the_command_writes(
     assert answer.status_code == 200
     assert answer.content == out.read_bytes()
     assert answer.headers["content-type"] == export.format_of(name).MEDIA_TYPE
-    assert answer.headers["content-disposition"].startswith('attachment; filename="whenabouts-2-moments.')
+    listed = client.json("/api/export", query="crown jewels", k=3, format="json")["moments"]
+    assert answer.headers["content-disposition"].startswith(
+        f'attachment; filename="whenabouts-{len(listed)}-moments.'
+    )
 
 
 def test_moments_by_name_keep_their_order(client: Client, friday: str) -> None:

@@ -309,7 +309,8 @@ def results_with_and_without(
     """The results of a question with its true video in the corpus, and without it.
 
     A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
-    taking it out, but for what its words add to how common they are and for one more candidate video.
+    taking it out, but for what its words add to how common they are, for one more candidate video, and far
+    down the list for moments that get a second look in place of the ones that went.
     """
     encoded = searcher.encode(question.text, searcher.streams)
     answers = [searcher.search_stream(stream, encoded) for stream in searcher.streams]

@@ -314,11 +314,12 @@ class VideoDetails(VideoBody):
 
 
 class CueBody(BaseModel):
-    """Words and when they are said."""
+    """Words and when they are said; `recognised` as in the evidence of a moment."""
 
     start: float
     end: float
     text: str
+    recognised: float | None = None
 
 
 class CuesBody(BaseModel):

@@ -152,7 +152,10 @@ async def cues(
         lines = corpus.words(record, moment)
         return CuesBody(
             video_id=video_id,
-            data=[CueBody(start=line.start, end=line.end, text=line.text) for line in lines],
+            data=[
+                CueBody(start=line.start, end=line.end, text=line.text, recognised=line.recognised)
+                for line in lines
+            ],
         )
 
     return await service.read(service.reads, request, read)
