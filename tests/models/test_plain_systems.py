@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import new_optimizer
 
-ROOT = Path(__file__).resolve().parents[2]
 BOTH, VIDEO = {"video": 24, "sub": 12}, {"video": 24}
 EVERY = pytest.mark.parametrize(
     ("system", "streams"),
@@ -28,11 +25,8 @@ NEAR: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
 
 
 @pytest.fixture(name="step")
-def _step(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT))
-    yield importlib.import_module("benchmarks.training_step")
-    for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
-        del sys.modules[name]
+def _step() -> Any:
+    return importlib.import_module("benchmarks.training_step")
 
 
 def _models(step: Any, system: str, streams: Mapping[str, int]) -> tuple[Any, nn.Module]:

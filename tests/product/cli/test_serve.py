@@ -57,6 +57,10 @@ def test_a_missing_library_names_what_to_install(
 ) -> None:
     import sys
 
+    import whenabouts.product.server as server
+
+    # Imported anew here, and put back behind the test, as an attribute of its package, too.
+    monkeypatch.setattr("whenabouts.product.server", server)
     for name in [name for name in sys.modules if name.startswith("whenabouts.product.server")]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
