@@ -27,16 +27,15 @@ print(lock.try_acquire(), flush=True)
 time.sleep(float(sys.argv[2]))
 """
 
-# The holder forks a worker that outlives it, as decoding processes may.
+# The holder forks a worker that outlives it, as decoding processes may; the worker says when it runs.
 FORK_AND_HOLD = """
 import os, sys, time
 from pathlib import Path
 from whenabouts.product.index.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 lock.try_acquire()
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)
 time.sleep(60)
 """
 

@@ -43,6 +43,18 @@ def test_a_server_over_its_bound_refuses_searches_and_lives(opened: Open, indexe
     assert opened(indexed, limits=Limits(memory_bytes=64 << 30)).get("/api/videos").status_code == 200
 
 
+def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_comes(
+    opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened(indexed)
+    service, sizes, reads = client.application.service, iter([1, 99 << 20]), list[str]()
+    clock = iter(range(100))
+    service.memory = MemoryBound(50 << 20, [], lambda: next(sizes, 99 << 20), lambda: float(next(clock)))
+    monkeypatch.setattr(service, "records", lambda corpus: reads.append("read"))
+    assert error_of(client.get("/api/videos")) == (503, "out_of_memory", None)
+    assert next(sizes, None) is None and not reads
+
+
 def test_what_was_dropped_is_read_again(opened: Open, indexed: Path) -> None:
     client = opened(indexed)
     first = [client.json("/api/search", query="crown jewels")["data"] for _ in range(3)]

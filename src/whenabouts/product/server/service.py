@@ -125,6 +125,7 @@ class Service:
         self.memory.check()
 
         def job() -> Result:
+            self.memory.check()  # requests before this one may have filled it while it waited
             with self._readers.lent() as corpus:
                 return read(corpus)
 
