@@ -166,6 +166,10 @@ def readers_started_once() -> Iterator[None]:
         worker.stop()
 
 
+# Of moments that last less, the planted encoder knows every frame (seconds).
+BRIEF = 3.0
+
+
 class PlantedEncoder:
     """An encoder with known meaning: it knows the planted videos by sight, and what each query means.
 
@@ -185,7 +189,8 @@ class PlantedEncoder:
         meanings: list[NDArray[np.float64]] = []
         for video in sorted({query["video"] for query in queries}):
             own = [query for query in queries if query["video"] == video]
-            for seconds, image in planted_frames(folder / video):
+            brief = [(query["start"], query["end"]) for query in own if query["end"] - query["start"] < BRIEF]
+            for seconds, image in planted_frames(folder / video, brief):
                 meaning = np.zeros(self.dimension)
                 meaning[-1 - len(thumbnails) % 8] = 0.7  # every picture also shows something else
                 for query in own:
@@ -215,8 +220,13 @@ class PlantedEncoder:
         return found
 
 
-def planted_frames(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Every third frame with its time as the container gives it, turned upright by quarter turns."""
+def planted_frames(
+    path: Path, brief: Sequence[tuple[float, float]] = ()
+) -> Iterator[tuple[float, NDArray[np.uint8]]]:
+    """Every third frame with its time as the container gives it, turned upright by quarter turns.
+
+    Of the seconds in `brief` every frame.
+    """
     import av
 
     with av.open(str(path)) as container:
@@ -225,7 +235,7 @@ def planted_frames(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
         for number, frame in enumerate(container.decode(stream)):
             at = float(frame.time) if path.suffix != ".avi" else number / float(stream.average_rate or 25)
             first = at if first is None else first
-            if number % 3:
+            if number % 3 and not any(start <= at - first < end for start, end in brief):
                 continue
             small = frame.reformat(width=64, height=64, format="rgb24").to_ndarray().astype(np.uint8)
             yield at - first, np.rot90(small, k=(frame.rotation // 90) % 4).copy()

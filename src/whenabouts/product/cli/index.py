@@ -66,6 +66,34 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
     _add_choice_of_files(parser)
+    _add_streams(parser)
+    parser.add_argument(
+        "--meta",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a fact about these videos, for search --where",
+    )
+    parser.add_argument(
+        "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
+    )
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
+    )
+    add_max_pixels(parser)
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="also encode the videos with this trained system, for search --model (without PATH: only that)",
+    )
+    add_retriever(parser)
+    add_segments(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
+    add_format(parser)
+
+
+def _add_streams(parser: argparse.ArgumentParser) -> None:
+    """What is read of the files, and by which models."""
     for option in index_options():
         takes: dict[str, Any] = {"metavar": option.metavar, "type": option.type}
         if option.metavar is None:
@@ -91,29 +119,6 @@ def add_parser(verbs: Any) -> None:
         help="where there are subtitles in several languages, search these from now on, such as en (default: "
         "a file without a language, else the language of the sound, else English)",
     )
-    parser.add_argument(
-        "--meta",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a fact about these videos, for search --where",
-    )
-    parser.add_argument(
-        "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
-    )
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
-    )
-    add_max_pixels(parser)
-    parser.add_argument(
-        "--model",
-        metavar="RUN",
-        help="also encode the videos with this trained system, for search --model (without PATH: only that)",
-    )
-    add_retriever(parser)
-    add_segments(parser)
-    parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
-    add_format(parser)
 
 
 def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:

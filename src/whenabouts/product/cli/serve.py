@@ -53,6 +53,32 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
     )
+    _add_limits(parser)
+    parser.add_argument(
+        "--files",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        default=[],
+        help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
+    )
+    parser.add_argument(
+        "--show-paths",
+        action=argparse.BooleanOptionalAction,
+        help="whether clients see where files lie (default: only at a local address without a token)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
+        "for more)",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """What the server may take of its machine."""
     parser.add_argument(
         "--processes",
         metavar="N",
@@ -73,28 +99,7 @@ def add_parser(verbs: Any) -> None:
         default=60.0,
         help="end a search that takes longer (default 60)",
     )
-    parser.add_argument(
-        "--files",
-        metavar="PATH",
-        type=Path,
-        action="append",
-        default=[],
-        help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
-    )
-    parser.add_argument(
-        "--show-paths",
-        action=argparse.BooleanOptionalAction,
-        help="whether clients see where files lie (default: only at a local address without a token)",
-    )
     add_max_pixels(parser)
-    parser.add_argument(
-        "--model",
-        metavar="RUN",
-        action="append",
-        default=[],
-        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
-        "for more)",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
