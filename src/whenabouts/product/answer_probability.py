@@ -12,7 +12,7 @@ import numpy as np
 
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
 from whenabouts.product.index.lookup import words_of
-from whenabouts.product.word_units import Rarity, units_of
+from whenabouts.product.word_units import Rarity, stand_in_order, units_of
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: 
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
     weights = {unit: rarity.of(unit) for unit in units}
     spoken = sum(weight for unit, weight in weights.items() if unit in present)
-    phrase = bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
     unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
     is_rare = spoken >= min(NAME_RARITY, rarity.of_second)
-    return Spoken(spoken, unspoken, phrase, _hours_of(answer, scored.video_id), is_rare)
+    hours = _hours_of(answer, scored.video_id)
+    return Spoken(spoken, unspoken, stand_in_order(units, there), hours, is_rare)
 
 
 def _hours_of(answer: StreamAnswer, video_id: str) -> float:

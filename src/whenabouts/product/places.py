@@ -9,7 +9,6 @@ one clip to the next.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -58,9 +57,7 @@ def places_in(
         for first, last in _stretches(query, block.text[own], block.start[own], block.end[own]):
             rows = slice(own.start + first, own.start + last + 1)
             moment = Moment(video_id, float(block.start[rows.start]), float(block.end[rows].max()))
-            sure = None if block.recognised is None else float(block.recognised[rows].mean())
-            recognised = None if sure is None or math.isnan(sure) else sure
-            yield Place(moment, stream, first, last, tuple(block.text[rows]), recognised)
+            yield Place(moment, stream, first, last, tuple(block.text[rows]), block.recognised_at(rows))
 
 
 def _videos(

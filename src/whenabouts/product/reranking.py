@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
 from whenabouts.product.index.records import ClipBlock
-from whenabouts.product.word_units import Rarity, folded, units_of
+from whenabouts.product.word_units import Rarity, folded, stand_in_order, units_of
 from whenabouts.types import WhenaboutsError
 
 Floats = NDArray[np.float64]
@@ -251,4 +251,4 @@ class _Words:
         """Whether a text says all units one after the other."""
         if text.isascii() and not self._phrase.search(text):
             return False
-        return f"\0{chr(0).join(self._units)}\0" in f"\0{chr(0).join(units_of(text))}\0"
+        return stand_in_order(self._units, units_of(text))

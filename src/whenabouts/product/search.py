@@ -422,8 +422,7 @@ class StreamAnswer:
         end = min(float(block.end[best]), float(self.moments.end[row]))
         box = None if block.box is None else tuple(block.box[best].tolist())
         place = None if box is None or math.isnan(box[0]) else box
-        sure = None if block.recognised is None else float(block.recognised[best])
-        recognised = None if sure is None or math.isnan(sure) else sure
+        recognised = block.recognised_at(slice(best, best + 1))
         return Evidence(
             self.stream, float(self.scores[best]), start, end, block.text[best], place, recognised
         )

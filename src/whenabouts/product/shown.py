@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -173,13 +172,10 @@ def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
         if not stream_named(name).has_words:
             continue
         block = store.clips_of(name, [record.video_id], vectors=False)
-        doubt = block.recognised
-        recognised = [math.nan] * len(block) if doubt is None else doubt.tolist()
+        times = zip(block.start.tolist(), block.end.tolist(), strict=True)
         lines = [
-            Line(start, end, text, None if math.isnan(sure) else sure)
-            for start, end, text, sure in zip(
-                block.start.tolist(), block.end.tolist(), block.text, recognised, strict=True
-            )
+            Line(start, end, block.text[row], block.recognised_at(slice(row, row + 1)))
+            for row, (start, end) in enumerate(times)
             if moment is None or (start < moment.end and end > moment.start)
         ]
         if stream_named(name).transcript:

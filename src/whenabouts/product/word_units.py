@@ -56,6 +56,11 @@ def units_of(text: str) -> list[str]:
     return [unit for word in words_of(folded(text)) for unit in _units(word)]
 
 
+def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether the units of a query stand in those of a text, next to each other and in their order."""
+    return bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
+
+
 @dataclass(frozen=True, slots=True)
 class Rarity:
     """In how many of some passages of a corpus each unit is said."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import unicodedata
@@ -195,6 +196,11 @@ class ClipBlock:
     def rows(self, position: int) -> slice:
         """The rows of the video at a position of `video_ids`."""
         return slice(int(self.offsets[position]), int(self.offsets[position + 1]))
+
+    def recognised_at(self, rows: slice) -> float | None:
+        """How sure a recogniser was of the words of some rows on average; None where they were written."""
+        sure = math.nan if self.recognised is None else float(self.recognised[rows].mean())
+        return None if math.isnan(sure) else sure
 
 
 @dataclass(frozen=True, slots=True)
