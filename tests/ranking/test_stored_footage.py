@@ -156,7 +156,7 @@ def test_a_video_that_was_written_anew_or_taken_out_since_has_no_rows_of_before(
     kept, rows = kept_of(store), StoredRows(store, inputs())
     other = grids(seed=6)[0]
     record = put(store, other, 9.0)
-    store.remove_video("v1")
+    store.remove_videos(["v1"])
     footage = StoredFootage(rows, kept)
     for row, count in ((0, 10), (1, 2)):
         found = footage.rows_of_video(row)["subtitle"]

@@ -55,7 +55,7 @@ def test_no_list_stands_while_a_corpus_is_written_and_a_new_one_after(tmp_path: 
     assert (tmp_path / CHECKSUMS_FILE).exists()
     with store.writing():
         assert not (tmp_path / CHECKSUMS_FILE).exists()
-        store.remove_video("v1")
+        store.remove_videos(["v1"])
         assert len(Store.open(tmp_path).videos()) == 2
     store.optimize(force=True)
     assert len(Store.open(tmp_path).videos()) == 2
@@ -73,7 +73,7 @@ def test_a_list_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
 def test_what_an_older_version_wrote_since_is_no_damage(tmp_path: Path) -> None:
     store = corpus_at(tmp_path)
     listed = (tmp_path / CHECKSUMS_FILE).read_bytes()
-    store.remove_video("v1")
+    store.remove_videos(["v1"])
     store.optimize(force=True)
     (tmp_path / CHECKSUMS_FILE).write_bytes(listed)  # an older version leaves the list as it was
     assert len(Store.open(tmp_path).videos()) == 2

@@ -114,7 +114,7 @@ def test_a_video_that_is_taken_out_of_the_corpus_leaves_no_keys(store: Store) ->
     for name in ("a", "b"):
         put_video(store, name)
     keys.put([encoded("a"), encoded("b")])
-    store.remove_video("a")
+    store.remove_videos(["a"])
     assert keys.marks() == {"b": "m"}
     assert set(store.read_side(INFO.table("subtitle"), ["video_id"])["video_id"].to_pylist()) == {"b"}
 

@@ -82,7 +82,7 @@ def test_a_writer_sees_what_it_writes(place: Path) -> None:
     with store.writing():
         store.put_records([VideoRecord("new", "/new.mp4")])
         assert "new" in store.ledger().by_id
-        store.remove_video("new")
+        store.remove_videos(["new"])
         assert "new" not in store.ledger().by_id
     assert "new" not in store.ledger().by_id
 

@@ -114,7 +114,7 @@ def test_what_is_written_is_seen_at_once_and_what_is_taken_out_is_gone(store: St
     store.put_video(_record("e"), {"seen": fresh})
     for _ in range(3):
         assert store.nearest("seen", fresh.vectors[0], 1).video_ids == ["e"]
-    other.remove_video("e")
+    other.remove_videos(["e"])
     store.refresh()
     for _ in range(3):
         assert "e" not in store.nearest("seen", fresh.vectors[0], 1000).video_ids

@@ -83,7 +83,7 @@ def test_a_corpus_on_s3_is_made_written_searched_reopened_and_changed(
     assert (hits.video_ids[0], hits.index[0]) == ("v'2", 3)
     assert len(again.match_text("subtitle", "lines", 50)) == 28
     assert again.clips_of("subtitle", ["v'2", "v'0"]).offsets.tolist() == [0, 4, 10]
-    assert again.remove_video("v'0")
+    assert again.remove_videos(["v'0"])
     store.refresh()
     assert [row.video_id for row in store.videos()] == ["v'1", "v'2", "v'3", "v'4"]
     assert store.stats().bytes is None

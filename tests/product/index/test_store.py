@@ -191,14 +191,14 @@ def test_a_box_that_is_no_number_is_refused() -> None:
 def test_removing_takes_clips_and_ledger_row(store: Store) -> None:
     store.put_videos([(record(name), {"subtitle": clips(3)}) for name in "abc"])
     assert store.remove_videos(["a", "c", "never there"]) == 2
-    assert not store.remove_video("a")
+    assert not store.remove_videos(["a"])
     assert store.clip_counts("subtitle") == {"b": 3}
     assert [row.video_id for row in store.videos()] == ["b"]
 
 
 def test_a_renamed_file_keeps_its_clips(store: Store) -> None:
     store.put_video(record("a"), {"subtitle": clips(3)})
-    store.update_paths({"a": "/elsewhere/'new'.mp4", "unknown": "/x"})
+    store.put_records([replace(row, path="/elsewhere/'new'.mp4") for row in store.videos()])
     assert [row.path for row in store.videos()] == ["/elsewhere/'new'.mp4"]
     assert store.clip_counts("subtitle") == {"a": 3}
 
@@ -223,7 +223,7 @@ def test_ids_with_quotes_and_sql_are_only_names(store: Store) -> None:
         assert set(store.nearest("subtitle", np.ones(WIDTH), 50, video_ids=[name]).video_ids) == {name}
         assert len(store.clips_of("subtitle", [name])) == 2
     for left, name in zip(range(len(NASTY) - 1, -1, -1), NASTY, strict=True):
-        assert store.remove_video(name)
+        assert store.remove_videos([name])
         assert len(store.videos()) == left
 
 
@@ -555,7 +555,7 @@ def test_clips_added_after_indexing_are_found_at_once(indexed: tuple[Store, NDAr
     assert vector is not None
     assert store.nearest("subtitle", vector[1], 1).video_ids == ["new"]
     assert set(store.match_text("subtitle", "fresh", 9).video_ids) == {"new"}
-    assert store.remove_video("new")
+    assert store.remove_videos(["new"])
     assert "new" not in store.nearest("subtitle", vector[1], 5).video_ids
 
 

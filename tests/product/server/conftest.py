@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,7 @@ def copied(tmp_path: Path, one_video: Path) -> tuple[Path, Path]:
     folder = tmp_path / "own"
     shutil.copytree(one_video, folder)
     store = Store.open(folder / "corpus")
-    store.update_paths({record.video_id: str(folder / "friday.mp4") for record in store.videos()})
+    store.put_records([replace(record, path=str(folder / "friday.mp4")) for record in store.videos()])
     remember_folders(store, [folder])
     return folder / "corpus", folder / "friday.mp4"
 

@@ -598,17 +598,6 @@ class Store:
             with self.writing(), speaking(self.place, "write"):
                 self._upsert_ledger(list(rows.values()))
 
-    def update_paths(self, paths: Mapping[str, str]) -> None:
-        """Say where files lie now, by video id; ids that are not in the corpus are left out."""
-        with self.writing():
-            self.put_records(
-                [replace(record, path=paths[record.video_id]) for record in self.videos(list(paths))]
-            )
-
-    def remove_video(self, video_id: str) -> bool:
-        """Take one video out; False if it was not there."""
-        return self.remove_videos([video_id]) == 1
-
     def remove_videos(self, video_ids: Sequence[str]) -> int:
         """Take videos out, with all their clips; returns how many were there."""
         if not video_ids:

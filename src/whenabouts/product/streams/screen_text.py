@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.product.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
 from whenabouts.product.streams._text_encoder import made_by, text_encoder
 from whenabouts.product.streams.protocol import (
     Cost,
@@ -36,8 +37,6 @@ _FRAME_SIZE = 720
 # Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour, whatever they show.
 _SECONDS_PER_FRAME = 0.25
 _BYTES_PER_HOUR = 2e6
-# Of a file that ends before its last frame, by what it says itself, that frame lasts so long.
-_SHORTEST_CLIP = 0.01
 # Moments of a query, over all videos; of those that share more of their time than this the best stays.
 _MOST_MOMENTS = 60
 _SAME_TIME = 0.5
@@ -100,26 +99,20 @@ class ScreenTextStream(Stream):
         )
 
     def _seconds(self, setup: Setup) -> float:
-        """The seconds between frames: of a corpus that has some, else as they were given."""
-        from whenabouts.product.index.records import EncoderMismatch
+        """The seconds between frames; to be given together with the switch that makes the stream."""
         from whenabouts.types import UsageError
 
-        given = setup.options.get("screen_seconds")
-        if given is not None and not 0.1 <= given <= 600:
-            raise UsageError(f"screen seconds {given!r}: give a length between 0.1 and 600 seconds")
-        if setup.info is None:
-            if given is not None and not setup.options.get("screen_text"):
-                raise UsageError(
-                    "--screen-seconds says how often text is looked for; give --screen-text as well"
-                )
-            return DEFAULT_SECONDS if given is None else float(given)
-        settled = float(setup.info.settings["frame_seconds"])
-        if given is not None and given != settled:
-            raise EncoderMismatch(
-                f"{setup.place}: text on the screen was looked for every {settled:g} s, not every "
-                f"{given:g} s; leave --screen-seconds out, or index into a new corpus"
-            )
-        return settled
+        is_made = setup.info is not None or setup.options.get("screen_text")
+        if setup.options.get("screen_seconds") is not None and not is_made:
+            raise UsageError("--screen-seconds says how often text is looked for; give --screen-text as well")
+        return frame_seconds(
+            setup,
+            "--screen-seconds",
+            setting="frame_seconds",
+            default=DEFAULT_SECONDS,
+            least=0.1,
+            done="text on the screen was looked for",
+        )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
         """The lines of the frames that have changed; `kept` tells what was read last."""
@@ -156,7 +149,7 @@ class ScreenTextStream(Stream):
         read = [frame for batch in batches for frame in batch.read]
         if not read:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-        end = max(video.end, batches[-1].last * seconds + _SHORTEST_CLIP)
+        end = max(video.end, batches[-1].last * seconds + SHORTEST_SECONDS)
         until = [number for number, _ in read[1:]] + [len(ClipGrid(seconds, end))]
         texts = screen_texts(
             [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.product.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
 from whenabouts.product.streams.protocol import (
     Cost,
     FrameSettings,
@@ -27,8 +28,6 @@ DEFAULT_CLIP_SECONDS = 1.0
 # Measured on two cores (benchmarks/encoders.py).
 _FRAMES_PER_SECOND = 12.0
 _BYTES_PER_FRAME = 1300.0
-# Of a file that ends before its last frame, by what it says itself, that frame lasts so long.
-_SHORTEST_CLIP = 0.01
 
 
 class Vision(Stream):
@@ -56,7 +55,14 @@ class Vision(Stream):
         """Made where a model was named or the corpus has one that can be used."""
         from whenabouts.product.index.records import StreamInfo
 
-        seconds = self._clip_seconds(setup)
+        seconds = frame_seconds(
+            setup,
+            "--clip-seconds",
+            setting="clip_seconds",
+            default=DEFAULT_CLIP_SECONDS,
+            least=0.04,
+            done="pictures were taken",
+        )
         if (encoder := self._encoder(setup)) is None:
             return None
         settings = {"clip_seconds": seconds}
@@ -68,24 +74,6 @@ class Vision(Stream):
             Reads(frames=FrameSettings(seconds, encoder.image_size)),
             Cost(seconds=frames / _FRAMES_PER_SECOND, bytes=frames * _BYTES_PER_FRAME),
         )
-
-    def _clip_seconds(self, setup: Setup) -> float:
-        """The length of a clip: of a corpus that has some, else as it was given."""
-        from whenabouts.product.index.records import EncoderMismatch
-        from whenabouts.types import UsageError
-
-        given = setup.options.get("clip_seconds")
-        if given is not None and not 0.04 <= given <= 600:
-            raise UsageError(f"clip seconds {given!r}: give a length between 0.04 and 600 seconds")
-        if setup.info is None:
-            return DEFAULT_CLIP_SECONDS if given is None else float(given)
-        settled = float(setup.info.settings["clip_seconds"])
-        if given is not None and given != settled:
-            raise EncoderMismatch(
-                f"{setup.place}: pictures were taken every {settled:g} s, not every {given:g} s; "
-                "leave --clip-seconds out, or index into a new corpus"
-            )
-        return settled
 
     def _encoder(self, setup: Setup) -> ImageEncoder | None:
         """The encoder that was named or the corpus's own; None, with a note on what to do, without one."""
@@ -128,7 +116,7 @@ class Vision(Stream):
         taken = [clip for clips, _ in batches for clip in clips]
         vectors = np.concatenate([vectors for _, vectors in batches])
         seconds = float(run.info.settings["clip_seconds"])
-        grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + _SHORTEST_CLIP))
+        grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + SHORTEST_SECONDS))
         clips = np.arange(taken[0], len(grid))
         shown = np.searchsorted(np.asarray(taken), clips, side="right") - 1
         starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
