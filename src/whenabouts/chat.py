@@ -1,0 +1,360 @@
+"""A client of chat endpoints that speak OpenAI's protocol: vLLM, Ollama, llama.cpp, LM Studio, hosted ones.
+
+Nothing that such a server sends is trusted: answers are bounded in time and size, redirects are not followed,
+and what it says in an error is shortened and cannot command a terminal. The key comes from the environment
+and stands in no message.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import ipaddress
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from whenabouts.types import UsageError, WhenaboutsError
+
+KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
+"""Environment variable with the key that chat endpoints are sent."""
+
+_MOST_SHOWN = 200
+_FIRST_PAUSE_SECONDS = 0.5
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class ChatError(WhenaboutsError):
+    """A chat endpoint gave no usable answer; the message names its host, the cause and the remedy."""
+
+
+class ChatUnreachable(ChatError):
+    """It cannot be asked at all for now: no connection, no answer in time, or it refuses everyone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a chat model answers: `address` up to and with "/v1", the `model` there, and a secret `key`.
+
+    Raises UsageError for an address that is none, that carries a password, or that would be sent the key
+    without encryption.
+    """
+
+    address: str
+    model: str
+    key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        parts = _split(self.address)
+        if parts.username is not None or parts.password is not None:
+            raise UsageError(
+                f"the address of {parts.hostname} carries a name or a password; leave it out, and set "
+                f"{KEY_VARIABLE} to the key"
+            )
+        if not self.model.strip() or not self.model.isprintable():
+            raise UsageError(f"{self.host}: which model? Write it behind a '#': {self.address}#MODEL")
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise UsageError(f"{KEY_VARIABLE} holds signs that no key has; set it to the key alone")
+        if self.key and not self.is_encrypted and not self.is_loopback:
+            raise UsageError(
+                f"{self.host}: {KEY_VARIABLE} would be sent without encryption; give an https address, or "
+                "unset it"
+            )
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
+        """From ADDRESS#MODEL, with the key of the environment.
+
+        >>> Endpoint.parse("http://127.0.0.1:8000/v1#qwen", {}).model
+        'qwen'
+        """
+        address, _, model = text.partition("#")
+        return cls(address.rstrip("/"), model, environment.get(KEY_VARIABLE, "").strip())
+
+    @property
+    def host(self) -> str:
+        """Its host with the port, for people."""
+        return _split(self.address).netloc.rpartition("@")[2]
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether what is sent is encrypted on the way."""
+        return _split(self.address).scheme == "https"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine, so that what is sent does not leave it; told by the name alone."""
+        host = _split(self.address).hostname or ""
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is meant as an address rather than as a name or a path."""
+    return text.lower().startswith(("http://", "https://"))
+
+
+def _split(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        is_fit = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        is_fit = False
+    if (
+        not is_fit
+        or not address.isascii()
+        or any(sign.isspace() or not sign.isprintable() for sign in address)
+    ):
+        raise UsageError(f"{address[:80]!r} is no address; give one such as http://127.0.0.1:8000/v1#MODEL")
+    if parts.query or parts.fragment:
+        raise UsageError(f"{address[:80]!r}: an address has no '?' and one '#', before the model's name")
+    return parts
+
+
+Part = Mapping[str, Any]
+"""A piece of a message: `text_part` or `picture_part`."""
+
+
+def text_part(text: str) -> Part:
+    """Words of a message."""
+    return {"type": "text", "text": text}
+
+
+def picture_part(jpeg: bytes) -> Part:
+    """A picture of a message, from the bytes of a JPEG."""
+    return {
+        "type": "image_url",
+        "image_url": {"url": "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much patience an answer gets.
+
+    `seconds` for it in all, further tries included; `tries` at most; `most_bytes` of it.
+    """
+
+    seconds: float = 60.0
+    tries: int = 3
+    most_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Chat:
+    """Asks one endpoint; may be used by several threads. `pause` is what waits between tries."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        bounds: Bounds = Bounds(),
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.endpoint, self.bounds, self._pause = endpoint, bounds, pause
+
+    def complete(
+        self,
+        system: str,
+        parts: Sequence[Part],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        temperature: float = 0.0,
+        most_tokens: int = 300,
+    ) -> str:
+        """What the model answers to instructions (`system`) and a message.
+
+        With `schema` (JSON Schema) the server is asked to answer in that form; whether it did is for the
+        caller to check. Raises ChatUnreachable, or ChatError for an answer that cannot be used.
+        """
+        body: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": list(parts)}],
+            "temperature": temperature,
+            "max_tokens": most_tokens,
+            "stream": False,
+        }
+        until = time.monotonic() + self.bounds.seconds
+        if schema is not None:
+            form = {"name": "answer", "strict": True, "schema": dict(schema)}
+            in_form = {**body, "response_format": {"type": "json_schema", "json_schema": form}}
+            reply = self._tried(in_form, until)
+            if reply.status not in (400, 422):
+                return self._content(reply)
+            # A server that knows no forms of answers is asked without.
+        return self._content(self._tried(body, until))
+
+    def _tried(self, body: Mapping[str, Any], until: float) -> _Reply:
+        """The reply to a request, asked again after faults that may pass."""
+        data = json.dumps(body).encode()
+        for number in range(self.bounds.tries):
+            is_last = number + 1 == self.bounds.tries
+            wait = _FIRST_PAUSE_SECONDS * 2**number
+            try:
+                reply = self._once(data, until)
+            except (OSError, http.client.HTTPException) as error:
+                if is_last or time.monotonic() + wait >= until:
+                    raise ChatUnreachable(self._unreachable(error, until)) from error
+            else:
+                if reply.status not in _AGAIN:
+                    return reply
+                wait = max(wait, _retry_after(reply.headers))
+                if is_last or time.monotonic() + wait >= until:
+                    raise ChatUnreachable(self._refused(reply))
+            self._pause(wait)
+        raise AssertionError("the last try returns or raises")
+
+    def _once(self, data: bytes, until: float) -> _Reply:
+        parts = _split(self.endpoint.address)
+        seconds = max(0.05, until - time.monotonic())
+        assert parts.hostname is not None  # `Endpoint` has looked
+        kind = http.client.HTTPSConnection if self.endpoint.is_encrypted else http.client.HTTPConnection
+        connection = kind(parts.hostname, parts.port, timeout=seconds)
+        replies: list[http.client.HTTPResponse] = []
+
+        def begun(*arguments: Any, **named: Any) -> http.client.HTTPResponse:
+            # http.client forgets a reply whose head does not come in time; its socket is to be closed too.
+            replies.append(http.client.HTTPResponse(*arguments, **named))
+            return replies[-1]
+
+        connection.response_class = begun  # type: ignore[assignment]
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "User-Agent": "whenabouts",
+        }
+        if self.endpoint.key:
+            headers["Authorization"] = f"Bearer {self.endpoint.key}"
+        try:
+            connection.connect()
+            with _ended_at(connection, until):
+                connection.request("POST", f"{parts.path}/chat/completions", data, headers)
+                response = connection.getresponse()
+                body = response.read(self.bounds.most_bytes + 1)
+                if time.monotonic() >= until:
+                    raise TimeoutError("the time is up")
+                if response.length and len(body) <= self.bounds.most_bytes:
+                    raise ConnectionError("the answer ends in its middle")
+                return _Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        finally:
+            for begun_reply in replies:
+                begun_reply.close()
+            connection.close()
+
+    def _content(self, reply: _Reply) -> str:
+        """The text of a reply. Raises ChatError for what is none."""
+        host, status = self.endpoint.host, reply.status
+        if 300 <= status < 400:
+            target = urlsplit(reply.headers.get("location", "")).netloc
+            raise ChatUnreachable(
+                f"{host} sends to another place ({self._shown(target) or 'it does not say where'}), which is "
+                "not followed; give the final address"
+            )
+        if status != 200:
+            raise ChatUnreachable(self._refused(reply))
+        if len(reply.body) > self.bounds.most_bytes:
+            raise ChatError(
+                f"{host} answers with more than {self.bounds.most_bytes:,} bytes; nothing was read"
+            )
+        try:
+            choices = json.loads(reply.body)["choices"]
+            (choice,) = choices
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ChatError(f"{host} answers, but not as a chat endpoint does; check the address") from None
+        if not isinstance(text, str) or not text.strip():
+            raise ChatError(f"{host}: {self.endpoint.model} gives no answer")
+        if reason == "length":
+            raise ChatError(f"{host}: the answer of {self.endpoint.model} is cut off: it says too much")
+        return text
+
+    def _refused(self, reply: _Reply) -> str:
+        host, model = self.endpoint.host, self.endpoint.model
+        seconds = _retry_after(reply.headers)
+        remedy = {
+            401: f"set {KEY_VARIABLE} to a key that it takes",
+            403: f"set {KEY_VARIABLE} to a key that may use {model}",
+            404: f"check the address (it mostly ends in /v1) and the name {model!r}",
+            413: "ask with fewer frames",
+            429: f"try again in {seconds:g} s" if seconds else "try again later",
+        }.get(reply.status, "look at what it logs, or name another one")
+        cause = self._shown(_message_of(reply.body))
+        return f"{host} answers {reply.status}{f' ({cause})' if cause else ''}; {remedy}"
+
+    def _unreachable(self, error: Exception, until: float) -> str:
+        host = self.endpoint.host
+        if isinstance(error, ssl.SSLCertVerificationError):
+            cause = error.verify_message
+            return f"{host} shows a certificate that cannot be trusted ({cause}); check the address"
+        if isinstance(error, TimeoutError) or time.monotonic() >= until - 0.01:
+            return f"{host} has not answered within {self.bounds.seconds:g} s; is the model loaded?"
+        if isinstance(error, socket.gaierror):
+            return f"{host} is not known here; check the address and the network"
+        if isinstance(error, ConnectionRefusedError):
+            return f"nothing answers at {host}; start the model's server, or check the address"
+        cause = self._shown(str(error)) or type(error).__name__
+        return f"{host}: the connection broke off ({cause}); look at what it logs"
+
+    def _shown(self, text: str) -> str:
+        """What a server says, on one short line, without the key."""
+        if self.endpoint.key:
+            text = text.replace(self.endpoint.key, "***")
+        line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+        return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"
+
+
+@contextlib.contextmanager
+def _ended_at(connection: http.client.HTTPConnection, until: float) -> Iterator[None]:
+    """End a connection at an instant: a server that sends a byte now and then starts every time-out anew."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):  # closed already
+            own.shutdown(socket.SHUT_RDWR)
+
+    own = connection.sock
+    timer = threading.Timer(max(0.0, until - time.monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait, as a number or as a date; 0 where it says nothing sensible."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value) if value else 0.0
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    return min(max(seconds, 0.0), 86_400.0) if seconds == seconds else 0.0
+
+
+def _message_of(body: bytes) -> str:
+    """The message in the body of a refusal."""
+    try:
+        error = json.loads(body[: 1 << 16])["error"]
+        message = error["message"] if isinstance(error, dict) else error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return message if isinstance(message, str) else ""
