@@ -33,6 +33,10 @@ test: venv lint
 test-slow: venv
 	$(BIN)/python -m pytest -q -m slow
 
+# Two attacks at a time, by chance, for so many minutes.
+attack: venv
+	PYTHONPATH=src:. $(BIN)/python -m tests.fuzz --minutes $(ATTACK_MINUTES)
+
 check: venv lint
 	$(BIN)/mypy
 

@@ -85,7 +85,7 @@ class Attack:
             clips = 0
             for message in pool.run(tasks):
                 if isinstance(message, Failed):
-                    done["refused"] += 1
+                    done["given up" if "no progress" in message.error else "refused"] += 1
                     findings += [message.error] if "crashed" in message.error else []
                 elif isinstance(message, Part):
                     content = message.content

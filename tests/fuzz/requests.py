@@ -32,7 +32,8 @@ class Attack:
         for name in ("friday.mp4", "friday.vtt", "flower.webm", "nasa_audio_only.mp3", "nasa_audio_only.srt"):
             shutil.copy(SAMPLES / name, videos / name)
         assert main(["index", str(videos), "--corpus", str(folder / "my.corpus"), "--json"]) == 0
-        limits = Limits(clips_a_minute=100_000)
+        # A busy machine is no finding: nothing is refused for being slow.
+        limits = Limits(clips_a_minute=100_000, job_seconds=3600.0, wait_seconds=3600.0)
         application = Application(
             Corpus(folder / "my.corpus", create=False), Settings(limits=limits, cache=folder / "cache")
         )

@@ -44,6 +44,12 @@ CHECKS = [
     checks.response_schema_conformance,
     checks.negative_data_rejection,
     checks.unsupported_method,
+    checks.allow_header_conformance,
+    checks.missing_required_header,
+    checks.use_after_free,
+    checks.ensure_resource_availability,
+    checks.ignored_auth,
+    checks.object_level_authorization,
 ]
 
 
