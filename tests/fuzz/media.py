@@ -14,7 +14,7 @@ from tests.fuzz.bytes import damaged
 from whenabouts.product.index.reading import FileRead, FrameBatch, ReadTask, read_file
 from whenabouts.product.index.workers import Failed, Part, ReaderPool
 from whenabouts.product.streams._passages import passages_of
-from whenabouts.product.streams.protocol import FrameSettings
+from whenabouts.product.streams.protocol import FrameSettings, SoundSettings
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import find_files
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, most_idle_seconds
@@ -76,7 +76,7 @@ class Attack:
                     file.identity,
                     file.sidecars,
                     frames,
-                    sound=rng.random() < 0.5,
+                    sound=(SoundSettings(rng.choice((8_000, 16_000, 48_000))),) if rng.random() < 0.5 else (),
                     shots=True,
                     threads=1,
                 )

@@ -37,7 +37,7 @@ def test_pieces_are_cut_where_it_is_quiet(
     loud = np.sin(np.arange(8 * SAMPLE_RATE) / 9).astype(np.float32)
     loud[5 * SAMPLE_RATE : 6 * SAMPLE_RATE] = 0
     blocks = ((at / SAMPLE_RATE, loud[at : at + 1600]) for at in range(0, len(loud), 1600))
-    first, *_ = sound._pieces(blocks, 8.0)
+    first, *_ = sound._pieces(blocks, 8.0, SAMPLE_RATE)
     assert 5.0 <= len(first.samples) / SAMPLE_RATE <= 6.0
 
 
@@ -45,7 +45,7 @@ def test_a_gap_in_the_times_begins_a_new_piece_at_the_right_time() -> None:
     from whenabouts.video import sound
 
     second = np.zeros(SAMPLE_RATE, np.float32)
-    pieces = list(sound._pieces(iter([(0.0, second), (1.0, second), (60.0, second)]), 600.0))
+    pieces = list(sound._pieces(iter([(0.0, second), (1.0, second), (60.0, second)]), 600.0, SAMPLE_RATE))
     assert [(piece.start, len(piece.samples)) for piece in pieces] == [(0.0, 32_000), (60.0, 16_000)]
 
 
@@ -185,3 +185,12 @@ def test_the_real_recogniser_gives_cues_within_the_recording(samples: Path, rand
 def test_silence_has_no_words(tmp_path: Path, studio: Any, random_whisper: Path) -> None:
     silent = studio.sound(tmp_path / "silence.wav", 5.0, volume=0.0)
     assert transcribe(silent, str(random_whisper)).cues == ()
+
+
+def test_sound_comes_at_the_rate_that_was_asked_for(samples: Path) -> None:
+    path = samples / "nasa_audio_only.mp3"
+    seconds = {
+        rate: sum(len(piece.samples) for piece in sound_pieces(path, rate=rate)) / rate
+        for rate in (8_000, SAMPLE_RATE, 48_000)
+    }
+    assert list(seconds.values()) == pytest.approx([13.0] * 3, abs=0.15)

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import (
+    ClipEncoder,
     EncoderSettings,
     EncoderStatus,
     EncoderUnavailable,
     ImageEncoder,
     PassageEncoder,
+    SoundEncoder,
     TextEncoder,
     TokenEncoder,
     WordPieces,
@@ -28,10 +30,12 @@ from whenabouts.encoders.protocol import (
 
 __all__ = [
     "DEFAULT_TEXT_ENCODER",
+    "ClipEncoder",
     "EncoderSettings",
     "EncoderStatus",
     "EncoderUnavailable",
     "ImageEncoder",
+    "SoundEncoder",
     "TextEncoder",
     "TokenEncoder",
     "WordPieces",
@@ -39,6 +43,7 @@ __all__ = [
     "encode_tokens",
     "encoder_report",
     "open_image_encoder",
+    "open_sound_encoder",
     "open_text_encoder",
     "token_fingerprint",
 ]
@@ -59,9 +64,19 @@ def open_text_encoder(name: str | None = None, settings: EncoderSettings | None 
 def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
     """The picture encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
 
-    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    One that watches clips as well is a `ClipEncoder`. Raises EncoderUnavailable, saying what to install,
+    fetch or give instead.
     """
     encoder: ImageEncoder = _open("open_images", name, settings)
+    return encoder
+
+
+def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> SoundEncoder:
+    """The encoder of sounds of that hub name (`owner/name@revision`), local path or `prefix:name`.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: SoundEncoder = _open("open_sound", name, settings)
     return encoder
 
 
@@ -94,7 +109,7 @@ def encoder_report() -> list[EncoderStatus]:
 def _families() -> Iterator[Any]:
     """The modules of this folder that declare a family, in the order of their precedence.
 
-    `Any` because a family has only those of the two open functions that it can honour.
+    `Any` because a family has only those of the open functions that it can honour.
     """
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
@@ -111,7 +126,7 @@ def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
         if rest and prefix == family.PREFIX:
             return getattr(family, way)(rest, settings or EncoderSettings())
     for family in able:
-        if family.recognises(name):
+        if getattr(family, way.replace("open", "recognises"), family.recognises)(name):
             return getattr(family, way)(name, settings or EncoderSettings())
     raise EncoderUnavailable(
         f"{name!r}: no such encoder. Give a hub name (owner/name), the path of a folder that holds "

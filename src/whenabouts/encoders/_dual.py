@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch
-from whenabouts.encoders.protocol import EncoderSettings, check_texts, unit_length
+from whenabouts.encoders.protocol import EncoderSettings, check_texts
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -57,24 +57,17 @@ class DualEncoder(ABC):
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
         for place, image in enumerate(images):
-            _check_image(image, place)
+            check_image(image, place)
         return self._in_batches(
-            images, lambda part: self._image_features([_picture(image) for image in part])
+            images, lambda part: self._image_features([picture_of(image) for image in part])
         )
 
     def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
-        import torch
-
-        vectors = np.empty((len(items), self.dimension), dtype=np.float32)
-        for start in range(0, len(items), self._batch_size):
-            part = items[start : start + self._batch_size]
-            with torch.inference_mode():
-                features = encode(part)
-            vectors[start : start + len(part)] = unit_length(features.float().cpu().numpy())
-        return vectors
+        remedy = f"take a smaller model than {self.name}, or a device with more memory"
+        return _torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
 
 
-def _check_image(image: NDArray[np.uint8], place: int) -> None:
+def check_image(image: NDArray[np.uint8], place: int) -> None:
     """Raise UsageError, naming where it stands, for what is no uint8 picture."""
     shape = getattr(image, "shape", None)
     if shape is None:
@@ -87,7 +80,7 @@ def _check_image(image: NDArray[np.uint8], place: int) -> None:
     raise UsageError(f"images[{place}] is {kind}; a picture is a uint8 array (H, W, 3), (H, W, 4) or (H, W)")
 
 
-def _picture(image: NDArray[np.uint8]) -> Image.Image:
+def picture_of(image: NDArray[np.uint8]) -> Image.Image:
     """An RGB picture; grey becomes three equal channels, transparency is dropped."""
     from PIL import Image
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders.protocol import (
+    EncoderOutOfMemory,
+    EncoderSettings,
+    EncoderUnavailable,
+    unit_length,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +51,42 @@ def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype
 
     half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
     return torch.float16 if half else torch.float32
+
+
+def in_batches(
+    encode: Callable[[Any], torch.Tensor], items: Sequence[Any], size: int, width: int, *, remedy: str
+) -> NDArray[np.float32]:
+    """(N, D) unit vectors of items, `size` of them at a time; fewer at a time where memory does not suffice.
+
+    Raises EncoderOutOfMemory with the `remedy` where one at a time is too much.
+    """
+    import torch
+
+    vectors, start = np.empty((len(items), width), dtype=np.float32), 0
+    while start < len(items):
+        part = items[start : start + size]
+        try:
+            with torch.inference_mode():
+                features = encode(part).float().cpu().numpy()
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(part) == 1:
+                cause = str(error).strip().splitlines()[0] if str(error).strip() else "no memory"
+                raise EncoderOutOfMemory(f"out of memory ({cause}); {remedy}") from error
+            size = len(part) // 2
+        else:
+            vectors[start : start + len(part)] = unit_length(features)
+            start += len(part)
+    return vectors
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether a device or the machine had no memory left; the processor's allocator says so in words only."""
+    import torch
+
+    is_said = "not enough memory" in str(error) or "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
 
 
 @contextmanager

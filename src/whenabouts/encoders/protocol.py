@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
 
-Role = Literal["text", "images"]
+Role = Literal["text", "images", "clips", "sound"]
 
 
 class EncoderUnavailable(WhenaboutsError):
     """No such encoder, or it cannot be used here; the message says what to do about it."""
+
+
+class EncoderOutOfMemory(WhenaboutsError):
+    """Not even one item at a time fitted into memory; the message says what to take less of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class EncoderSettings:
 
     `device`: "cpu", "cuda", "cuda:1", "mps", or None for the best one there is.
     `threads`: how many CPU threads, None for as many as this process may use.
-    `batch_size`: texts or images at a time, None for the family's own choice.
+    `batch_size`: texts, images, clips or sounds at a time, None for the family's own choice.
     `half_precision`: compute in 16 bit; None means on CUDA only.
     """
 
@@ -59,7 +63,7 @@ class TextEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What to give to `open_text_encoder` or `open_image_encoder` to have this encoder again."""
+        """What to give to the function that opened this encoder to have it again."""
 
     @property
     def dimension(self) -> int:
@@ -82,6 +86,65 @@ class ImageEncoder(TextEncoder, Protocol):
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """(N, D) vectors of unit length of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are taken too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSettings:
+    """How a model watches video: `frames` a clip over `seconds`, a clip every `step_seconds`.
+
+    `size` is the shorter edge of the frames in pixels; `gigabytes` about what the model takes in memory with
+    one clip, `operations` about what one clip costs (floating-point operations, a multiplication and its
+    addition counting two). Raises UsageError for what is no window.
+    """
+
+    frames: int
+    seconds: float
+    step_seconds: float
+    size: int
+    gigabytes: float = 0.0
+    operations: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.frames < 1 or not 0 < self.step_seconds <= self.seconds:
+            raise UsageError(
+                f"{self.frames} frames over {self.seconds:g} s every {self.step_seconds:g} s are no clips; "
+                "give 1 frame or more, and a step above 0 that is no longer than the clip"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VideoClip:
+    """A window of a video: RGB frames (H, W, 3) of one size in order, and when each is shown, in seconds."""
+
+    frames: Sequence[NDArray[np.uint8]]
+    times: Sequence[float]
+
+
+@runtime_checkable
+class ClipEncoder(Protocol):
+    """An image encoder that also watches clips as video: in which order frames come counts."""
+
+    @property
+    def clip_settings(self) -> ClipSettings:
+        """How long and how closely it should watch."""
+
+    def encode_clips(self, clips: Sequence[VideoClip]) -> NDArray[np.float32]:
+        """(N, D) vectors of unit length, in the space of its texts and images."""
+
+
+class SoundEncoder(TextEncoder, Protocol):
+    """Sounds and sentences to vectors of one space."""
+
+    @property
+    def sampling_rate(self) -> int:
+        """Samples a second of what it hears."""
+
+    @property
+    def longest_seconds(self) -> float:
+        """The most that it hears at once; what is longer is cut there."""
+
+    def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """(N, D) vectors of unit length of mono samples (S,) in [-1, 1] at `sampling_rate`."""
 
 
 @runtime_checkable
@@ -115,9 +178,11 @@ class WordPieces(Protocol):
 class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 
-    `open_text(name, settings)` and `open_images(name, settings)` are both optional: a family opens
-    what it has functions for. `ORDER` decides which one opens a name that two recognise; a name that
-    starts with `PREFIX:` goes to that family, without the prefix.
+    `open_text(name, settings)`, `open_images(name, settings)` and `open_sound(name, settings)` are optional:
+    a family opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. A
+    function `recognises_images` or `recognises_sound` stands in for `recognises` there. `ORDER` decides which
+    one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without the
+    prefix.
     """
 
     PREFIX: str
@@ -152,6 +217,27 @@ def check_texts(texts: Sequence[str]) -> None:
         if not isinstance(text, str):
             raise UsageError(
                 f"texts[{place}] is {text!r} ({type(text).__name__}); every text must be a string"
+            )
+
+
+def check_sounds(sounds: Sequence[NDArray[np.float32]]) -> None:
+    """Raise UsageError, naming where it stands, for what is no sound."""
+    for place, samples in enumerate(sounds):
+        array = np.asarray(samples)
+        if array.ndim != 1 or not len(array) or array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise UsageError(
+                f"sounds[{place}] is {array.shape} of {array.dtype}; a sound is a row of finite samples in "
+                "[-1, 1]"
+            )
+
+
+def check_clips(clips: Sequence[VideoClip]) -> None:
+    """Raise UsageError, naming where it stands, for a clip without frames or with a time too few."""
+    for place, clip in enumerate(clips):
+        if not len(clip.frames) or len(clip.frames) != len(clip.times):
+            raise UsageError(
+                f"clips[{place}] has {len(clip.frames)} frames and {len(clip.times)} times; a clip has at "
+                "least one frame, and a time for each"
             )
 
 

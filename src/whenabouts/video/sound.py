@@ -1,4 +1,4 @@
-"""The sound of a file as 16 kHz mono samples, piece by piece: memory does not grow with its length."""
+"""The sound of a file as mono samples, piece by piece: memory does not grow with its length."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SAMPLE_RATE = 16_000
+"""Samples a second that recognisers of speech take."""
+
 _MICROSECONDS = 1_000_000
 # A gap in the times of this length is silence that was not stored: a new piece begins behind it.
 _GAP_SECONDS = 0.5
@@ -35,16 +37,22 @@ _SEARCH_SECONDS, _QUIET_SECONDS = 30.0, 0.4
 
 @dataclass(frozen=True, slots=True)
 class SoundPiece:
-    """Consecutive samples: (N,) float32 in [-1, 1] at 16 kHz, from `start` seconds of the file on."""
+    """Consecutive samples: (N,) float32 in [-1, 1], from `start` seconds of the file on."""
 
     start: float
     samples: NDArray[np.float32]
 
 
 def sound_pieces(
-    path: Path, piece_seconds: float = 600.0, *, notes: list[str] | None = None
+    path: Path,
+    piece_seconds: float = 600.0,
+    *,
+    rate: int = SAMPLE_RATE,
+    notes: list[str] | None = None,
 ) -> Iterator[SoundPiece]:
     """The first audio stream of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
+
+    `rate` is in samples a second; several channels become one.
 
     Times count from the start of the file, as those of frames and cues. What cannot be decoded is left
     out, with a word in the log and in `notes` once all is read. Raises MediaError for a file without sound.
@@ -54,21 +62,21 @@ def sound_pieces(
     with open_media(path) as container:
         stream = next((track for track in container.streams.audio if track.codec_context is not None), None)
         if stream is None:
-            raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to transcribe")
+            raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to hear")
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
-        yield from _pieces(_blocks(path, container, stream, origin, notes), piece_seconds)
+        yield from _pieces(_blocks(path, container, stream, origin, rate, notes), piece_seconds, rate)
 
 
 def _blocks(
-    path: Path, container: Any, stream: AudioStream, origin: Fraction, notes: list[str] | None
+    path: Path, container: Any, stream: AudioStream, origin: Fraction, rate: int, notes: list[str] | None
 ) -> Iterator[tuple[float | None, NDArray[np.float32]]]:
     """Decoded sound as (seconds of the first sample or None, samples)."""
     import av
 
-    resampler = _Resampler()
+    resampler = _Resampler(rate)
     lost = 0
     try:
         for packet in container.demux(stream):
@@ -96,9 +104,10 @@ def _blocks(
 
 
 class _Resampler:
-    """To 16 kHz mono, also where the recording changes its own rate or layout on the way."""
+    """To mono at one rate, also where the recording changes its own rate or layout on the way."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
         self._kind: tuple[Any, ...] | None = None
         self._resampler: AudioResampler | None = None
 
@@ -110,7 +119,7 @@ class _Resampler:
         if kind != self._kind or self._resampler is None:
             yield from self.rest()
             self._kind = kind
-            self._resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+            self._resampler = av.AudioResampler(format="flt", layout="mono", rate=self._rate)
         yield from map(_samples, self._resampler.resample(frame))
 
     def rest(self) -> Iterator[NDArray[np.float32]]:
@@ -124,11 +133,11 @@ def _samples(frame: AudioFrame) -> NDArray[np.float32]:
 
 
 def _pieces(
-    blocks: Iterator[tuple[float | None, NDArray[np.float32]]], piece_seconds: float
+    blocks: Iterator[tuple[float | None, NDArray[np.float32]]], piece_seconds: float, rate: int
 ) -> Iterator[SoundPiece]:
     start, held, count = 0.0, list[NDArray[np.float32]](), 0
     for at, samples in blocks:
-        ends = start + count / SAMPLE_RATE
+        ends = start + count / rate
         if at is not None and abs(at - ends) > _LEAP_SECONDS:
             at = None
         if at is not None and (count == 0 or abs(at - ends) > _GAP_SECONDS):
@@ -137,19 +146,19 @@ def _pieces(
             start, held, count = max(0.0, at), [], 0
         held.append(samples)
         count += len(samples)
-        if count >= piece_seconds * SAMPLE_RATE:
+        if count >= piece_seconds * rate:
             whole = np.concatenate(held)
-            cut = _quietest(whole)
+            cut = _quietest(whole, rate)
             yield SoundPiece(start, whole[:cut])
-            start, held, count = start + cut / SAMPLE_RATE, [whole[cut:].copy()], len(whole) - cut
+            start, held, count = start + cut / rate, [whole[cut:].copy()], len(whole) - cut
     if count:
         yield SoundPiece(start, np.concatenate(held))
 
 
-def _quietest(samples: NDArray[np.float32]) -> int:
+def _quietest(samples: NDArray[np.float32], rate: int) -> int:
     """The middle of the quietest place within the last seconds, as a sample number above 0."""
-    width = int(_QUIET_SECONDS * SAMPLE_RATE)
-    first = max(len(samples) // 2, len(samples) - int(_SEARCH_SECONDS * SAMPLE_RATE))
+    width = int(_QUIET_SECONDS * rate)
+    first = max(len(samples) // 2, len(samples) - int(_SEARCH_SECONDS * rate))
     windows = (len(samples) - first) // width
     if windows < 2:
         return len(samples)

@@ -9,7 +9,16 @@ import numpy as np
 
 from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.product.index.records import ClipColumns, StreamInfo
-from whenabouts.product.streams.protocol import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.product.streams.protocol import (
+    Cost,
+    FrameSettings,
+    Option,
+    Reads,
+    Setup,
+    SoundSettings,
+    Stream,
+    StreamRun,
+)
 
 from ...small_systems import Letters
 
@@ -79,7 +88,9 @@ class Loudness(Stream):
     has_words = True
 
     def setup(self, setup: Setup) -> StreamRun:
-        return StreamRun(self, StreamInfo(self.name, "letters", "loudness@1", 0), None, Reads(sound=True))
+        return StreamRun(
+            self, StreamInfo(self.name, "letters", "loudness@1", 0), None, Reads(sound=SoundSettings())
+        )
 
     def encode(
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]

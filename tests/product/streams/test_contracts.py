@@ -85,9 +85,9 @@ def made(stream: Stream, cues: Sequence[Cue] = (), seconds: float = END) -> tupl
         words = ("harbour", "engine", "violin", "glacier", "pepper", "lantern", "orchard", "compass")
         images = tuple(picture_of(f"The {words[clip % 8]} of {words[clip // 8 % 8]}", clip) for clip in clips)
         batches += [stream.encode(FrameBatch(frames, tuple(clips), images), run, batches)] if images else []
-    if run.reads.sound and seconds:
-        samples = (rng.normal(size=int(seconds * 16_000)) / 10).astype(np.float32)
-        batches += [stream.encode(SoundBatch(0.0, samples), run, batches)]
+    if (sound := run.reads.sound) is not None and seconds:
+        samples = (rng.normal(size=int(seconds * sound.rate)) / 10).astype(np.float32)
+        batches += [stream.encode(SoundBatch(sound, 0.0, samples), run, batches)]
     record = VideoRecord("a", "a.mp4", duration=seconds or None, has_picture=True)
     return run, stream.clips(ReadVideo(record, seconds, cues), batches, run)
 

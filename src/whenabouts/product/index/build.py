@@ -31,6 +31,7 @@ from whenabouts.product.index.records import (
 from whenabouts.product.index.store import Store
 from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import Failed, Message, Part, ReaderPool, available_cores
+from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.files import printable
 
@@ -129,7 +130,8 @@ class _Writer:
                 # Whatever one file's data does, to an encoder or to a table, the others come to no harm.
                 work = self._plan.work[message.number]
                 _log.exception("%s", printable(work.task.path))
-                self._fail(message.number, " ".join(f"{type(error).__name__}: {error}".split()))
+                cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
+                self._fail(message.number, " ".join(str(cause).split()))
         is_late = time.monotonic() - self._written > _WRITE_SECONDS
         is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
         if is_late or is_full:
@@ -151,9 +153,12 @@ class _Writer:
             partial.read = batch
         elif isinstance(batch, FrameBatch | SoundBatch):
             for run in self._runs(self._plan.work[part.number]):
-                if run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames == batch.settings:
+                reads = run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames
+                if reads == batch.settings:
                     kept = partial.batches[run.name]
-                    kept.append(run.stream.encode(batch, run, tuple(kept)))
+                    encoded = run.stream.encode(batch, run, tuple(kept))
+                    kept[-1:] = [run.stream.settled(last) for last in kept[-1:]]
+                    kept.append(encoded)
 
     def _runs(self, work: Work) -> list[StreamRun]:
         return [run for run in self._plan.streams if run.name in work.streams]

@@ -468,6 +468,7 @@ class _Planner:
         is_media, is_whole = file.kind == "media", not _WHOLE.isdisjoint(reasons)
         settled = "" if is_whole or record is None else record.content_hash
         frames = dict.fromkeys(run.reads.frames for run in streams if run.reads.frames)
+        sound = dict.fromkeys(run.reads.sound for run in streams if run.reads.sound and is_media)
         task = ReadTask(
             number=0,
             path=file.path,
@@ -476,7 +477,7 @@ class _Planner:
             identity=file.identity,
             sidecars=file.sidecars,
             frames=tuple(frames),
-            sound=is_media and any(run.reads.sound for run in streams),
+            sound=tuple(sound),
             shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
             packets=is_whole,
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,

@@ -29,11 +29,11 @@ from whenabouts.video.sound import sound_pieces
 
 if TYPE_CHECKING:
     from whenabouts.product.index.records import ClipColumns, VideoRecord
-    from whenabouts.product.streams.protocol import FrameSettings
+    from whenabouts.product.streams.protocol import FrameSettings, SoundSettings
 
 # Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
 _BATCH = 16
-# Sound a message carries: 2 MB of samples.
+# Sound a message carries: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
 # Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
 SHOT_RATE = 4.0
@@ -49,10 +49,10 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 class ReadTask:
     """What to read of one file.
 
-    `frames` are the settings of all streams that read frames. Where no frame is decoded, `packets` are looked
-    through for damage. `content_hash` is empty where it has yet to be
-    computed; of cues in several languages those in `language` come first; `threads` decode (0: one for each
-    core). `identity` is that of the file that was planned, whatever its name leads to by then.
+    `frames` and `sound` are the settings of all streams that read some. Where no frame is decoded, `packets`
+    are looked through for damage. `content_hash` is empty where it has yet to be computed; of cues in several
+    languages those in `language` come first; `threads` decode (0: one for each core). `identity` is that of
+    the file that was planned, whatever its name leads to by then.
     """
 
     number: int
@@ -62,7 +62,7 @@ class ReadTask:
     identity: tuple[int, int] = (0, 0)
     sidecars: tuple[Path, ...] = ()
     frames: tuple[FrameSettings, ...] = ()
-    sound: bool = False
+    sound: tuple[SoundSettings, ...] = ()
     shots: bool = False
     packets: bool = True
     cues: bool = True
@@ -87,8 +87,9 @@ class FrameBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundBatch:
-    """Consecutive samples: (N,) float32 in [-1, 1] at 16 kHz mono, from `start` seconds of the file on."""
+    """Consecutive samples: (N,) float32 in [-1, 1], mono, from `start` seconds of the file on."""
 
+    settings: SoundSettings
     start: float
     samples: NDArray[np.float32]
 
@@ -170,9 +171,9 @@ def _contents(task: ReadTask) -> Iterator[Content]:
     probed = probe(task.path)
     tracks = tuple(words_of(task.path, task.sidecars, probed, language=task.language)) if task.cues else None
     end = probed.duration or 0.0
-    if task.sound and probed.has_audio:
-        for piece in sound_pieces(task.path, _SOUND_SECONDS):
-            yield SoundBatch(piece.start, piece.samples)
+    for settings in task.sound if probed.has_audio else ():
+        for piece in sound_pieces(task.path, _SOUND_SECONDS, rate=settings.rate):
+            yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
         yield FileRead(digest, probed, tracks, None, end, damage)

@@ -32,15 +32,22 @@ class FrameSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundSettings:
+    """Which sound a stream reads: mono, so many samples a second."""
+
+    rate: int = 16_000
+
+
+@dataclass(frozen=True, slots=True)
 class Reads:
     """What a stream reads of a file.
 
-    `frames`: sampled in the one pass that decodes them for all streams. `sound`: 16 kHz mono, in pieces.
+    `frames`: sampled in the one pass that decodes them for all streams. `sound`: mono, in pieces.
     `cues`: subtitles, or else recognised speech. What other streams wrote is `Stream.reads_clips_of`.
     """
 
     frames: FrameSettings | None = None
-    sound: bool = False
+    sound: SoundSettings | None = None
     cues: bool = False
 
 
@@ -149,7 +156,7 @@ class Stream:
     name: str = ""
     title: ClassVar[str] = "clips"
     order: ClassVar[int] = 100
-    encoder_kind: ClassVar[Literal["text", "images"]] = "text"
+    encoder_kind: ClassVar[Literal["text", "images", "sound"]] = "text"
     has_words: ClassVar[bool | None] = None
     transcript: ClassVar[bool] = False
     parts_of_words: ClassVar[bool] = False
@@ -188,6 +195,10 @@ class Stream:
         """
         raise NotImplementedError(f"stream {self.name} reads frames or sound and does not say what it keeps")
 
+    def settled(self, kept: Any) -> Any:
+        """What stays of a batch once the next one is encoded: all that `encode` kept, or less."""
+        return kept
+
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """The clips of one video; `batches` are what `encode` kept of it, in order of time."""
         raise NotImplementedError(f"stream {self.name} does not say how its clips are made")
@@ -196,8 +207,10 @@ class Stream:
 
     def open_encoder(self, name: str) -> Any:
         """The encoder of that name or folder. Raises EncoderUnavailable."""
-        from whenabouts.encoders import open_image_encoder, open_text_encoder
+        from whenabouts.encoders import open_image_encoder, open_sound_encoder, open_text_encoder
 
+        if self.encoder_kind == "sound":
+            return open_sound_encoder(name)
         return (open_image_encoder if self.encoder_kind == "images" else open_text_encoder)(name)
 
     def query_vector(self, text: str, encoder: QueryEncoder) -> NDArray[np.float32]:
