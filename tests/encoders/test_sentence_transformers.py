@@ -49,3 +49,44 @@ def test_both_ways_to_run_a_bert_agree(bert_folder: Callable[..., Path]) -> None
     texts = ["two dogs run along the beach", "a pan", ""]
     expected = open_text_encoder(f"sentence-transformers:{folder}").encode_text(texts)
     np.testing.assert_allclose(open_text_encoder(f"onnx:{folder}").encode_text(texts), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooled"),
+    [("sup-simcse-small", True), ("unsup-simcse-small", False), ("a-bert", None), ("sup-simcse-bare", False)],
+)
+def test_simcse_by_name_takes_the_first_token_as_it_was_trained_to(
+    name: str, pooled: bool | None, bert_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    import torch
+    import transformers
+
+    folder = tmp_path / name
+    shutil.copytree(bert_folder("max"), folder)
+    (folder / "modules.json").unlink()
+    torch.manual_seed(4)
+    model = transformers.BertModel(
+        transformers.BertConfig.from_pretrained(folder), add_pooling_layer=name != "sup-simcse-bare"
+    ).eval()
+    model.save_pretrained(folder)
+    texts = ["two dogs run along the beach", "a pan"]
+    found = open_text_encoder(f"sentence-transformers:{folder}").encode_text(texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, vector in zip(texts, found, strict=True):
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"))
+        words = output.last_hidden_state[0]
+        expected = words.mean(0) if pooled is None else output.pooler_output[0] if pooled else words[0]
+        np.testing.assert_allclose(vector, (expected / expected.norm()).numpy(), atol=1e-5)
+
+
+def test_how_a_simcse_makes_sentences_is_part_of_its_fingerprint(
+    bert_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    marks = set()
+    for name in ("unsup-simcse-small", "a-bert"):
+        folder = tmp_path / name
+        shutil.copytree(bert_folder("max"), folder)
+        (folder / "modules.json").unlink()
+        marks.add(open_text_encoder(f"sentence-transformers:{folder}").fingerprint)
+    assert len(marks) == 2

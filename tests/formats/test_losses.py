@@ -32,6 +32,14 @@ HELD: dict[str, tuple[Fill, Read]] = {
     "texts": (lambda c: c.add_query("a#0", "a dog"), lambda a: [query.text for query in a.queries]),
     "durations": (lambda c: c.add_video("a", 30.0), lambda a: [video.duration for video in a.videos]),
     "grades": (lambda c: (c.add_query("a#0"), c.judge("a#0", "a", 1, 2, 3.0)), lambda a: list(a.relevance)),
+    "similarities": (
+        lambda c: (c.add_query("a#0"), c.judge("a#0", "a", 1, 2, similarity=0.5)),
+        lambda a: None if a.similarity is None else a.similarity.tolist()[:1],
+    ),
+    "captions": (
+        lambda c: (c.add_query("a#0"), c.judge("a#0", "a", 1, 2, caption="a dog")),
+        lambda a: a.captions,
+    ),
     "pools": (
         lambda c: (c.add_query("a#0"), c.set_pool("a#0", ("a", "b"))),
         lambda a: dict(a.pools),

@@ -110,9 +110,71 @@ def test_truth_comes_back(tmp_path: Path) -> None:
     assert columns(again) == EXPECTED
     assert again.queries == made.queries
     assert sorted(again.videos, key=str) == sorted(made.videos, key=str)
-    assert json.loads((tmp_path / "again.json").read_text())[0] == {
-        key: value for key, value in pairs()[0].items() if key not in ("caption", "similarity")
-    }
+    assert json.loads((tmp_path / "again.json").read_text())[0] == pairs()[0]
+
+
+def pseudo() -> list[dict[str, Any]]:
+    """Pairs of a pseudo training set as they are released: nobody judged them."""
+    rows = [{key: value for key, value in one.items() if key != "relevance"} for one in pairs()]
+    return [
+        row | {"similarity": value, "caption": f"caption of {value}"}
+        for row, value in zip(rows, (1.0, 0.75, 0.5, 0.25, 1.0000001), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("layout", ["pairs", "lines", "nested"])
+def test_pairs_of_a_pseudo_training_set_keep_similarity_and_caption(layout: str, tmp_path: Path) -> None:
+    path = tmp_path / "train_top05"
+    queries = {row["query_id"]: row["query"] for row in pseudo()}
+    if layout == "nested":
+        values: list[Any] = [
+            {
+                "query_id": number,
+                "query": text,
+                "relevant_moment": [r for r in pseudo() if r["query_id"] == number],
+            }
+            for number, text in queries.items()
+        ]
+    else:
+        values = pseudo()
+    path.write_text("\n".join(map(json.dumps, values)) if layout == "lines" else json.dumps(values))
+    made = formats.read_annotations(path)
+    assert made.relevance.tolist() == [1.0] * 5 and made.protocol == "vcmr"
+    assert made.similarity is not None
+    assert made.similarity.tolist() == [1.0, 0.5, 0.25, 1.0000001, 0.75]
+    assert made.captions == tuple(f"caption of {value}" for value in (1.0, 0.5, 0.25, 1.0000001, 0.75))
+    formats.write_annotations(made, tmp_path / "again.jsonl", "jsonl")
+    again = formats.read_annotations(tmp_path / "again.jsonl")
+    assert again.similarity is not None and again.similarity.tolist() == made.similarity.tolist()
+    assert again.captions == made.captions
+
+
+def test_captions_stay_with_their_judgements_where_some_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps([row | {"similarity": 0.1 * n} for n, row in enumerate(pairs())]))
+    made = formats.read_annotations(path)
+    kept = made.where(made.relevance > 1)
+    assert made.similarity is not None and kept.similarity is not None and kept.captions is not None
+    assert kept.similarity.tolist() == made.similarity[made.relevance > 1].tolist()
+    assert len(kept.captions) == len(kept.query) == 2
+
+
+def test_a_long_list_is_read_pair_by_pair_and_its_faults_are_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(pseudo()))
+    # Fewer values than the list has, and more than a pair has.
+    monkeypatch.setattr("whenabouts.formats.files._MOST_VALUES", 20)
+    assert len(formats.read_annotations(path).query) == 5
+    path.write_text(json.dumps(pseudo()).replace('"similarity": 0.25', '"similarity": 75'))
+    with pytest.raises(
+        FormatError, match=r"\[3\]\.similarity: is too large: 75.*accepted: a cosine, -1 to 1"
+    ):
+        formats.read_annotations(path)
+    path.write_text(json.dumps(pseudo()).replace(', "similarity": 0.25', ""))
+    with pytest.raises(FormatError, match=r"\[3\]\.relevance: is missing"):
+        formats.read_annotations(path)
 
 
 def put(path: Path, value: Any) -> Path:

@@ -337,6 +337,39 @@ def test_a_video_that_is_known_to_answer_is_no_negative() -> None:
     assert float(after.detach()) < float(before.detach())
 
 
+@pytest.mark.parametrize("loss", ["contrast", "contrast-of-scores"])
+def test_the_ranked_contrast_sums_all_positives_of_a_query_and_of_its_video(loss: str) -> None:
+    model = _model(video_loss=loss, weight_negative_videos=0.9, weight_negative_queries=1.3)
+    positives = _batch().positives.clone()
+    positives[1, 3] = positives[5, 0] = True
+    batch = replace(
+        _batch(), confidence=None, positives=positives, weight=torch.tensor([1.0, 0.5, 1, 1, 0, 1])
+    )
+    with torch.no_grad():
+        found = model.loss(batch)
+        scores = model.score_videos(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
+    expected = [0.0, 0.0]
+    for query, own in enumerate(batch.video_of.tolist()):
+        sides = (scores[query], positives[query]), (scores[:, own], positives[:, own])
+        for side, (values, known) in enumerate(sides):
+            below = math.log(sum(math.exp(value) for value in values.tolist()))
+            above = values[known].tolist()
+            above_sum = sum(above) if "scores" in loss else math.log(sum(map(math.exp, above)))
+            assert batch.weight is not None
+            expected[side] += float(batch.weight[query]) * (below - above_sum) / 6
+    assert float(found["negative_videos"]) == pytest.approx(0.9 * expected[0], rel=1e-5)
+    assert float(found["negative_queries"]) == pytest.approx(1.3 * expected[1], rel=1e-5)
+
+
+def test_as_released_the_contrast_knows_the_diagonal_alone() -> None:
+    positives = torch.ones_like(_batch().positives)
+    model = _model(video_loss="contrast", as_released=True)
+    batch = replace(_batch(), confidence=None)
+    with torch.no_grad():
+        alone, all_known = (model.loss(replace(batch, positives=p)) for p in (batch.positives, positives))
+    assert torch.equal(alone["negative_videos"], all_known["negative_videos"])
+
+
 def test_a_batch_of_one_video_has_no_negatives_and_no_ranking_loss() -> None:
     whole = _batch()
     batch = replace(
@@ -546,6 +579,11 @@ def _known_by_heart(model: Model, batch: Batch) -> bool:
         ({"encoder": "gru"}, "'gru'; accepted: 'transformer', 'cnn'"),
         ({"span_predictor": "stacked"}, "'stacked'"),
         ({"ranking": "nce"}, "'nce'"),
+        ({"video_loss": "nce"}, "'nce'"),
+        (
+            {"video_loss": "contrast", **PAIRS_VR},
+            "video_loss is 'contrast', which has no place for relevant pairs",
+        ),
         ({"hidden": 0}, "hidden is 0"),
         ({"heads": 0}, "heads is 0"),
         ({"heads": True}, "heads is True; accepted: a whole number, 1 or more"),

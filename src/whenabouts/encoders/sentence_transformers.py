@@ -1,4 +1,10 @@
-"""Any sentence-transformers model by hub name or path, through PyTorch, with the prompts that it carries."""
+"""Any sentence-transformers model by hub name or path, through PyTorch, with the prompts that it carries.
+
+A model without `modules.json` does not say how a sentence is made of its words; sentence-transformers then
+takes their mean. SimCSE (Gao et al., EMNLP 2021; papers 001, 002 and 004 compare sentences with it) is one
+and takes the first token: behind its pooling layer where it was trained on pairs ("sup-simcse-…"), before
+that layer where it was trained without ("unsup-simcse-…"). The name of the hub or of the folder tells.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +61,41 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True, "dtype": _torch.choose_dtype(settings, device)},
             )
+        if not (model.path / "modules.json").is_file() and "simcse" in _known_as(name, model.path):
+            loaded = _of_first_token(
+                loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
+            )
     return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH)
+
+
+def _known_as(name: str, folder: Path) -> str:
+    """What a model is called, in small letters: its hub name or folder, and the name it was saved under."""
+    config = _weights.model_config(folder) or {}
+    own = name.rpartition("/")[2] if _weights.local_folder(name) is None else folder.name
+    return f"{own} {config.get('_name_or_path', '')}".lower()
+
+
+def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
+    """The model with the first token's vector for a sentence's; `supervised`: behind the pooling layer.
+
+    Where the weights have no pooling layer, before it: transformers would make one up.
+    """
+    from safetensors import safe_open
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+
+    words = loaded[0]
+    width = int(words.get_embedding_dimension())
+    modules = [words, Pooling(width, "cls")]
+    weights: dict[str, Any] = {}
+    for file in _weights.safetensors_files(folder):
+        with safe_open(file, "pt") as stored:
+            named = [key for key in stored.keys() if "pooler.dense." in key]  # noqa: SIM118
+            weights |= {key.rpartition("pooler.")[2]: stored.get_tensor(key) for key in named}
+    if supervised and weights.keys() >= {"dense.weight", "dense.bias"}:
+        dense = Dense(width, width, init_weight=weights["dense.weight"], init_bias=weights["dense.bias"])
+        modules.append(dense.to(loaded.dtype))
+    return SentenceTransformer(modules=modules, device=str(loaded.device))
 
 
 def status() -> EncoderStatus:

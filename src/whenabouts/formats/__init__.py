@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -47,6 +46,8 @@ PARTS = {
     "texts": "texts of queries",
     "durations": "durations of videos",
     "grades": "grades",
+    "similarities": "similarities of query and caption",
+    "captions": "captions of moments",
     "pools": "pools",
     "given videos": "queries without judgements",
     "unjudged queries": "queries without judgements",
@@ -173,8 +174,7 @@ def without_grades(annotations: Annotations, keeps: frozenset[str]) -> Annotatio
     positive = annotations.relevance > 0
     if "grades" in keeps or positive.all():
         return annotations
-    names = ("query", "video", "start", "end", "relevance")
-    return replace(annotations, **{name: getattr(annotations, name)[positive] for name in names})
+    return annotations.where(positive)
 
 
 def losses_of_annotations(annotations: Annotations, module: Any, path: Path) -> Losses:
@@ -202,6 +202,12 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     yield "texts", "", sum(bool(query.text) for query in queries)
     yield "durations", "", sum(video.duration is not None for video in videos)
     yield "grades", "", int((annotations.relevance != 1).sum())
+    yield (
+        "similarities",
+        "",
+        0 if annotations.similarity is None else int(np.isfinite(annotations.similarity).sum()),
+    )
+    yield "captions", "", sum(map(bool, annotations.captions or ()))
     yield "pools", "", sum(query_id not in given for query_id in annotations.pools)
     yield "given videos", "", len(given)
     yield "unjudged queries", "", len(silent) - len(given)

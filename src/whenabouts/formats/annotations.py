@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +32,9 @@ class Annotations:
     A judgement without a usable moment has start == end: the video is right, and no span can hit it.
 
     `pools` are the videos to search for a query, where the data set says so (MVMR). `counts` says how often
-    each rule for odd data applied (see `Collector`).
+    each rule for odd data applied (see `AnnotationBuilder`). `similarity` (N,) is the cosine of each query
+    with the caption of the judged moment, and `captions` (N,) are those captions, where a file says so
+    (pseudo training sets, paper 004): NaN and "" for judgements without, None where there is none at all.
     """
 
     name: str
@@ -43,6 +47,17 @@ class Annotations:
     relevance: Floats
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    similarity: Floats | None = None
+    captions: tuple[str, ...] | None = None
+
+    def where(self, kept: NDArray[np.bool_]) -> Annotations:
+        """The same queries and videos with those of the judgements for which `kept` (N,) is true."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[kept] for name in ("query", "video", "start", "end", "relevance")},
+            similarity=None if self.similarity is None else self.similarity[kept],
+            captions=None if self.captions is None else tuple(compress(self.captions, kept.tolist())),
+        )
 
     @property
     def protocol(self) -> str:
@@ -117,8 +132,11 @@ class AnnotationBuilder:
         self._queries: dict[str, Query] = {}
         self._video_codes: dict[str, int] = {}
         self._query_codes: dict[str, int] = {}
-        self._rows: list[tuple[int, int, float, float, float]] = []
-        self._seen: set[tuple[int, int, float, float, float]] = set()
+        # Pseudo training sets have millions of judgements: columns of numbers take a tenth of tuples' memory.
+        self._rows = array("d")
+        self._similarity = array("d")
+        self._captions: list[str] = []
+        self._texts: dict[str, str] = {}
         self._pools: dict[str, tuple[str, ...]] = {}
         self._counts: dict[str, int] = {}
 
@@ -148,7 +166,17 @@ class AnnotationBuilder:
             return False
         return True
 
-    def judge(self, query_id: str, video_id: str, start: float, end: float, relevance: float = 1.0) -> None:
+    def judge(
+        self,
+        query_id: str,
+        video_id: str,
+        start: float,
+        end: float,
+        relevance: float = 1.0,
+        *,
+        similarity: float | None = None,
+        caption: str = "",
+    ) -> None:
         """A judgement of a query that was added; the rules of the class apply to its times (seconds)."""
         if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(relevance)):
             raise UsageError(
@@ -156,11 +184,9 @@ class AnnotationBuilder:
             )
         self.add_video(video_id)
         start, end = self._usable(video_id, start, end)
-        row = (self._query_codes[query_id], self._video_codes[video_id], start, end, relevance)
-        if row in self._seen:
-            self.count(self.REPEATED_JUDGEMENT)
-        self._seen.add(row)
-        self._rows.append(row)
+        self._rows.extend((self._query_codes[query_id], self._video_codes[video_id], start, end, relevance))
+        self._similarity.append(math.nan if similarity is None else similarity)
+        self._captions.append(self._texts.setdefault(caption, caption))
 
     def _usable(self, video_id: str, start: float, end: float) -> tuple[float, float]:
         duration = self._videos[video_id].duration
@@ -192,10 +218,14 @@ class AnnotationBuilder:
 
     def annotations(self) -> Annotations:
         """All that was gathered; says in the log which rules applied, and how often."""
-        for what, times in self._counts.items():
-            _log.info("%s: %d %s", self.name, times, what)
         rows = np.array(self._rows, np.float64).reshape(-1, 5)
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        counts = dict(self._counts)
+        if repeated := _repeated(rows):
+            counts[self.REPEATED_JUDGEMENT] = repeated
+        for what, times in counts.items():
+            _log.info("%s: %d %s", self.name, times, what)
+        order = np.argsort(rows[:, 0], kind="stable")
+        rows, similarity = rows[order], np.array(self._similarity)[order]
         return Annotations(
             name=self.name,
             videos=tuple(self._videos.values()),
@@ -206,8 +236,16 @@ class AnnotationBuilder:
             end=np.ascontiguousarray(rows[:, 3]),
             relevance=np.ascontiguousarray(rows[:, 4]),
             pools=MappingProxyType(self._pools),
-            counts=MappingProxyType(self._counts),
+            counts=MappingProxyType(counts),
+            similarity=None if np.isnan(similarity).all() else similarity,
+            captions=tuple(self._captions[row] for row in order.tolist()) if any(self._texts) else None,
         )
+
+
+def _repeated(rows: NDArray[np.float64]) -> int:
+    """How many rows repeat an earlier one."""
+    ordered = rows[np.lexsort(rows.T)]
+    return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
 
 
 def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, float, float]]:
@@ -220,3 +258,15 @@ def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, 
         annotations.relevance,
     )
     return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def caption_fields(annotations: Annotations) -> Iterator[dict[str, Any]]:
+    """`caption` and `similarity` of each judgement, as far as it has them, in their order."""
+    count = len(annotations.query)
+    captions = annotations.captions or ("",) * count
+    similarity = [math.nan] * count if annotations.similarity is None else annotations.similarity.tolist()
+    for caption, value in zip(captions, similarity, strict=True):
+        yield {
+            **({"caption": caption} if caption else {}),
+            **({"similarity": value} if math.isfinite(value) else {}),
+        }

@@ -321,7 +321,11 @@ def read_json(path: Path) -> Any:
     sentences would be gone. Raises FormatError for that, with the line where it stops being JSON, and for
     more values than memory is to be filled with.
     """
-    data = read_document(path)
+    return parse_json(path, read_document(path))
+
+
+def parse_json(path: Path, data: bytes) -> Any:
+    """One JSON value of a file, under the rules of `read_json`."""
     values = sum(data.count(sign) for sign in (b",", b"[", b"{"))
     if values > _MOST_VALUES:
         raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")

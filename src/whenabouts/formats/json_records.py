@@ -20,7 +20,15 @@ from typing import IO, Annotated, Any, TypeVar, Union, get_args, get_origin, get
 import msgspec
 from msgspec import Meta
 
-from whenabouts.formats.files import ABSENT, FormatError, check_text, json_error, open_unpacked
+from whenabouts.formats.files import (
+    ABSENT,
+    FormatError,
+    check_text,
+    json_error,
+    open_unpacked,
+    parse_json,
+    read_document,
+)
 
 T = TypeVar("T")
 
@@ -34,6 +42,8 @@ Finite = Annotated[float, Meta(ge=-_MOST, le=_MOST, title="a finite number")]
 NotNegative = Annotated[float, Meta(ge=0, le=_MOST, title="a finite number of at least 0")]
 Positive = Annotated[float, Meta(gt=0, le=_MOST, title="a finite number above 0")]
 Share = Annotated[float, Meta(ge=0, le=1, title="a number from 0 to 1")]
+Cosine = Annotated[float, Meta(ge=-1.001, le=1.001, title="a cosine, -1 to 1")]
+"""Rounding may carry a cosine a little beyond 1."""
 Text = Annotated[str, Meta(title="a text")]
 Words = Annotated[str, Meta(pattern=r"\S", title="a text that is not empty")]
 Id = Annotated[
@@ -233,3 +243,19 @@ def read_records(path: Path, accepted: str = "") -> Iterator[tuple[Origin, dict[
             yield Origin(path, number), parse_line(path, number, raw)
     if accepted and empty:
         raise FormatError(path, "holds no annotations", accepted=accepted)
+
+
+def read_list(path: Path, accepted: str = "a list") -> Iterator[tuple[Origin, Any]]:
+    """The entries of the one JSON list of a file, each with its place, one at a time.
+
+    As values a list of millions of pairs would take some ten times the memory of its text. Raises FormatError
+    as `read_json` does, and for a value that is no list.
+    """
+    data = read_document(path)
+    try:
+        entries = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        entries = Origin(path).array(parse_json(path, data), accepted)  # says what is wrong
+    for number, entry in enumerate(entries):
+        value = parse_json(path, bytes(entry)) if isinstance(entry, msgspec.Raw) else entry
+        yield Origin(path, field=f"[{number}]"), value

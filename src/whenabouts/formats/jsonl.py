@@ -16,7 +16,13 @@ import msgspec
 import numpy as np
 
 from whenabouts.formats import PARTS
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
+from whenabouts.formats.annotations import (
+    AnnotationBuilder,
+    Annotations,
+    Floats,
+    caption_fields,
+    judgement_rows,
+)
 from whenabouts.formats.files import (
     FileHead,
     FormatError,
@@ -28,6 +34,7 @@ from whenabouts.formats.files import (
     write_atomically,
 )
 from whenabouts.formats.json_records import (
+    Cosine,
     Finite,
     Id,
     NotNegative,
@@ -52,7 +59,7 @@ from whenabouts.formats.runs import (
 
 NAME = "jsonl"
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
-KEEPS = frozenset({"grades"})
+KEEPS = frozenset({"grades", "similarities", "captions"})
 SIGNS = {
     "open_run": (Sign("query_id moments"),),
     "read_annotations": (Sign("query_id video_id", without="moments timestamp"),),
@@ -85,6 +92,8 @@ class _Judgement(msgspec.Struct):
     query_id: Id
     video_id: Id
     relevance: NotNegative | None = None
+    similarity: Cosine | None = None
+    caption: Text | None = None
 
 
 class _Span(msgspec.Struct):
@@ -234,7 +243,15 @@ def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str
         origin.at("start").check_span(start, end, empty=True)
     builder.add_query(str(line.query_id))
     relevance = 1.0 if line.relevance is None else line.relevance
-    builder.judge(str(line.query_id), str(line.video_id), start, end, relevance)
+    builder.judge(
+        str(line.query_id),
+        str(line.video_id),
+        start,
+        end,
+        relevance,
+        similarity=line.similarity,
+        caption=line.caption or "",
+    )
 
 
 def open_run(path: Path) -> RunSource:
@@ -378,10 +395,11 @@ def _video_line(video: Any) -> dict[str, Any]:
 
 
 def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
-    for query, video, start, end, relevance in judgement_rows(annotations):
+    rows = zip(judgement_rows(annotations), caption_fields(annotations), strict=True)
+    for (query, video, start, end, relevance), about in rows:
         times = {"start": start, "end": end} if start < end else {}
         names = {"query_id": annotations.queries[query].id, "video_id": annotations.videos[video].id}
-        yield {**names, **times, "relevance": relevance}
+        yield {**names, **times, "relevance": relevance, **about}
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:

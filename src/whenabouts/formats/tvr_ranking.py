@@ -6,6 +6,9 @@ Truth in each of the layouts in which it has been released: a list of pairs `{"q
 "relevance"}, ...]}`, as its evaluation takes it. Predictions: `{query_id: [{"video_name", "timestamp",
 "model_scores"}, ...]}`, best first; the order counts and `model_scores` does not. (The predictions released
 beside the program name videos by a number that is explained elsewhere; they cannot be read without it.)
+
+Pairs of pseudo training sets (section 3.3) have `caption` and `similarity` and no `relevance`: nobody judged
+them. They are read as judgements of relevance 1 with that similarity, by which a training weighs them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import msgspec
 import numpy as np
 
 from whenabouts.formats._json_writing import ListWriter, id_as_number, video_durations
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations, caption_fields, judgement_rows
 from whenabouts.formats.files import (
     FormatError,
     Losses,
@@ -27,7 +30,17 @@ from whenabouts.formats.files import (
     read_json,
     write_atomically,
 )
-from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
+from whenabouts.formats.json_records import (
+    Cosine,
+    Finite,
+    Id,
+    NotNegative,
+    Origin,
+    Text,
+    Times,
+    read_list,
+    read_records,
+)
 from whenabouts.formats.runs import (
     NO_TIMES,
     MemoryRun,
@@ -42,7 +55,7 @@ from whenabouts.formats.runs import (
 
 NAME = "tvr-ranking"
 SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
-KEEPS = frozenset({"texts", "durations", "grades"})
+KEEPS = frozenset({"texts", "durations", "grades", "similarities", "captions"})
 
 SIGNS = {
     "read_annotations": (
@@ -67,7 +80,9 @@ class _Query(msgspec.Struct):
 class _Pair(msgspec.Struct):
     video_name: Id
     timestamp: Times
-    relevance: NotNegative
+    relevance: NotNegative | None = None
+    similarity: Cosine | None = None
+    caption: Text | None = None
     duration: NotNegative | None = None
 
 
@@ -90,7 +105,20 @@ def read_annotations(path: Path) -> Annotations:
         if not builder.add_query(query_id, text):
             continue
         builder.add_video(str(pair.video_name), pair.duration)
-        builder.judge(query_id, str(pair.video_name), *pair.timestamp, pair.relevance)
+        if pair.relevance is None and pair.similarity is None:
+            fields_there = ", ".join(fields)[:80]
+            raise origin.at("relevance").error(
+                f"is missing (found: {fields_there!r})",
+                accepted="relevance, or similarity in a pseudo training set",
+            )
+        builder.judge(
+            query_id,
+            str(pair.video_name),
+            *pair.timestamp,
+            1.0 if pair.relevance is None else pair.relevance,
+            similarity=pair.similarity,
+            caption=pair.caption or "",
+        )
         count += 1
     if not count:
         raise FormatError(path, "holds no judgements", accepted=_TRUTH)
@@ -99,19 +127,19 @@ def read_annotations(path: Path) -> Annotations:
 
 def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
     """(query id, text, where, pair) of a truth file in any of its layouts."""
-    if read_head(path).has(SIGNS["read_annotations"][0]):
+    head = read_head(path)
+    if head.has(SIGNS["read_annotations"][0]):
         for origin, fields in read_records(path):
             yield *_query_of(origin, fields), origin, fields
         return
-    document, whole = read_json(path), Origin(path)
-    if isinstance(document, dict):
-        for key, pairs in document.items():
+    if head.first_line.startswith("{"):
+        whole = Origin(path)
+        for key, pairs in whole.object(read_json(path), _TRUTH).items():
             query_id = whole.at("query id").as_id(key)
             for number, pair in enumerate(whole.at(key).array(pairs)):
                 yield query_id, "", whole.at(key, number), pair
         return
-    for number, entry in enumerate(whole.array(document, _TRUTH)):
-        origin = whole.at(number)
+    for origin, entry in read_list(path, _TRUTH):
         fields = origin.object(entry, _TRUTH)
         query = _query_of(origin, fields)
         if "relevant_moment" not in fields:
@@ -159,12 +187,13 @@ def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write the list of pairs, without captions and similarities, which are not kept."""
+    """Write the list of pairs; all have a relevance, also those of a pseudo training set."""
     seconds = video_durations(annotations)
     with write_atomically(path) as stream:
         stream.write(b"[")
         members = ListWriter(stream)
-        for pair_id, (number, video, start, end, grade) in enumerate(judgement_rows(annotations)):
+        rows = zip(judgement_rows(annotations), caption_fields(annotations), strict=True)
+        for pair_id, ((number, video, start, end, grade), about) in enumerate(rows):
             query, video_id = annotations.queries[number], annotations.videos[video].id
             members.add(
                 {
@@ -174,6 +203,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                     "video_name": video_id,
                     "timestamp": [start, end],
                     **({"duration": seconds[video_id]} if video_id in seconds else {}),
+                    **about,
                     "relevance": int(grade) if grade == int(grade) else grade,
                 }
             )

@@ -8,7 +8,9 @@ What differs from the released program by default: nothing depends on padding (t
 is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
 or query that is known to be positive is never drawn as a negative. `as_released` restores the program:
 padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting (paper 004)
-the similarity of query and caption multiplies the span loss alone (the paper: the loss). Left out: recurrent
+the similarity of query and caption multiplies the span loss alone (the paper: the loss), and a known positive
+is drawn as a negative like others (the paper sums the positives of a query in the numerator of a contrast:
+`video_loss` = "contrast"). Left out: recurrent
 encoders and the stacked convolutions of the released options.
 """
 
@@ -28,6 +30,7 @@ from whenabouts.models._parts.borders import (
     begin_at_edges,
     log_probabilities,
 )
+from whenabouts.models._parts.contrast import Numerator, positive_pair_contrast
 from whenabouts.models._parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
@@ -53,6 +56,7 @@ from whenabouts.models._parts.ranking_loss import (
     positive_likelihood,
     relevant_likelihood,
     video_ranking_loss,
+    weighted_mean,
 )
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
@@ -69,6 +73,7 @@ from whenabouts.models.protocol import (
     max_over_keys,
 )
 from whenabouts.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
+from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -107,6 +112,10 @@ class Config:
     initializer_range: NotNegative = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
+    video_loss: Literal["ranking", "contrast", "contrast-of-scores"] = "ranking"
+    """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
+    "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
+    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`)."""
     first_pool: Size | None = None
     """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
     pool: Size | None = 20
@@ -134,6 +143,11 @@ class Config:
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
         check_settings(self, "xml")
+        if self.video_loss != "ranking" and (self.lambda_rel_neg_vr or self.lambda_pos_rel_vr):
+            raise UsageError(
+                f"xml: video_loss is {self.video_loss!r}, which has no place for relevant pairs; set "
+                "lambda_rel_neg_vr and lambda_pos_rel_vr to 0, or video_loss to 'ranking'"
+            )
 
     @property
     def uses_pairs(self) -> bool:
@@ -314,8 +328,10 @@ class Model(nn.Module):
         return pairs_of(batch.confidence, confidence_is_one=self.config.confidence_is_one)
 
     def _video_terms(self, batch: Batch, scores: Tensor, pairs: Pairs) -> Losses:
-        """Equation 13; `scores` (Q, V)."""
+        """Equation 13, or the contrast of paper 004; `scores` (Q, V)."""
         config, own = self.config, batch.video_of
+        if config.video_loss != "ranking":
+            return self._contrast_terms(batch, scores)
         # (Q, Q): what is compared is the pair of a query with the video of another query ...
         square = scores[:, own]
         # ... but negative videos are drawn among all V, each once; the released program draws among the Q.
@@ -327,6 +343,25 @@ class Model(nn.Module):
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
         sides = (config.weight_negative_videos, config.weight_negative_queries)
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
+
+    def _contrast_terms(self, batch: Batch, scores: Tensor) -> Losses:
+        """Paper 004, appendix C.1: a query's positive videos among all, its video's queries among all."""
+        config, own = self.config, batch.video_of
+        positives = batch.positives.scatter(1, own[:, None], True)
+        if config.as_released:
+            # The released program knows the diagonal alone, and a column for each query.
+            scores, positives = scores[:, own], ~_others(batch)
+            own = torch.arange(len(batch), device=scores.device)
+        numerator: Numerator = "scores" if config.video_loss == "contrast-of-scores" else "exponentials"
+        weight = self._ranking_weight(batch)
+        sides = {
+            "negative_videos": (config.weight_negative_videos, scores, positives),
+            "negative_queries": (config.weight_negative_queries, scores[:, own].T, positives[:, own].T),
+        }
+        return {
+            name: factor * weighted_mean(positive_pair_contrast(side, related, numerator), weight)
+            for name, (factor, side, related) in sides.items()
+        }
 
     def _moment_terms(
         self, batch: Batch, queries: QueryEncoding, clips: _Clips, scored: tuple[Tensor, Pairs]

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts.models._parts.contrast import (
+    clip_labels,
+    frame_contrast,
+    positive_pair_contrast,
+    video_contrast,
+)
 
 
 def _scores(*shape: int) -> Tensor:
@@ -132,3 +137,30 @@ def test_video_contrast_of_one_query_and_one_video_is_zero_with_the_mask() -> No
 def test_a_batch_of_positives_only_costs_nothing() -> None:
     value = video_contrast(_scores(3, 3), torch.arange(3), torch.ones(3, 3, dtype=torch.bool))
     assert value.abs().max().item() < 1e-12
+
+
+POSITIVES = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
+
+
+def test_the_positive_pair_mask_sums_all_positives_in_the_numerator() -> None:
+    scores = _scores(3, 4)
+    summed = positive_pair_contrast(scores, POSITIVES)
+    literal = positive_pair_contrast(scores, POSITIVES, "scores")
+    for row in range(3):
+        values = scores[row].tolist()
+        positive = [value for value, known in zip(values, POSITIVES[row].tolist(), strict=True) if known]
+        assert summed[row].item() == pytest.approx(_log_sum(values) - _log_sum(positive), abs=1e-12)
+        assert literal[row].item() == pytest.approx(_log_sum(values) - sum(positive), abs=1e-12)
+
+
+def test_with_one_positive_both_readings_are_the_softmax_of_the_own_pair() -> None:
+    scores, own = _scores(4, 4), torch.eye(4, dtype=torch.bool)
+    expected = -scores.log_softmax(1).diagonal()
+    torch.testing.assert_close(positive_pair_contrast(scores, own), expected)
+    torch.testing.assert_close(positive_pair_contrast(scores, own, "scores"), expected)
+
+
+def test_the_positive_pair_mask_pulls_every_positive_up_and_every_negative_down() -> None:
+    scores = _scores(3, 4).requires_grad_()
+    gradient = _gradient(positive_pair_contrast(scores, POSITIVES), scores)
+    assert (gradient[POSITIVES] < 0).all() and (gradient[~POSITIVES] > 0).all()

@@ -72,7 +72,14 @@ def _tvr_ranking(folder: Path) -> None:
     write_json(folder / "val.json", pairs(0, 3, 5))
     write_json(folder / "test.json", pairs(100, 4, 5))
     for top in (1, 20, 40):
-        write_json(folder / f"train_top{top:02d}.json", pairs(500, 2, min(top, 6)))
+        entries: dict[int, dict[str, Any]] = {}
+        for pair in pairs(500, 2, min(top, 6)):
+            del pair["relevance"]  # nobody judged what is trained on
+            query = {key: pair.pop(key) for key in ("query_id", "query")}
+            entries.setdefault(query["query_id"], query | {"relevant_moment": []})["relevant_moment"].append(
+                pair
+            )
+        write_json(folder / f"train_top{top:02d}.json", list(entries.values()))
     write_json(folder / "video_corpus.json", {f"show_clip_0{k}": 60.0 for k in range(9)})
 
 

@@ -75,6 +75,12 @@ def test_tvr_ranking_has_grades_and_the_whole_corpus(release: Release) -> None:
     assert card.numbers.judged_videos == 5
 
 
+def test_the_pseudo_training_sets_of_tvr_ranking_have_similarities_and_no_grades(release: Release) -> None:
+    train = open_dataset("tvr-ranking", release("tvr-ranking")).annotations("train_top20")
+    assert train.relevance.tolist() == [1.0] * 12
+    assert train.similarity is not None and train.similarity.tolist() == [0.9] * 12
+
+
 def test_tvr_ranking_without_its_corpus_has_the_judged_videos(release: Release, tmp_path: Path) -> None:
     (tmp_path / "val.json").write_bytes((release("tvr-ranking") / "val.json").read_bytes())
     assert len(open_dataset("tvr-ranking", tmp_path).annotations("val").videos) == 5

@@ -267,6 +267,41 @@ def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
     assert found["queries have no positive among the videos"] == 1
 
 
+def pseudo_pairs(place: Path) -> None:
+    """A pseudo training set as it is released: similarities, and no relevance."""
+    moments = [("q0", "a", 0.0, 4.0, 1.0), ("q0", "b", 2.0, 4.0, 0.25), ("q1", "c", 1.0, 3.0, -0.1)]
+    queries: dict[str, list[Any]] = {}
+    for query, video, start, end, similarity in moments:
+        row = {"video_name": video, "timestamp": [start, end], "duration": VIDEOS[video]}
+        queries.setdefault(query, []).append(row | {"caption": "…", "similarity": similarity})
+    entries = [{"query_id": q, "query": q, "relevant_moment": rows} for q, rows in queries.items()]
+    (place / "ranked.json").write_text(json.dumps(entries))
+
+
+def test_a_released_pseudo_training_set_is_weighed_by_similarity(place: Path) -> None:
+    pseudo_pairs(place)
+    data = DataSettings(train="ranked.json", weights="similarity")
+    with ExperimentData.open(data, FEATURES, place) as material:
+        examples = material.split("train")
+        batch = examples.batch(np.arange(3))
+    assert batch.weight is not None and batch.weight.tolist() == [1.0, 0.25, 0.0]
+    assert batch.positives.int().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_weights_that_a_training_set_does_not_have_are_refused(place: Path) -> None:
+    pseudo_pairs(place)
+    refused(
+        place,
+        "has similarities and no relevance but 1, and weights is 'relevance'; give weights = 'similarity'",
+        data=DataSettings(train="ranked.json", weights="relevance"),
+    )
+    refused(
+        place,
+        "7 judgements .of query 'q0', say. have no similarity, and weights is 'similarity'",
+        data=replace(DATA, weights="similarity"),
+    )
+
+
 def test_a_data_set_is_opened_by_its_name(place: Path) -> None:
     (place / "annotations").mkdir()
     (place / "train.jsonl").rename(place / "annotations" / "tvr_train_release.jsonl")

@@ -253,3 +253,15 @@ def test_what_a_system_knows_nothing_of_is_refused(change: dict[str, Any]) -> No
     inputs = Inputs(StreamInput(8), {"vision": StreamInput(8)}, **change)
     with pytest.raises(UsageError, match="xml has no such setting"):
         experiment.config(inputs)
+
+
+@pytest.mark.parametrize("name", ["xml", "reloclnet", "conquer"])
+def test_the_ranked_experiments_have_what_the_paper_says_of_all_three(name: str) -> None:
+    """Paper 004, appendix C: BERT queries, weights by similarity, learning rate, patience, no suppression."""
+    experiment = load_experiment(EXPERIMENTS / "tvr_ranking" / f"{name}.toml")
+    assert experiment.data.weights == "similarity" and experiment.data.positives == "judged"
+    assert experiment.features.query == "query_bert.h5"
+    assert experiment.training.patience == 10 and experiment.training.learning_rate == 1e-4
+    assert experiment.training.metric == "nDCG@20,IoU=0.5" and experiment.training.evaluate_every == 0.5
+    assert experiment.decoding.nms is None
+    assert experiment.model.get("video_loss", "contrast") == "contrast"

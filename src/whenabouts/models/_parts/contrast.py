@@ -7,6 +7,7 @@ mean of several. Scores are plain dot products, without a temperature.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -63,6 +64,30 @@ def video_contrast(scores: Tensor, video_of: Tensor, positives: Tensor | None = 
     answers = positives.scatter(1, video_of[:, None], True)
     related = torch.cat([answers, answers[:, video_of].T], dim=1)
     return pairs.logsumexp(1) - pairs.masked_fill(~related, -torch.inf).logsumexp(1)
+
+
+Numerator = Literal["exponentials", "scores"]
+
+
+def positive_pair_contrast(
+    scores: Tensor, positives: Tensor, numerator: Numerator = "exponentials"
+) -> Tensor:
+    """(A,) how little the positives of each anchor stand out: XML's video-level contrast in paper 004, C.1.
+
+    The paper prints no equation: "we sum the scores masked by the positive pair mask instead of using only
+    the diagonal elements as the nominator", after Khosla et al. (its reference 27). With scores s (A, C) and
+    the mask M, `positives` (A, C) bool, that is one of
+
+        "exponentials": log sum_j exp(s_ij) - log sum_j M_ij exp(s_ij)      never negative
+        "scores":       log sum_j exp(s_ij) - sum_j M_ij s_ij               the words, taken literally
+
+    Both are -log softmax of the own pair where an anchor has one positive. The second falls without bound as
+    positives grow in number or score (cosines bound the scores). An anchor has at least one positive.
+    """
+    every = scores.logsumexp(1)
+    if numerator == "scores":
+        return every - torch.where(positives, scores, 0.0).sum(1)
+    return every - scores.masked_fill(~positives, -torch.inf).logsumexp(1)
 
 
 def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:

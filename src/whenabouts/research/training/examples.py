@@ -147,8 +147,7 @@ class Examples:
             settings.labels,
         )
         self.shares = self._shares(usable)
-        relevance = annotations.relevance[usable].astype(np.float32)
-        self.weight: NDArray[np.float32] | None = relevance if settings.weights == "relevance" else None
+        self.weight = self._weights(usable)
         self._captions = None if pairs is None else self._captions_of_queries(pairs)
         self._positives: PositivePairs | None = None
         if settings.positives != "own":
@@ -284,6 +283,33 @@ class Examples:
             raise UsageError(f"{self.name}: has no example; expected judgements with a moment in their video")
         groups = self.video if self._settings.batch_of == "videos" else None
         return epoch_batches(self.clips[self.video], size, seed, epoch, self._settings.order, groups)
+
+    def _weights(self, usable: Indices) -> NDArray[np.float32] | None:
+        """(N,) how much each example counts, none below 0; None where all count alike.
+
+        Raises UsageError where a training is to be weighed by what its judgements do not have.
+        """
+        judged, by = self.annotations, self._settings.weights
+        if by == "relevance":
+            relevance = judged.relevance[usable]
+            if judged.similarity is not None and len(relevance) and (relevance == 1).all():
+                raise UsageError(
+                    f"{judged.name}: has similarities and no relevance but 1, and weights is 'relevance'; "
+                    "give weights = 'similarity'"
+                )
+            return relevance.astype(np.float32)
+        if by == "none" or self.name != "train":
+            return None
+        similarity = np.full(len(judged.query), np.nan) if judged.similarity is None else judged.similarity
+        lacking = usable[np.isnan(similarity[usable])]
+        if len(lacking):
+            query = judged.queries[int(judged.query[lacking[0]])]
+            raise UsageError(
+                f"{judged.name}: {len(lacking)} judgements (of query {query.id!r}, say) have no similarity, "
+                "and weights is 'similarity'; give weights = 'relevance' or 'none', or make the set with "
+                "`whenabouts relevance ranked`"
+            )
+        return similarity[usable].clip(min=0).astype(np.float32)
 
     def _rows_that_count(self, rows: Indices) -> Indices:
         """(V,) rows that count: none behind the video's end, unless the labels are the released ones."""

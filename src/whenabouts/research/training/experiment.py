@@ -117,8 +117,9 @@ class DataSettings:
 
     `train`, `validation`, `test` are files of judgements in any format that we read, or split names of
     `dataset` where that is given. A relative path lies in `folder`, else beside the features.
-    `pairs` is a file of potentially relevant pairs. `weights` "relevance" weighs each example by its
-    judgement's relevance (a ranked training set). `labels` is how seconds become clips: see
+    `pairs` is a file of potentially relevant pairs. `weights` "similarity" weighs each example by how like
+    its query the caption of its moment is (a pseudo training set, paper 004, C.1), "relevance" by the
+    relevance of its judgement. `labels` is how seconds become clips: see
     `examples.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
     are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
     queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
@@ -136,7 +137,7 @@ class DataSettings:
     dataset: str = ""
     folder: str = ""
     pairs: str = ""
-    weights: Literal["none", "relevance"] = "none"
+    weights: Literal["none", "relevance", "similarity"] = "none"
     labels: Labels = "inclusive"
     positives: Positives = "judged"
     order: Order = "random"
