@@ -12,6 +12,7 @@ import numpy as np
 
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
 from whenabouts.product.index.lookup import words_of
+from whenabouts.product.streams import stream
 from whenabouts.product.word_units import Rarity, stand_in_order, units_of
 from whenabouts.types import ScoredMoment
 
@@ -23,6 +24,8 @@ _AROUND = 30.0
 # Moments whose own words are looked at; those behind are no surer than the last of these.
 _LOOKED_AT = 10
 _FIFTH = 5
+# Where words are found by parts of them, so many signs that stand together are said.
+_LEAST_PART = 3
 LISTED = 20
 """Moments of a list that its features come from."""
 # Where nothing else scores, the first stands as far above it as this.
@@ -41,6 +44,11 @@ class Spoken:
     phrase: bool
     hours: float = 0.0
     is_rare: bool = True
+
+    @property
+    def share(self) -> float:
+        """How much of the query's rarity is said there, in [0, 1]."""
+        return self.spoken / max(self.spoken + self.unspoken, 1e-9)
 
     @property
     def is_name(self) -> bool:
@@ -119,12 +127,17 @@ def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: 
     present = set(there) | _joined(there)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
+    is_part = False
+    if stream(answer.stream).parts_of_words:
+        signs = "".join(there)
+        present |= {unit for unit in units if len(unit) >= _LEAST_PART and unit in signs}
+        is_part = len(whole := "".join(units)) >= _LEAST_PART and whole in signs
     weights = {unit: rarity.of(unit) for unit in units}
     spoken = sum(weight for unit, weight in weights.items() if unit in present)
     unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
     is_rare = spoken >= min(NAME_RARITY, rarity.of_second)
     hours = _hours_of(answer, scored.video_id)
-    return Spoken(spoken, unspoken, stand_in_order(units, there), hours, is_rare)
+    return Spoken(spoken, unspoken, is_part or stand_in_order(units, there), hours, is_rare)
 
 
 def _hours_of(answer: StreamAnswer, video_id: str) -> float:
@@ -153,9 +166,19 @@ def _words_near(answer: StreamAnswer, scored: ScoredMoment) -> str:
     return " ".join(block.text[row] for row in near.tolist())
 
 
-def spoken_answer(answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]) -> StreamAnswer | None:
-    """The first of the streams' answers that has words to compare a query with."""
-    return next((answer for answer in answers if answer.stream in rarity and any(answer.block.text)), None)
+def spoken_at(
+    query: str, scored: ScoredMoment, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]
+) -> Spoken | None:
+    """How much of a query is said or written in a place, by the stream that has most of it.
+
+    None where no stream has words. `rarity` has each stream with words.
+    """
+    own = (
+        spoken_near(query, scored, answer, rarity[answer.stream])
+        for answer in answers
+        if answer.stream in rarity and any(answer.block.text)
+    )
+    return max(own, key=lambda spoken: (spoken.phrase, spoken.share), default=None)
 
 
 def with_probabilities(
@@ -172,13 +195,13 @@ def with_probabilities(
     """
     if not ranked:
         return [], False
-    spoken = spoken_answer(answers, rarity)
 
     def spoken_in(scored: ScoredMoment) -> Spoken | None:
-        return None if spoken is None else spoken_near(query, scored, spoken, rarity[spoken.stream])
+        return spoken_at(query, scored, answers, rarity)
 
     features = features_of(query, ranked, spoken_in, _LOOKED_AT)
-    first, has_words = features[0], spoken is not None
+    there = spoken_in(ranked[0])
+    first, has_words = features[0], there is not None
     at_first = probability.of_first(first, has_words=has_words)
     least, moments = at_first, [replace(ranked[0], confidence=at_first)]
     for place, scored in enumerate(ranked[1:], 1):
@@ -186,5 +209,4 @@ def with_probabilities(
         if not _is_copy(scored, ranked[0]):
             least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
         moments.append(replace(scored, confidence=least))
-    there = spoken_in(ranked[0])
     return moments, there is not None and there.is_name

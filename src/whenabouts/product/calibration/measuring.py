@@ -36,7 +36,7 @@ from whenabouts.confidence.outcomes import (
 )
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Features, general
 from whenabouts.models.fusion import Scale, measure_scale
-from whenabouts.product.answer_probability import LISTED, Spoken, features_of, spoken_answer, spoken_near
+from whenabouts.product.answer_probability import LISTED, Spoken, features_of, spoken_at
 from whenabouts.product.calibration.banks import ALIGNED, LEANING, Bank, banks_of
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
@@ -330,12 +330,11 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
         answer.scored(row) for answer in answers for row in range(min(LISTED, len(answer.moments)))
     )
     rarity = searcher.rarity([answer.stream for answer in answers])
-    with_words = spoken_answer(answers, rarity)
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     spoken = {
-        scored.moment: spoken_near(text, scored, with_words, rarity[with_words.stream])
+        scored.moment: there
         for scored in first
-        if with_words is not None
+        if (there := spoken_at(text, scored, answers, rarity)) is not None
     }
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))

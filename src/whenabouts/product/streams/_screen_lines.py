@@ -49,14 +49,16 @@ class Reading:
 class ScreenText:
     """Lines that are seen from frame `first` to frame `last` (inclusive), in reading order, and where.
 
-    `others` are other readings of the same lines, of which some may be right (a line that moves through the
-    picture is read in parts); `around` are the texts that are seen at the same time.
+    `sure` is how sure the reader was of the lines, in [0, 1], by their letters. `others` are other readings of
+    the same lines, of which some may be right (a line that moves through the picture is read in parts);
+    `around` are the texts that are seen at the same time.
     """
 
     first: int
     last: int
     text: str
     box: Box
+    sure: float
     others: str
     around: str = ""
 
@@ -93,6 +95,11 @@ class _Line:
             votes[line.text] += line.score * len(line.text)
         return sorted(votes, key=lambda text: (-votes[text], text))
 
+    @property
+    def sure(self) -> float:
+        """How sure the reader was of the text that won, at best."""
+        return max(line.score for _, line in self.sightings if line.text == self.texts[0])
+
     def box_at(self, frame: int) -> Box:
         """Where it stood in the reading nearest to a frame."""
         return min(self.sightings, key=lambda seen: abs(seen[0].first + seen[0].last - 2 * frame))[1].box
@@ -123,7 +130,9 @@ def _text(group: Sequence[_Line]) -> ScreenText:
     left, top, right, bottom = zip(*(box for box, _ in placed), strict=True)
     box = (min(left), min(top), max(right), max(bottom))
     others = "\n".join(text for line in group for text in line.texts[1:])
-    return ScreenText(first, last, "\n".join(text for _, text in placed), box, others)
+    letters = [len(line.texts[0]) for line in group]
+    sure = sum(line.sure * count for line, count in zip(group, letters, strict=True)) / sum(letters)
+    return ScreenText(first, last, "\n".join(text for _, text in placed), box, sure, others)
 
 
 def _belongs(line: _Line, other: _Line) -> bool:

@@ -167,6 +167,7 @@ class ScreenTextStream(Stream):
             # Its own words twice: of texts that are seen together the one that says it comes first.
             [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
             np.array([text.box for text in texts], np.float32).reshape(-1, 4),
+            np.array([text.sure for text in texts], np.float32),
         )
 
     def evidence_text(self, piece: Evidence) -> str:
