@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import available_cores
 from whenabouts.product.search import load_calibration
 from whenabouts.product.streams import all_streams, index_options
-from whenabouts.product.streams.protocol import Setup, StreamRun
+from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video.files import find_files
 
@@ -50,6 +50,7 @@ def plan_index(
     again: bool = False,
     prune: bool = False,
     or_without: bool = False,
+    without: Sequence[str] = (),
     **options: Any,
 ) -> Plan:
     """What an index run would do; nothing is written.
@@ -62,7 +63,8 @@ def plan_index(
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
     Raises EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
-    with a note. An encoder of the corpus that cannot be used any more costs its own stream alone.
+    with a note. An encoder of the corpus that cannot be used any more costs its own stream alone. `without`
+    names streams that are left out of this run, though the corpus has them.
     """
     settings = Settings(
         shots=shots,
@@ -72,7 +74,7 @@ def plan_index(
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
     notes: list[str] = []
-    streams = _set_up(corpus, options, notes, or_without=or_without)
+    streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
     files = [Path(os.fspath(path)) for path in paths]
     corpus.store.refresh()
     doubled = corpus.store.doubled()
@@ -96,7 +98,12 @@ def plan_index(
 
 
 def _set_up(
-    corpus: Corpus, options: Mapping[str, Any], notes: list[str], *, or_without: bool
+    corpus: Corpus,
+    options: Mapping[str, Any],
+    notes: list[str],
+    *,
+    or_without: bool,
+    without: Collection[str],
 ) -> list[StreamRun]:
     """What each stream is made with, in the order in which streams are made; see `plan_index`."""
     accepted = {option.keyword for option in index_options()}
@@ -105,7 +112,7 @@ def _set_up(
     given = {keyword: value for keyword, value in options.items() if value is not None}
     runs: dict[str, StreamRun] = {}
     left_out: WhenaboutsError | None = None
-    for name, stream in all_streams().items():
+    for name, stream in _wanted(given, without).items():
         if not set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
             continue
         info = corpus.store.streams.get(name)
@@ -125,6 +132,21 @@ def _set_up(
     if left_out is not None and not runs:
         raise left_out
     return list(runs.values())
+
+
+def _wanted(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
+    """The streams but those that are left out. Raises UsageError for one that is unknown or asked for too."""
+    streams = all_streams()
+    if unknown := [name for name in without if name not in streams]:
+        raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")
+    for name in without:
+        asked = next((option.flag for option in streams[name].options if option.keyword in given), None)
+        if asked is not None:
+            raise UsageError(f"{asked} asks for {name}, and --without {name} leaves it out; give one of them")
+    wanted = {name: stream for name, stream in streams.items() if name not in without}
+    if not wanted:
+        raise UsageError("every stream is left out; there would be nothing to index")
+    return wanted
 
 
 def run_index(

@@ -18,9 +18,10 @@ from whenabouts.product.index.records import StreamInfo
 from whenabouts.product.indexing import plan_index
 from whenabouts.product.server.app import Application
 from whenabouts.product.server.settings import Settings
-from whenabouts.product.streams import stream
+from whenabouts.product.streams import all_streams, stream
 from whenabouts.product.streams._picture_changes import cell_means, changed_strip
 from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.types import UsageError
 from whenabouts.video.text_reader import TextLine, TextReader
 
 from ...uncalibrated import uncalibrated
@@ -122,6 +123,49 @@ def test_the_place_in_the_picture_is_evidence(
 
 def test_a_second_run_has_nothing_to_do(corpus: Corpus, folder: Path) -> None:
     assert not plan_index(corpus, [folder]).work
+
+
+def test_of_a_new_file_beside_those_that_were_read_only_that_is_read(corpus: Corpus, folder: Path) -> None:
+    new = folder.parent / "new.mp4"
+    new.write_bytes((folder / "empty.mp4").read_bytes() + b"\0" * 8)
+    assert [work.task.path.name for work in plan_index(corpus, [folder, new]).work] == ["new.mp4"]
+
+
+def test_the_stream_is_left_out_of_a_run_and_made_by_the_next(
+    corpus: Corpus, folder: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.mp4"
+    new.write_bytes((folder / "empty.mp4").read_bytes() + b"\0" * 8)
+    plan = plan_index(corpus, [folder, new], without=["screen_text"])
+    assert [work.streams for work in plan.work] == [("subtitle",)] and not plan.work[0].task.frames
+    assert plan_index(corpus, [new]).work[0].streams == ("subtitle", "screen_text")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": ["smell"]}, "there is no stream 'smell' to leave out; there are subtitle"),
+        (
+            {"without": ["screen_text"], "screen_text": True},
+            "--screen-text asks for screen_text, and --without",
+        ),
+        ({"without": list(all_streams())}, "every stream is left out"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(
+    corpus: Corpus, folder: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan_index(corpus, [folder], **options)
+
+
+def test_how_surely_a_text_was_read_is_kept_and_shown(
+    corpus: Corpus, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sure = corpus.search("magma").moments[0].evidence["screen_text"].recognised
+    assert sure is not None and 0.9 < sure <= 1
+    main(["search", "magma", "--corpus", str(place), "--table"])
+    assert f"(recognised, {int(100 * sure)} % sure of its words)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_another_reader_makes_the_texts_anew(

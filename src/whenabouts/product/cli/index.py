@@ -104,6 +104,14 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="where a model cannot be loaded, go on without it, with a note",
     )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="STREAM",
+        help="leave this stream out of the run, such as screen_text, though the corpus has it (repeat for "
+        "more); what is indexed stays",
+    )
     parser.add_argument("--shots", action="store_true", help="find shots even if frames are not searched")
     parser.add_argument(
         "--transcribe",
@@ -220,6 +228,7 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
         again=options.again,
         prune=options.prune,
         or_without=options.or_without,
+        without=options.without,
         **{option.keyword: getattr(options, option.keyword) for option in index_options()},
     )
 

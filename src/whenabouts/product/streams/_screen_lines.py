@@ -49,7 +49,7 @@ class Reading:
 class ScreenText:
     """Lines that are seen from frame `first` to frame `last` (inclusive), in reading order, and where.
 
-    `sure` is how sure the reader was of the lines, in [0, 1], by their letters. `others` are other readings of
+    `sure` in [0, 1] is how sure the reader was of the lines, by their letters. `others` are other readings of
     the same lines, of which some may be right (a line that moves through the picture is read in parts);
     `around` are the texts that are seen at the same time.
     """
