@@ -98,9 +98,9 @@ class Corpus:
         """Index files and folders; what came of it.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
-        language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and `text`
-        are encoders by name, folder or as objects; clip_seconds). Raises CorpusBusy while another indexer
-        works here, unless `wait`.
+        language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and
+        `text` are encoders by name, folder or as objects; clip_seconds). Raises CorpusBusy while another
+        indexer works here, unless `wait`.
         """
         from whenabouts.product.indexing import plan_index, run_index
 
