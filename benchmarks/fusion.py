@@ -305,10 +305,10 @@ class Maker:
             rare = [triple for triple in triples if min(counts[word] for word in triple) == 1]
             if rare:
                 by_film[film, kind].append(Asked(kind, " ".join(self.rng.choice(rare)), film, start, end))
-        for own in by_film.values():
-            yield from self.rng.sample(own, min(3, len(own)))
-        for film, own in self.shown.items():
-            for shown in own:
+        for queries in by_film.values():
+            yield from self.rng.sample(queries, min(3, len(queries)))
+        for film, texts in self.shown.items():
+            for shown in texts:
                 if re.fullmatch(r"[A-Z]{2}\d\d [A-Z]{3}", shown.lines[0]):
                     plate = shown.lines[0].replace(" ", "")
                     at = self.rng.randint(0, len(plate) - 4)
