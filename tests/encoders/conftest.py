@@ -97,6 +97,27 @@ def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def clap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ClapModel with random weights, as the unfused ones are published."""
+    return _clap(tmp_path_factory.mktemp("clap"), fused=False)
+
+
+@pytest.fixture(scope="session")
+def fused_clap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that fuses parts of long sounds; its extractor marks sounds as long by chance."""
+    return _clap(tmp_path_factory.mktemp("fused_clap"), fused=True)
+
+
+@pytest.fixture(scope="session")
+def sounds() -> list[NDArray[np.float32]]:
+    """Sounds of several lengths, up to more than CLAP hears; a tone, noise, nearly nothing."""
+    rng = np.random.default_rng(11)
+    tone = np.sin(np.arange(4 * 48_000) / 20) / 2
+    noise = [rng.normal(size=size) / 9 for size in (48_000, 600_000)]
+    return [samples.astype(np.float32) for samples in (tone, *noise, tone[:9])]
+
+
+@pytest.fixture(scope="session")
 def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes sentence-transformers folders around small random BERTs: pooling, activation, prompts, dtype."""
     torch = pytest.importorskip("torch")
@@ -131,6 +152,30 @@ def fresh_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )  # fmt: skip
 
     return run
+
+
+def _clap(folder: Path, *, fused: bool) -> Path:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokens = _word_tokenizer(folder, model_max_length=20)
+    torch.manual_seed(5)
+    config = transformers.ClapConfig(
+        text_config={
+            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "max_position_embeddings": 40, "pad_token_id": 0,
+            "initializer_factor": 3.0,
+        },
+        audio_config={
+            "patch_embeds_hidden_size": 16, "hidden_size": 128, "depths": [1, 1, 1, 1],
+            "num_attention_heads": [2, 2, 4, 4], "enable_fusion": fused,
+            "fusion_type": "aff_2d" if fused else None, "initializer_factor": 8.0,
+        },
+        projection_dim=16,
+    )  # fmt: skip
+    transformers.ClapModel(config).save_pretrained(folder)
+    extractor = transformers.ClapFeatureExtractor(truncation="fusion" if fused else "rand_trunc")
+    extractor.save_pretrained(folder)
+    return folder
 
 
 def _sentence_files(folder: Path, pooling: str, prompts: dict[str, str]) -> None:

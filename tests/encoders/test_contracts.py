@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whenabouts.encoders import encode_passages, open_image_encoder, open_text_encoder
-from whenabouts.encoders.protocol import ImageEncoder, TextEncoder
+from whenabouts.encoders import encode_passages, open_image_encoder, open_sound_encoder, open_text_encoder
+from whenabouts.encoders.protocol import ImageEncoder, SoundEncoder, TextEncoder
 from whenabouts.types import UsageError
 
 TEXTS = [
@@ -29,8 +29,9 @@ TEXTS = [
     "a\x00b\ufeffc",
     "the speaker thanks the audience for coming",
 ]
-TEXT_KINDS = ["minilm", "onnx", "onnx-mean", "sentence-transformers", "clip", "siglip"]
+TEXT_KINDS = ["minilm", "onnx", "onnx-mean", "sentence-transformers", "clip", "siglip", "clap", "fused_clap"]
 IMAGE_KINDS = ["clip", "siglip"]
+SOUND_KINDS = ["clap", "fused_clap"]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,8 @@ def opened(request: pytest.FixtureRequest, bert_folder: Callable[..., Path]) -> 
                 return open_text_encoder(f"onnx:{bert_folder('mean', hidden_act='gelu_new')}")
             case "sentence-transformers":
                 return open_text_encoder(f"sentence-transformers:{bert_folder('mean')}")
+            case "clap" | "fused_clap":
+                return open_sound_encoder(str(request.getfixturevalue(f"{kind}_folder")))
             case _:
                 return open_image_encoder(str(request.getfixturevalue(f"{kind}_folder")))
 
@@ -69,6 +72,12 @@ def encoder(request: pytest.FixtureRequest, opened: Callable[[str], Any]) -> Tex
 @pytest.fixture(params=IMAGE_KINDS)
 def image_encoder(request: pytest.FixtureRequest, opened: Callable[[str], Any]) -> ImageEncoder:
     found: ImageEncoder = opened(request.param)
+    return found
+
+
+@pytest.fixture(params=SOUND_KINDS)
+def sound_encoder(request: pytest.FixtureRequest, opened: Callable[[str], Any]) -> SoundEncoder:
+    found: SoundEncoder = opened(request.param)
     return found
 
 
@@ -117,8 +126,8 @@ def test_what_is_no_string_is_named_with_its_place(encoder: TextEncoder) -> None
 
 
 def test_the_name_opens_the_same_encoder_again(encoder: TextEncoder) -> None:
-    opens = open_image_encoder if hasattr(encoder, "encode_images") else open_text_encoder
-    again = opens(encoder.name)
+    opens: Any = open_image_encoder if hasattr(encoder, "encode_images") else open_text_encoder
+    again = (open_sound_encoder if hasattr(encoder, "encode_sounds") else opens)(encoder.name)
     assert again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal(again.encode_text(["a pan"]), encoder.encode_text(["a pan"]))
 
@@ -177,3 +186,38 @@ def test_what_is_no_picture_is_named_with_its_place(image_encoder: ImageEncoder,
     good = np.zeros((4, 4, 3), np.uint8)
     with pytest.raises(UsageError, match=r"images\[1\] is"):
         image_encoder.encode_images([good, wrong])
+
+
+def test_sounds_of_any_length_have_unit_vectors_in_the_space_of_texts(
+    sound_encoder: SoundEncoder, sounds: list[NDArray[np.float32]]
+) -> None:
+    vectors = sound_encoder.encode_sounds(sounds)
+    assert vectors.shape == (len(sounds), sound_encoder.dimension) and vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert sound_encoder.encode_text(["a pan"]).shape[1] == sound_encoder.dimension
+    assert sound_encoder.encode_sounds([]).shape == (0, sound_encoder.dimension)
+
+
+def test_neither_batch_mates_nor_chance_move_a_sounds_vector(
+    sound_encoder: SoundEncoder, sounds: list[NDArray[np.float32]]
+) -> None:
+    together = sound_encoder.encode_sounds(sounds)
+    np.random.seed(1)  # the extractors of transformers draw from the global generator
+    alone = np.concatenate([sound_encoder.encode_sounds([sound]) for sound in sounds])
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+
+
+def test_what_is_longer_than_the_model_hears_is_cut_at_its_end(sound_encoder: SoundEncoder) -> None:
+    most = int(sound_encoder.sampling_rate * sound_encoder.longest_seconds)
+    long = np.random.default_rng(2).normal(size=most + 90_000).astype(np.float32)
+    whole, cut = sound_encoder.encode_sounds([long, long[:most]])
+    np.testing.assert_allclose(whole, cut, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros(0, np.float32), np.zeros((2, 9), np.float32), np.zeros(9, np.int16), np.full(9, np.nan)],
+)
+def test_what_is_no_sound_is_named_with_its_place(sound_encoder: SoundEncoder, wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"sounds\[1\] is"):
+        sound_encoder.encode_sounds([np.zeros(99, np.float32), wrong])

@@ -15,6 +15,7 @@ from whenabouts.encoders import (
     EncoderUnavailable,
     encoder_report,
     open_image_encoder,
+    open_sound_encoder,
     open_text_encoder,
 )
 from whenabouts.types import UsageError
@@ -61,7 +62,7 @@ def test_a_family_is_not_asked_for_what_it_cannot_open() -> None:
 @pytest.mark.parametrize(
     "name", ["", "  ", "a\nb", "bad name!", "owner/name/more", "/no/such/folder", "../x", "x" * 5_000]
 )
-@pytest.mark.parametrize("opens", [open_text_encoder, open_image_encoder])
+@pytest.mark.parametrize("opens", [open_text_encoder, open_image_encoder, open_sound_encoder])
 def test_a_name_that_means_nothing_is_refused(opens: Callable[[str], object], name: str) -> None:
     with pytest.raises(EncoderUnavailable, match="name"):
         opens(name)
@@ -75,7 +76,7 @@ def test_an_empty_folder_is_no_encoder(tmp_path: Path) -> None:
 def test_the_report_has_a_line_for_every_family_with_a_remedy_or_a_place() -> None:
     report = encoder_report()
     assert [line.name for line in report][:1] == ["minilm"]
-    assert {role for line in report for role in line.roles} == {"text", "images"}
+    assert {role for line in report for role in line.roles} == {"text", "images", "sound"}
     assert all(line.detail for line in report)
     assert all("pip install" in line.detail for line in report if not line.usable)
 
@@ -94,6 +95,7 @@ def test_the_report_imports_nothing_heavy(fresh_python: Run) -> None:
         ("torch", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
         ("transformers", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
         ("PIL", "open_image_encoder('openai/clip-vit-base-patch32')", "whenabouts[vision]"),
+        ("transformers", "open_sound_encoder('laion/clap-htsat-unfused')", "whenabouts[vision]"),
         ("open_clip", "open_image_encoder('open_clip:ViT-B-32/openai')", "whenabouts[open-clip]"),
         ("sentence_transformers", "open_text_encoder('BAAI/bge-m3')", "whenabouts[sentence-transformers]"),
         ("onnxruntime", "open_text_encoder()", "onnxruntime"),

@@ -178,6 +178,27 @@ def _require_safetensors(folder: Path, name: str) -> None:
     raise EncoderUnavailable(f"{name}: {folder} has no model*.safetensors; the weights are missing")
 
 
+def whole_model(folder: ModelFolder, dtype: Any) -> Any:
+    """A model of `transformers` with every weight from the file; it would make up missing ones at random."""
+    from transformers import AutoModel
+
+    model, loading = AutoModel.from_pretrained(
+        str(folder.path),
+        dtype=dtype,
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    if missing := sorted(loading["missing_keys"]):
+        raise EncoderUnavailable(
+            f"{folder.name}: the weights lack {missing[0]}"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+            + "; the download may be incomplete, or the configuration belongs to another model"
+        )
+    return model
+
+
 def cache_folder() -> Path:
     """Where whenabouts may keep what it can compute again: WHENABOUTS_CACHE, else the user's cache folder."""
     own = os.environ.get("WHENABOUTS_CACHE")

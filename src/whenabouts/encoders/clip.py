@@ -128,28 +128,12 @@ class ClipEncoder(DualEncoder):
 
 
 def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model with every weight from the file; transformers would make up missing ones at random."""
-    from transformers import AutoModel
-
-    model, loading = AutoModel.from_pretrained(
-        str(folder.path),
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
+    """The model with every weight from the file. Raises EncoderUnavailable for a model of another kind."""
+    model = _weights.whole_model(folder, dtype)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
         raise EncoderUnavailable(
             f"{folder.name}: a {type(model).__name__} has not both a text and an image side; "
             "give a CLIP or SigLIP model"
-        )
-    missing = sorted(loading["missing_keys"])
-    if missing:
-        raise EncoderUnavailable(
-            f"{folder.name}: the weights lack {missing[0]}"
-            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-            + "; the download may be incomplete, or the configuration belongs to another model"
         )
     return model
 

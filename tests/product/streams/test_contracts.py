@@ -27,6 +27,7 @@ class AnyEncoder:
     """Encodes texts and images by what they weigh."""
 
     name, dimension, image_size = "any", 6, 32
+    sampling_rate, longest_seconds = 8_000, 10.0
 
     def __init__(self, fingerprint: str = "any@1") -> None:
         self.fingerprint = fingerprint
@@ -36,6 +37,9 @@ class AnyEncoder:
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         return self._unit([[1 + image.mean(), *image.reshape(-1)[:5]] for image in images])
+
+    def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        return self._unit([[1 + len(samples), *samples[:5]] for samples in sounds])
 
     def _unit(self, rows: Any) -> NDArray[np.float32]:
         raw = np.array(rows, np.float32).reshape(-1, 6)

@@ -258,12 +258,21 @@ def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
     )
 
 
-def moments_on_segments(block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-    """Maximal segments of noisy curves, best first; borders move to shots that are close."""
+def moments_on_segments(
+    block: ClipBlock,
+    scores: NDArray[np.float64],
+    shots: ShotBorders | None,
+    *,
+    max_gap_seconds: float = 30.0,
+) -> Moments:
+    """Maximal segments of noisy curves, best first; borders move to shots that are close.
+
+    No segment reaches over a stretch without clips that is longer than `max_gap_seconds`.
+    """
     from whenabouts.models.fusion import COSINE_WEIGHT
     from whenabouts.models.zero_shot import Config, Curves, ZeroShotLocalizer, snap
 
-    config = Config()
+    config = Config(max_gap_seconds=max_gap_seconds)
     curves = Curves(scores, block.start, block.end, block.offsets, level=0.0, spread=COSINE_WEIGHT)
     moments = ZeroShotLocalizer(config).localize(curves)
-    return snap(moments, *shots(), config.snap_seconds) if len(moments) else moments
+    return snap(moments, *shots(), config.snap_seconds) if len(moments) and shots else moments

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
+from whenabouts.product.streams._own_encoder import own_encoder
 from whenabouts.product.streams.protocol import (
     Cost,
     FrameSettings,
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from whenabouts.encoders.protocol import ImageEncoder
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.product.index.records import ClipColumns
 
 DEFAULT_CLIP_SECONDS = 1.0
+_NO_MODEL = (
+    "pictures are not searched, only words: no vision model was named. Add it now or later with "
+    "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
+    "words that are indexed stay as they are"
+)
 # Measured on two cores (benchmarks/encoders.py).
 _FRAMES_PER_SECOND = 12.0
 _BYTES_PER_FRAME = 1300.0
@@ -53,6 +58,7 @@ class Vision(Stream):
 
     def setup(self, setup: Setup) -> StreamRun | None:
         """Made where a model was named or the corpus has one that can be used."""
+        from whenabouts.encoders import open_image_encoder
         from whenabouts.product.index.records import StreamInfo
 
         seconds = frame_seconds(
@@ -63,7 +69,8 @@ class Vision(Stream):
             least=0.04,
             done="pictures were taken",
         )
-        if (encoder := self._encoder(setup)) is None:
+        if (encoder := own_encoder(setup, "vision", open_image_encoder)) is None:
+            setup.notes.append(_NO_MODEL)
             return None
         settings = {"clip_seconds": seconds}
         frames = 3600 / seconds
@@ -74,26 +81,6 @@ class Vision(Stream):
             Reads(frames=FrameSettings(seconds, encoder.image_size)),
             Cost(seconds=frames / _FRAMES_PER_SECOND, bytes=frames * _BYTES_PER_FRAME),
         )
-
-    def _encoder(self, setup: Setup) -> ImageEncoder | None:
-        """The encoder that was named or the corpus's own; None, with a note on what to do, without one."""
-        from whenabouts.encoders import open_image_encoder
-
-        choice, info = setup.options.get("vision"), setup.info
-        encoder: ImageEncoder
-        if choice is not None:
-            opened = open_image_encoder(choice) if isinstance(choice, str) else choice
-            encoder = setup.encoders.adopt(opened, info)
-            return encoder
-        if info is not None:
-            encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
-            return encoder
-        setup.notes.append(
-            "pictures are not searched, only words: no vision model was named. Add it now or later with "
-            "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
-            "words that are indexed stay as they are"
-        )
-        return None
 
     def encode(
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
