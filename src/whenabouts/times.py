@@ -87,6 +87,20 @@ def parse_moment(
     return video, first, last
 
 
+def parse_instant(
+    text: str, rate_of: Callable[[str], Fraction | None] = lambda video: None
+) -> tuple[str, float]:
+    """Video and time of `VIDEO@TIME`, as `parse_moment` reads them.
+
+    >>> parse_instant("friday.mp4@0:01.5")
+    ('friday.mp4', 1.5)
+    """
+    video, at, time = text.rpartition("@")
+    if not (video and at and time):
+        raise UsageError(f"{text!r} names no instant; write VIDEO@TIME, for example friday.mp4@0:01.5")
+    return video, parse_seconds(time, rate_of(video) if is_timecode(time) else None)
+
+
 def parse_date(text: str) -> datetime:
     """An ISO date or date and time, or the first day of a year or a month; without a zone it is UTC.
 

@@ -133,23 +133,28 @@ class Corpus:
     # Searching -----------------------------------------------------------------------------------
 
     def search(
-        self, query: str, k: int | None = None, *, options: SearchOptions | None = None, **changes: Any
+        self, query: str = "", k: int | None = None, *, options: SearchOptions | None = None, **changes: Any
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
+        With `like` they are moments like a picture or another moment, and the sentence may be left out.
+
         What stands in quotation marks must be said as it is; with `all` every place where all is said is
         listed, in order of time. `changes` are fields of `SearchOptions` (within, streams, min_confidence,
-        after, before, where, model, retriever, segments, all, skip), which replace those of `options`.
+        after, before, where, model, retriever, segments, all, skip, like), which replace those of `options`.
         """
+        from whenabouts.product.example import example_of
         from whenabouts.product.place_search import search_words, with_note_on_quotes
         from whenabouts.product.search import SearchOptions
 
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
         self.store.refresh()
-        system = None
+        system, example = None, None
         searcher, chosen = self.searcher(), self._filter(options)
-        if options.model is not None:
+        if options.like is not None:
+            example = example_of(self, options.like)
+        elif options.model is not None:
             system = self.systems.search(options.model, options.retriever, options.segments)
         elif (result := search_words(searcher, query, options, chosen)) is not None:
             return result
@@ -160,8 +165,9 @@ class Corpus:
             streams=options.streams,
             min_confidence=options.min_confidence,
             model=system,
+            like=example,
         )
-        return result if system is None else with_note_on_quotes(result)
+        return result if system is None and example is None else with_note_on_quotes(result)
 
     def answers(
         self,
@@ -366,10 +372,11 @@ class Corpus:
         """
         if isinstance(moment, Moment):
             return replace(moment, video_id=self.resolve(moment.video_id).video_id)
-        video, start, end = parse_moment(moment, self._rate_of)
+        video, start, end = parse_moment(moment, self.rate_of)
         return Moment(self.resolve(video).video_id, start, end)
 
-    def _rate_of(self, video: str) -> Fraction | None:
+    def rate_of(self, video: str) -> Fraction | None:
+        """Frames a second of a video, by any name that `resolve` takes."""
         from whenabouts.video.frame_times import frame_rate
 
         return frame_rate(Path(self.resolve(video).path))

@@ -72,9 +72,11 @@ def coverage_of(
 ) -> Coverage:
     """The coverage of a search of some videos.
 
-    `streams` are those that were asked (none: all that there are), `searchable` those that can be searched.
+    `streams` are those that were asked (none: all that words can be asked), `searchable` those that can be
+    searched.
     """
-    names = dict.fromkeys(streams or [*all_streams(), *searchable])
+    asked = [name for name, stream in all_streams().items() if "text" in stream.meets]
+    names = dict.fromkeys(streams or [*asked, *searchable])
     videos, held, missing = 0, Counter[str](), Counter[str]()
     for record in records:
         if record.state == "failed":

@@ -60,10 +60,11 @@ def search_words(
 
 
 def with_note_on_quotes(result: SearchResult) -> SearchResult:
-    """A trained system's answer; where the query quotes, it says that this was not heeded."""
+    """An answer of a trained system or by example, with a note where the query quotes: that is not heeded."""
     if not parsed_query(result.query).phrases:
         return result
-    note = "a trained system does not look for exact phrases: what is quoted need not be said there"
+    who = "a search by example" if result.like else "a trained system"
+    note = f"{who} does not look for exact phrases: what is quoted need not be said there"
     return replace(result, notes=(*result.notes, note))
 
 

@@ -1,4 +1,4 @@
-"""The way of a query: text -> encoder -> index (nearest clips) -> stream (moments in them) -> rank.
+"""The way of a query: text, example -> encoder -> index (nearest clips) -> stream (moments in them) -> rank.
 
 Every answer comes through `Searcher.search`: the command line, Python, a server, and the evaluation of a
 run on a corpus.
@@ -24,15 +24,16 @@ from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.answer_probability import with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of
+from whenabouts.product.example import Example
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
-from whenabouts.product.streams import frame_stream
+from whenabouts.product.streams import all_streams
 from whenabouts.product.streams import stream as stream_named
-from whenabouts.product.streams.protocol import QueryEncoder
+from whenabouts.product.streams.protocol import QueryEncoder, QueryKind
 from whenabouts.product.word_units import Rarity
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from whenabouts.models.trained import Trained
+    from whenabouts.product.example import Like
 
 # Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
 # match counts, over all of them the best few hundred find the same moments (docs/finding.md).
@@ -57,12 +59,18 @@ MOST_PLACES = 10_000
 _SAME_MOMENT = 0.5
 _MOST_TEXT = 600
 _UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
+# Added to the lowest score: no moment reaches over clips that are no answer.
+_NO_ANSWER = -10.0
+_BY_EXAMPLE = "how often what is alike is what was meant has not been measured"
+_TEXT: frozenset[QueryKind] = frozenset({"text"})
+_ASKED_BY: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Scales and chances of the streams that have been measured, and how often answers are wrong.
 
+    `alike_scales` and `alike_chances` are those of examples: what clips of other videos score.
     `clips` is how many clips each stream had then. `rates` is what a search hands on (`Report.summary`), None
     where no stream is calibrated. `adjustment` is what answers of known truth say of probabilities here.
     `banks` are the languages of the unrelated sentences of each stream; `withheld` says why there are none,
@@ -77,6 +85,8 @@ class Calibration:
     banks: Mapping[str, str] = field(default_factory=dict)
     withheld: str = ""
     note: str = ""
+    alike_scales: Mapping[str, Scale] = field(default_factory=dict)
+    alike_chances: Mapping[str, Chance] = field(default_factory=dict)
 
 
 def load_calibration(store: Store) -> Calibration:
@@ -97,6 +107,16 @@ def load_calibration(store: Store) -> Calibration:
         UNADJUSTED if answers is None else Adjustment.from_json(answers["adjustment"]),
         {name: fact["bank"] for name, fact in facts.items() if "bank" in fact},
         **texts,
+        alike_scales={
+            name: Scale.from_json(fact["alike_scale"])
+            for name, fact in facts.items()
+            if "alike_scale" in fact
+        },
+        alike_chances={
+            name: Chance.from_json(fact["alike_chance"])
+            for name, fact in facts.items()
+            if "alike_chance" in fact
+        },
     )
 
 
@@ -113,7 +133,9 @@ class SearchOptions:
     hub's name or an object. On first use, and when videos have come or changed, it encodes them.
     `retriever` is another one that chooses the videos for it, in place of the one that a staged run names.
     `segments` (seconds, such as 4) is for long videos: pieces of that length are chosen, and the model
-    looks into these. `all` lists every place where all of the query is said, in order of video and time, from
+    looks into these. `like` is an example, with or without words beside it: the file of a picture, VIDEO@T,
+    VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`.
+    `all` lists every place where all of the query is said, in order of video and time, from
     the one behind the first `skip` on: all of them up to `MOST_PLACES`, or `k`.
 
     Raises UsageError for options that cannot be honoured together.
@@ -131,6 +153,7 @@ class SearchOptions:
     segments: float | None = None
     all: bool = False
     skip: int = 0
+    like: Like | None = None
 
     def __post_init__(self) -> None:
         for name in ("within", "streams", "where"):
@@ -148,6 +171,11 @@ class SearchOptions:
             raise UsageError(
                 "every place where it is said is listed without a trained system and without a least "
                 "confidence; leave those out, or --all (all=)"
+            )
+        if self.like is not None and (self.model is not None or self.all):
+            raise UsageError(
+                "an example (--like, like=) is compared by streams; neither a trained system nor a list of "
+                "all places takes one: leave out --model (model=) and --all (all=), or the example"
             )
         if self.skip < 0 or (self.skip and not self.all):
             raise UsageError(f"skip is {self.skip}; give 0 or more, together with --all (all=)")
@@ -214,8 +242,8 @@ class SearchResult:
     moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
     are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
-    `places` is there where all places are
-    listed, in order of time.
+    `places` is there where all places are listed, in order of time. `like` is what the query's example is
+    called, "" without one.
     """
 
     query: str
@@ -228,6 +256,12 @@ class SearchResult:
     coverage: Coverage | None = None
     interval: tuple[float, float] | None = None
     places: Places | None = None
+    like: str = ""
+
+    @property
+    def asked(self) -> str:
+        """What was asked, for people: the words, what the moments are to be like, or both."""
+        return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
 
     def __iter__(self) -> Iterator[ScoredMoment]:
         return iter(self.moments)
@@ -255,7 +289,8 @@ class SearchResult:
         What has a place in the picture comes first, so that the place can be shown in it.
         """
         placed = next((piece for piece in scored.evidence.values() if piece.box is not None), None)
-        frames = placed or scored.evidence.get(frame_stream(scored.evidence) or "")
+        seen = (piece for name, piece in scored.evidence.items() if "picture" in stream_named(name).meets)
+        frames = placed or next(seen, None)
         return (frames.start + frames.end) / 2 if frames else scored.moment.middle
 
     def to_arrow(self) -> pa.Table:
@@ -304,6 +339,7 @@ class SearchResult:
         """The answer for programs; times are float seconds, spans half-open."""
         return {
             "query": self.query,
+            "like": self.like,
             "answer": self.answer,
             "confidence_interval": None if self.interval is None else list(self.interval),
             "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
@@ -353,12 +389,27 @@ def _columns() -> list[tuple[str, pa.DataType]]:
     ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamQuery:
+    """A query as one stream compares it: by `vector` (None: by words alone).
+
+    `scale` is that of the cosines of such vectors, `chance` what unrelated queries of the kind score; both
+    None where they were not measured. `is_alike`: the vector is made of the example, too.
+    """
+
+    vector: NDArray[np.float32] | None
+    scale: Scale | None = None
+    chance: Chance | None = None
+    is_alike: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """A query made ready: its words, and its vector for each stream that has an encoder."""
+    """A query made ready: its words, and how each stream compares it. What overlaps `apart` is no answer."""
 
     text: str
-    vectors: Mapping[str, NDArray[np.float32]]
+    streams: Mapping[str, StreamQuery]
+    apart: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -479,8 +530,15 @@ class Searcher:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams that can be searched."""
-        return tuple(name for name in self._streams if name not in self._broken)
+        """Names of the streams that can be searched by words."""
+        return tuple(name for name in self._streams if "text" in self._kinds(name))
+
+    def _kinds(self, name: str) -> frozenset[QueryKind]:
+        """The kinds of query that a stream can meet here; without its encoder, moments of its own alone."""
+        kinds = self._streams[name].meets
+        if name in self._broken:
+            return kinds & {"moment"}
+        return kinds if self._store.streams[name].dimension else kinds & _TEXT
 
     def chance(self, stream: str) -> Chance | None:
         """What unrelated sentences score in a stream, None where that was not measured."""
@@ -495,11 +553,15 @@ class Searcher:
         streams: Sequence[str] = (),
         min_confidence: float = 0.0,
         model: Finder | None = None,
+        like: Example | None = None,
     ) -> SearchResult:
-        """At most `k` moments for a sentence, best first; found by `model` where one is given.
+        """At most `k` moments for a sentence, an example or both, best first; by `model` where one is given.
 
-        Raises UsageError for an empty query, a `k` that is no number of moments, or an unknown stream.
+        Raises UsageError for an empty query, a `k` that is no number of moments, an unknown stream, and where
+        no stream can compare what is asked.
         """
+        if like is not None:
+            return self._search_like(text, like, k, filter, streams, min_confidence)
         words, notes = checked_query(text, k, min_confidence)
         allowed, notes_on_filter = self.allowed(filter)
         notes += notes_on_filter
@@ -510,7 +572,7 @@ class Searcher:
             answer, doubt = _judged_by(by_model, model)
             notes += by_model.notes
         else:
-            answers = self._find_in(words, allowed, streams)
+            answers, _ = self._find_in(words, None, allowed, streams)
             ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
             interval = self.interval(ranked)
             answer, doubt = _judged(
@@ -536,6 +598,41 @@ class Searcher:
         rest = (doubt, rates, coverage, interval)
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
 
+    def _search_like(
+        self,
+        text: str,
+        like: Example,
+        k: int,
+        filter: Filter | None,
+        streams: Sequence[str],
+        min_confidence: float,
+    ) -> SearchResult:
+        """The moments that are like an example; "unsure", because how often they are right is not known."""
+        words, notes = checked_query(text, k, min_confidence, is_optional=True)
+        allowed, notes_on_filter = self.allowed(filter)
+        answers, encoded = self._find_in(words, like, allowed, streams)
+        if words:
+            notes += [
+                f"{answer.stream} was asked for the words alone: it has nothing to compare with {like.name}"
+                for answer in answers
+                if not encoded.streams[answer.stream].is_alike
+            ]
+        chances = {name: query.chance for name, query in encoded.streams.items() if query.chance is not None}
+        kept = self.rank(answers, chances if len(chances) >= len(answers) else {})[:k]
+        if min_confidence:
+            kept, notes = [], [*notes, f"{_BY_EXAMPLE}; ask without a least confidence"]
+        moments, videos = self.with_records(self._with_snippets(words, kept, answers) if words else kept)
+        return SearchResult(
+            unambiguous(text),
+            "unsure" if moments else "no_match",
+            moments,
+            videos,
+            (*notes, *notes_on_filter, *gone_notes(videos.values())),
+            _BY_EXAMPLE if moments else "",
+            coverage=self.coverage(allowed, [answer.stream for answer in answers]),
+            like=unambiguous(like.name),
+        )
+
     def with_records(
         self, moments: Iterable[ScoredMoment]
     ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
@@ -557,7 +654,7 @@ class Searcher:
             return self._covered[1]
         ledger = self._store.ledger()
         videos = ledger.records if allowed is None else ledger.of(allowed)
-        coverage = coverage_of(videos, streams, self.streams)
+        coverage = coverage_of(videos, streams, streams or self.streams)
         if allowed is None:
             self._covered = key, coverage
         return coverage
@@ -566,7 +663,7 @@ class Searcher:
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
-        return self._find_in(text, self.allowed(filter)[0], streams)
+        return self._find_in(text, None, self.allowed(filter)[0], streams)[0]
 
     def allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
         """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
@@ -579,40 +676,91 @@ class Searcher:
         return allowed, notes
 
     def _find_in(
-        self, text: str, allowed: Sequence[str] | None, streams: Sequence[str]
-    ) -> list[StreamAnswer]:
-        chosen = self.chosen(streams)
-        encoded = self.encode(text, chosen)
-        return [self.search_stream(stream, encoded, allowed) for stream in chosen]
+        self, text: str, like: Example | None, allowed: Sequence[str] | None, streams: Sequence[str]
+    ) -> tuple[list[StreamAnswer], EncodedQuery]:
+        """What each stream has to say, and the query as it was asked."""
+        kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
+        chosen = self.chosen(streams, kinds)
+        encoded = self.encode(text, chosen, like)
+        asked = [
+            name
+            for name, query in encoded.streams.items()
+            if query.vector is not None or (text and "text" in self._kinds(name))
+        ]
+        if not asked and like is not None:
+            titles = " or ".join(self._streams[name].title for name in chosen)
+            raise UsageError(
+                f"{like.name}: this corpus has no {titles} there that others could be compared with"
+            )
+        return [self.search_stream(stream, encoded, allowed) for stream in asked], encoded
 
-    def chosen(self, streams: Sequence[str]) -> list[str]:
-        """Some streams, each once; none given: all that can be searched.
+    def chosen(self, streams: Sequence[str], kinds: frozenset[QueryKind] = _TEXT) -> list[str]:
+        """Some streams, each once, that can meet one of the `kinds` of a query; none given: all that can.
 
-        Raises UsageError for one that is not there, and the error of one that is broken.
+        Raises UsageError for one that is not there or cannot, and the error of one that is broken.
         """
-        chosen = [self._store.stream(name).name for name in dict.fromkeys(streams)] or list(self.streams)
-        unusable = [name for name in chosen if name in self._broken] or ([] if chosen else [*self._broken])
-        if unusable:
-            raise self._broken[unusable[0]]
+        named = [self._store.stream(name).name for name in dict.fromkeys(streams)]
+        chosen = [name for name in named or self._streams if self._kinds(name) & kinds]
+        unable = [name for name in named if name not in chosen] or ([] if chosen else [*self._streams])
+        for name in unable:
+            if name in self._broken and self._streams[name].meets & kinds:
+                raise self._broken[name]
+        if unable:
+            raise UsageError(_cannot_meet(unable, kinds))
         return chosen
 
-    def encode(self, text: str, streams: Iterable[str]) -> EncodedQuery:
-        """Encode a query, once for each stream that has an encoder."""
-        vectors = {
-            name: self._streams[name].query_vector(text, self._encoders[name])
-            for name in streams
-            if name in self._encoders
-        }
-        return EncodedQuery(text, vectors)
+    def encode(self, text: str, streams: Iterable[str], like: Example | None = None) -> EncodedQuery:
+        """Encode a query, once for each stream that can compare it."""
+        asked = {name: self._stream_query(name, text, like) for name in streams}
+        return EncodedQuery(text, asked, None if like is None else like.apart)
+
+    def _stream_query(self, name: str, text: str, like: Example | None) -> StreamQuery:
+        """A query as one stream compares it.
+
+        Words and an example that it can both compare are the sum of two directions, each divided by the
+        spread of its cosines where both are known: so none of the two drowns the other.
+        """
+        measured = self._calibration
+        words, example = (
+            self._text_vector(name, text),
+            None if like is None else self._vector_like(name, like),
+        )
+        scale, alike_scale = measured.scales.get(name), measured.alike_scales.get(name)
+        if example is None:
+            return StreamQuery(words, scale, measured.chances.get(name))
+        if words is None:
+            return StreamQuery(example, alike_scale, measured.alike_chances.get(name), is_alike=True)
+        if scale is not None and alike_scale is not None:
+            words, example = words / scale.spread, example / alike_scale.spread
+        return StreamQuery(_unit(words + example), is_alike=True)
+
+    def _text_vector(self, name: str, text: str) -> NDArray[np.float32] | None:
+        if not text or name not in self._encoders or "text" not in self._kinds(name):
+            return None
+        return self._streams[name].query_vector(text, self._encoders[name])
+
+    def _vector_like(self, name: str, like: Example) -> NDArray[np.float32] | None:
+        """The vector of an example in a stream; None where the stream has none."""
+        if like.kind not in self._kinds(name):
+            return None
+        if like.picture is not None:
+            return self._streams[name].picture_vector(like.picture, self._encoders[name])
+        assert like.moment is not None
+        block = self._store.clips_of(name, [like.moment.video_id])
+        mean = _unit(block.vectors[_inside(block, like.moment)].sum(axis=0))
+        return mean if mean.any() else None
 
     def search_stream(
         self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
     ) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
-        stream, store, vector = self._streams[name], self._store, query.vectors.get(name)
-        nearest = None if vector is None else store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed)
-        matched = None
-        if stream.has_words is not False:
+        stream, store, asked = self._streams[name], self._store, query.streams[name]
+        vector = asked.vector
+        apart = 0 if query.apart is None else self.clips_in(name, query.apart)
+        nearest = matched = None
+        if vector is not None:
+            nearest = store.nearest(name, vector, NEAREST_CLIPS + apart, video_ids=allowed)
+        if query.text and stream.has_words is not False:
             most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
             parts = stream.parts_of_words
             matched = store.match_text(name, query.text, most, video_ids=allowed, parts=parts)
@@ -623,9 +771,13 @@ class Searcher:
             # On one thread: those of a product of matrices wait busily for longer than they work.
             block, cosine = store.compared(name, chosen, vector)
         bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
-        scores = fuse(cosine, bm25, self._scales.get(name))
+        scores = fuse(cosine, bm25, asked.scale)
+        if query.apart is not None:
+            scores[_inside(block, query.apart)] = scores.min(initial=0.0) + _NO_ANSWER
         moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
-        if len(moments) and stream.shows_words(block):
+        if query.apart is not None:
+            moments = _outside(moments, block, query.apart)
+        if len(moments) and query.text and stream.shows_words(block):
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         return StreamAnswer(name, nearest, matched, block, scores, moments)
 
@@ -635,7 +787,7 @@ class Searcher:
         """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
         query, hits = self.encode(text, streams), list[ClipHits]()
         for name in streams:
-            if (vector := query.vectors.get(name)) is not None:
+            if (vector := query.streams[name].vector) is not None:
                 hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
             if self._streams[name].has_words is not False:
                 hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
@@ -648,13 +800,15 @@ class Searcher:
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return np.array([border for row in rows for border in row], np.float64), offsets
 
-    def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
+    def rank(
+        self, answers: Sequence[StreamAnswer], chances: Mapping[str, Chance] | None = None
+    ) -> list[ScoredMoment]:
         """Moments of all streams in one order; those that streams agree on are one moment.
 
-        See `ranked`, which says how.
+        See `ranked`, which says how. `chances` are those of the query (`EncodedQuery`), None of words.
         """
         moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
-        return ranked(moments, self._chances, len(answers))
+        return ranked(moments, self._chances if chances is None else chances, len(answers))
 
     def with_probabilities(
         self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
@@ -842,14 +996,19 @@ def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
 
 
 def checked_query(
-    text: str, k: int, min_confidence: float = 0.0, most: int = MOST_K
+    text: str, k: int, min_confidence: float = 0.0, most: int = MOST_K, *, is_optional: bool = False
 ) -> tuple[str, list[str]]:
-    """The query as it is searched, with notes on what was changed."""
+    """The words of a query as they are searched, with notes on what was changed.
+
+    Raises UsageError where there are none, unless they are optional.
+    """
     if not 1 <= k <= most:
         raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:
         raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
     words = unambiguous(text).split()
+    if not words and is_optional:
+        return "", []
     if not words:
         raise UsageError("the query is empty; say in a few words what to look for")
     notes = []
@@ -858,6 +1017,45 @@ def checked_query(
     if not any(letter.isalnum() for word in words for letter in word):
         notes.append("the query has no letters or digits, so it can only be compared by meaning")
     return " ".join(words[:MOST_QUERY_WORDS]), notes
+
+
+def _inside(block: ClipBlock, moment: Moment) -> NDArray[np.bool_]:
+    """(n,) which clips of a block share time with a moment."""
+    inside = np.zeros(len(block), np.bool_)
+    if moment.video_id in block.video_ids:
+        rows = block.rows(block.video_ids.index(moment.video_id))
+        inside[rows] = (block.start[rows] < moment.end) & (block.end[rows] > moment.start)
+    return inside
+
+
+def _outside(moments: Moments, block: ClipBlock, apart: Moment) -> Moments:
+    """Those moments that do not share time with another one."""
+    if apart.video_id not in block.video_ids:
+        return moments
+    own = moments.video == block.video_ids.index(apart.video_id)
+    return moments.take(~(own & (moments.start < apart.end) & (moments.end > apart.start)))
+
+
+def _unit(vector: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """The direction of a vector; zeros stay."""
+    length = float(np.linalg.norm(vector))
+    return np.asarray(vector / length if length > 0 else vector, np.float32)
+
+
+def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
+    """Why some streams cannot answer a query of some kinds, and the remedy."""
+    asked = " or ".join(_ASKED_BY[kind] for kind in sorted(kinds))
+    meets = sorted(set[QueryKind]().union(*(stream_named(name).meets for name in streams)))
+    named = " and ".join(stream_named(name).name for name in streams)
+    remedies = "; or ".join(
+        dict.fromkeys(
+            stream.remedy
+            for name, stream in all_streams().items()
+            if stream.meets & kinds and name not in streams
+        )
+    )
+    takes = " or ".join(_ASKED_BY[kind] for kind in meets)
+    return f"{named} cannot be searched by {asked}, but by {takes}; {remedies}"
 
 
 def _candidates(*hits: ClipHits | None) -> list[str]:

@@ -168,7 +168,7 @@ class FrameReader:
             if self._end is not None and time >= self._end:
                 return
             grid.move_past(ticks)
-            yield Frame(time, _upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
+            yield Frame(time, upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
         self._note_leaps(clock)
         self._note_missing_bytes()
 
@@ -450,21 +450,28 @@ class _View:
         return packet, before is None or self._grid.after(before) <= ticks
 
 
-def _upright(
-    frame: VideoFrame, aspect: Fraction | None, size: int | None, reformatter: VideoReformatter
+def upright(
+    frame: VideoFrame,
+    aspect: Fraction | None,
+    size: int | None,
+    reformatter: VideoReformatter | None = None,
+    turn: tuple[bool, bool, bool] | None = None,
 ) -> NDArray[np.uint8]:
-    """The picture as it is to be seen: scaled first, while it is still in the decoder's own form."""
-    from av.video.reformatter import Interpolation
+    """The picture as it is to be seen: scaled first, while it is still in the decoder's own form.
+
+    `turn` as `turn_of` gives it; None: as the frame says.
+    """
+    from av.video.reformatter import Interpolation, VideoReformatter
 
     width, height = shown_size(frame.width, frame.height, aspect)
     if size is not None and min(width, height) > size:
         scale = Fraction(size, min(width, height))
         width, height = max(1, round(width * scale)), max(1, round(height * scale))
-    small = reformatter.reformat(
+    small = (reformatter or VideoReformatter()).reformat(
         frame, width=width, height=height, format="rgb24", interpolation=Interpolation.AREA
     )
     image = cast("NDArray[np.uint8]", small.to_ndarray())
-    swapped, mirrored, flipped = turn_of(frame_matrix(frame))
+    swapped, mirrored, flipped = turn_of(frame_matrix(frame)) if turn is None else turn
     if swapped:
         image = image.transpose(1, 0, 2)
     if mirrored:

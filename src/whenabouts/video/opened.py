@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from whenabouts.opening import open_descriptor
 from whenabouts.types import UsageError
@@ -73,6 +73,21 @@ def open_container(path: Path) -> InputContainer:
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
+    return container
+
+
+def open_picture(data: IO[bytes], kind: str) -> InputContainer:
+    """An open container of a single picture of a kind (one of FFmpeg's demuxers); the caller closes it.
+
+    Raises `av.error.FFmpegError` for what FFmpeg cannot read.
+    """
+    import av
+
+    options = {"protocol_whitelist": "none", "max_pixels": str(_PROBED_TIMES * most_pixels())}
+    container = av.open(data, "r", format=kind, options=options, io_open=_refuse)
+    for stream in container.streams.video:
+        if stream.codec_context is not None:
+            stream.codec_context.options = {"max_pixels": str(most_pixels())}
     return container
 
 

@@ -215,7 +215,7 @@ def frame_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
 
     try:
         data = bytes(cast(Any, frame).side_data[Type.DISPLAYMATRIX])
-    except KeyError:
+    except (KeyError, ValueError):  # ValueError: beside it is data of a kind that PyAV does not know (EXIF)
         return None
     return struct.unpack("=9i", data[:36]) if len(data) >= 36 else None
 

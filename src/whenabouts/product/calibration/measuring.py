@@ -41,6 +41,7 @@ from whenabouts.product.calibration.banks import ALIGNED, LEANING, Bank, banks_o
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
 from whenabouts.product.search import Calibration, EncodedQuery, Searcher, StreamAnswer, literal_in, ranked
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
@@ -215,7 +216,8 @@ def is_due(store: Store, calibration: Calibration) -> bool:
 
     What was measured by a version that had no probabilities is due as well.
     """
-    return any(name not in calibration.banks for name in store.streams) or any(
+    by_words = [name for name in store.streams if "text" in stream_named(name).meets]
+    return any(name not in calibration.banks for name in by_words) or any(
         abs(count - calibration.clips.get(name, 0)) > REMEASURED_AT * calibration.clips.get(name, 0)
         for name, count in _counts(store).items()
     )
@@ -235,6 +237,7 @@ def measure(
     `sentences` are unrelated to the corpus; None: ours, in its language (`banks.py`). Without `questions`,
     `made` are made of the corpus itself.
     """
+    encoders = {name: encoder for name, encoder in encoders.items() if "text" in stream_named(name).meets}
     banks = banks_of(store, encoders)
     if sentences is not None:
         banks = {name: replace(bank, sentences=tuple(sentences)) for name, bank in banks.items()}

@@ -49,9 +49,15 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
 
 def chosen_moments(options: argparse.Namespace) -> Chosen:
     """The moments that were asked for. Raises UsageError unless exactly one way was used."""
-    ways = [options.query is not None, options.from_ is not None, bool(options.moment)]
+    ways = [
+        options.query is not None or options.like is not None,
+        options.from_ is not None,
+        bool(options.moment),
+    ]
     if sum(ways) != 1:
-        raise UsageError('which moments? Give one of "QUERY", --from FILE, or --moment VIDEO@START-END')
+        raise UsageError(
+            'which moments? Give one of "QUERY" (or --like), --from FILE, or --moment VIDEO@START-END'
+        )
     if options.from_ is not None:
         return _from_file(options)
     if options.moment:

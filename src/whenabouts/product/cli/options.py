@@ -171,7 +171,7 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
 def searched(options: argparse.Namespace) -> SearchResult:
     """The answer to the query of a command that searches, narrowed as its options say."""
     corpus, search_options = corpus_and_search(options)
-    return corpus.search(options.query, options=search_options)
+    return corpus.search(options.query or "", options=search_options)
 
 
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
@@ -193,6 +193,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         segments=segments,
         all=options.all,
         skip=options.skip,
+        like=options.like,
     )
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
@@ -211,6 +212,12 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
         default=[],
         metavar="NAME",
         help=f"only by this stream: {', '.join(all_streams())}",
+    )
+    add(
+        "--like",
+        metavar="FILE|VIDEO@T",
+        help="what is like a picture, or like a moment of the corpus (VIDEO@TIME, VIDEO@START-END), with or "
+        "without words",
     )
     add(
         "--min-confidence",

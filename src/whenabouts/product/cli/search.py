@@ -42,6 +42,9 @@ examples:
   whenabouts search "sunset" --stream vision --where 'path=*/2024/*' --where camera=drone
   whenabouts search '"main bus" voltage' --corpus my.corpus
   whenabouts search 'oxygen tank' --all --corpus my.corpus
+  whenabouts search --like flower.jpg --corpus my.corpus
+  whenabouts search --like my-holiday.mp4@1:02 --corpus my.corpus
+  whenabouts search "at night" --like my-holiday.mp4@1:02-1:05 --corpus my.corpus
   whenabouts search "budget" --after 2024-01-01 --json | jq '.moments[0]'
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/xml
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
@@ -92,8 +95,10 @@ def run(options: argparse.Namespace) -> int:
     """Search and show; 0 with moments, 1 without."""
     if options.queries is not None or options.out is not None:
         return _run_of_queries(options)
-    if options.query is None:
-        raise UsageError("what to look for? Give a QUERY, or many with --queries FILE --out FILE")
+    if options.query is None and options.like is None:
+        raise UsageError(
+            "what to look for? Give a QUERY, an example with --like, or many with --queries FILE --out FILE"
+        )
     result = searched(options)
     if wants_json(options):
         print_json(result.to_json())
@@ -174,6 +179,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         if result.coverage is not None and not result.coverage.is_whole and result.coverage.searched:
             where = f"the {result.coverage.searched} of {where}"
         table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
+    elif result.like:
+        table.print(for_terminal(f"Like {result.like} ({result.doubt}):"), style="bold", soft_wrap=True)
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
         table.print(f"Not sure: {result.doubt}.{best}", style="bold", soft_wrap=True)

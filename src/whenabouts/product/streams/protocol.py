@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
     """Where shots of a block's videos begin: seconds (B,), and the offset of each video in these (V + 1,)."""
 
+QueryKind = Literal["text", "picture", "moment"]
+"""What a query can be made of: words, a picture, a moment of the corpus."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
@@ -78,7 +81,7 @@ class Option:
 
 
 class QueryEncoder(Protocol):
-    """What queries are encoded with."""
+    """What the words of queries are encoded with. One for pictures has `encode_images` as well, or alone."""
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors."""
@@ -146,7 +149,9 @@ class Stream:
     by it. `encoder_kind` says which encoders open its vectors. `has_words`: its clips have text that
     full-text search looks at; None: as its clips show. `transcript`: that text is what is said in the
     video. `parts_of_words`: words of it are also found by parts of them (its `StreamInfo.settings` say so
-    too). `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
+    too). `meets`: the kinds of query that its clips can be compared with; "text" by words or by an encoder
+    of sentences, "picture" by an encoder of images, "moment" by the vectors of the clips themselves.
+    `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
     `absent` why a moment may have none of its clips, `letters_only` what to do where its clips have words
     and no vectors.
 
@@ -160,6 +165,7 @@ class Stream:
     has_words: ClassVar[bool | None] = None
     transcript: ClassVar[bool] = False
     parts_of_words: ClassVar[bool] = False
+    meets: ClassVar[frozenset[QueryKind]] = frozenset({"text", "moment"})
     reads_clips_of: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     remedy: ClassVar[str] = "index with the options of that stream"
@@ -176,7 +182,7 @@ class Stream:
 
     def could_hold(self, record: VideoRecord) -> bool:
         """Whether a video surely has what the stream reads, so that a search without it leaves that out."""
-        return self.encoder_kind == "images" and record.has_picture
+        return "picture" in self.meets and record.has_picture
 
     # Into the corpus -----------------------------------------------------------------------------
 
@@ -216,6 +222,11 @@ class Stream:
     def query_vector(self, text: str, encoder: QueryEncoder) -> NDArray[np.float32]:
         """(D,): the query as it is compared with the vectors of the clips."""
         vector: NDArray[np.float32] = encoder.encode_text([text])[0]
+        return vector
+
+    def picture_vector(self, picture: NDArray[np.uint8], encoder: Any) -> NDArray[np.float32]:
+        """(D,): a picture (H, W, 3) as it is compared with the vectors of the clips."""
+        vector: NDArray[np.float32] = encoder.encode_images([picture])[0]
         return vector
 
     def shows_words(self, block: ClipBlock) -> bool:

@@ -43,6 +43,7 @@ class Vision(Stream):
     order = 10
     encoder_kind = "images"
     has_words = False
+    meets = frozenset({"text", "picture", "moment"})
     options = (
         Option("--vision", "MODEL", "search frames with this CLIP or SigLIP model (name or folder)"),
         Option(
