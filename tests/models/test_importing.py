@@ -20,15 +20,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from whenabouts import pickled
 from whenabouts.formats.files import FormatError
 from whenabouts.models.protocol import ClipBatch, QueryBatch
-from whenabouts.models.released import pickled, program_names
+from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import read_checkpoint
 from whenabouts.models.released.importing import import_checkpoint
-from whenabouts.models.released.pickled import ForeignObject, PickleRefused, read_pickle
 from whenabouts.models.released.settings import Overrides
 from whenabouts.models.reloclnet import Config, Model, released_names
 from whenabouts.models.trained import Trained
+from whenabouts.pickled import ForeignObject, PickleRefused, read_pickle
 from whenabouts.types import UsageError
 
 from ..golden_folder import golden_folder

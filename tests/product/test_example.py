@@ -114,7 +114,7 @@ def test_words_and_a_picture_are_asked_together(corpus: Corpus, frog: Path) -> N
     both = corpus.search("crown jewels", like=frog, k=100)
     assert {name for scored in both for name in scored.evidence} == {"vision", "subtitle"}
     assert any("subtitle was asked for the words alone" in note for note in both.notes)
-    assert both.asked == "crown jewels, like frog.png"
+    assert both.question == "crown jewels, like frog.png"
 
 
 def test_a_stream_without_its_encoder_still_finds_more_of_a_moment(corpus: Corpus, frog: Path) -> None:

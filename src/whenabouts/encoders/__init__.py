@@ -21,6 +21,7 @@ from whenabouts.encoders.protocol import (
     EncoderUnavailable,
     ImageEncoder,
     PassageEncoder,
+    PictureEncoder,
     SoundEncoder,
     TextEncoder,
     TokenEncoder,
@@ -35,6 +36,7 @@ __all__ = [
     "EncoderStatus",
     "EncoderUnavailable",
     "ImageEncoder",
+    "PictureEncoder",
     "SoundEncoder",
     "TextEncoder",
     "TokenEncoder",
@@ -43,6 +45,7 @@ __all__ = [
     "encode_tokens",
     "encoder_report",
     "open_image_encoder",
+    "open_picture_encoder",
     "open_sound_encoder",
     "open_text_encoder",
     "token_fingerprint",
@@ -77,6 +80,12 @@ def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> So
     Raises EncoderUnavailable, saying what to install, fetch or give instead.
     """
     encoder: SoundEncoder = _open("open_sound", name, settings)
+    return encoder
+
+
+def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
+    """The encoder of pictures alone that has that name. Raises EncoderUnavailable, saying what to install."""
+    encoder: PictureEncoder = _open("open_pictures", name, settings)
     return encoder
 
 

@@ -77,8 +77,20 @@ class TextEncoder(Protocol):
         """(N, D) vectors of unit length, in the order of `texts`; what a query is encoded with."""
 
 
-class ImageEncoder(TextEncoder, Protocol):
-    """Pictures and sentences to vectors of one space."""
+class PictureEncoder(Protocol):
+    """Pictures to vectors; `name` and `fingerprint` as those of a text encoder."""
+
+    @property
+    def name(self) -> str:
+        """What to give to `open_picture_encoder` or `open_image_encoder` to have this encoder again."""
+
+    @property
+    def dimension(self) -> int:
+        """Width D of a vector."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What made a vector: two encoders with one fingerprint make interchangeable vectors."""
 
     @property
     def image_size(self) -> int:
@@ -86,6 +98,10 @@ class ImageEncoder(TextEncoder, Protocol):
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """(N, D) vectors of unit length of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are taken too."""
+
+
+class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
+    """Pictures and sentences to vectors of one space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +194,9 @@ class WordPieces(Protocol):
 class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 
-    `open_text(name, settings)`, `open_images(name, settings)` and `open_sound(name, settings)` are optional:
-    a family opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. A
+    `open_text(name, settings)`, `open_images(name, settings)` (pictures and sentences in one space),
+    `open_pictures(name, settings)` (pictures alone) and `open_sound(name, settings)` are optional: a family
+    opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. A
     function `recognises_images` or `recognises_sound` stands in for `recognises` there. `ORDER` decides which
     one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without the
     prefix.

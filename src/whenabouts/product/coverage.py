@@ -75,8 +75,8 @@ def coverage_of(
     `streams` are those that were asked (none: all that words can be asked), `searchable` those that can be
     searched.
     """
-    asked = [name for name, stream in all_streams().items() if "text" in stream.meets]
-    names = dict.fromkeys(streams or [*asked, *searchable])
+    by_words = [name for name, stream in all_streams().items() if "text" in stream.meets]
+    names = dict.fromkeys(streams or [*by_words, *searchable])
     videos, held, missing = 0, Counter[str](), Counter[str]()
     for record in records:
         if record.state == "failed":

@@ -27,7 +27,7 @@ def html_of(result: SearchResult) -> str:
 
     Pictures are made now, and only of files that are as they were when they were indexed.
     """
-    head = f"{len(result)} moments for “{escape(result.asked)}”: {_ANSWERS[result.answer]}"
+    head = f"{len(result)} moments for “{escape(result.question)}”: {_ANSWERS[result.answer]}"
     if result.doubt:
         head += f" ({escape(result.doubt)})"
     rows = [_row(result, rank, scored) for rank, scored in enumerate(result.moments[:_MOST_ROWS], 1)]

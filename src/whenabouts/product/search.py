@@ -63,7 +63,7 @@ _UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here;
 _NO_ANSWER = -10.0
 _BY_EXAMPLE = "how often what is alike is what was meant has not been measured"
 _TEXT: frozenset[QueryKind] = frozenset({"text"})
-_ASKED_BY: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
+_MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class SearchResult:
     like: str = ""
 
     @property
-    def asked(self) -> str:
+    def question(self) -> str:
         """What was asked, for people: the words, what the moments are to be like, or both."""
         return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
 
@@ -682,17 +682,17 @@ class Searcher:
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
         chosen = self.chosen(streams, kinds)
         encoded = self.encode(text, chosen, like)
-        asked = [
+        answering = [
             name
             for name, query in encoded.streams.items()
             if query.vector is not None or (text and "text" in self._kinds(name))
         ]
-        if not asked and like is not None:
+        if not answering and like is not None:
             titles = " or ".join(self._streams[name].title for name in chosen)
             raise UsageError(
                 f"{like.name}: this corpus has no {titles} there that others could be compared with"
             )
-        return [self.search_stream(stream, encoded, allowed) for stream in asked], encoded
+        return [self.search_stream(stream, encoded, allowed) for stream in answering], encoded
 
     def chosen(self, streams: Sequence[str], kinds: frozenset[QueryKind] = _TEXT) -> list[str]:
         """Some streams, each once, that can meet one of the `kinds` of a query; none given: all that can.
@@ -711,8 +711,8 @@ class Searcher:
 
     def encode(self, text: str, streams: Iterable[str], like: Example | None = None) -> EncodedQuery:
         """Encode a query, once for each stream that can compare it."""
-        asked = {name: self._stream_query(name, text, like) for name in streams}
-        return EncodedQuery(text, asked, None if like is None else like.apart)
+        queries = {name: self._stream_query(name, text, like) for name in streams}
+        return EncodedQuery(text, queries, None if like is None else like.apart)
 
     def _stream_query(self, name: str, text: str, like: Example | None) -> StreamQuery:
         """A query as one stream compares it.
@@ -754,8 +754,8 @@ class Searcher:
         self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
     ) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
-        stream, store, asked = self._streams[name], self._store, query.streams[name]
-        vector = asked.vector
+        stream, store, own = self._streams[name], self._store, query.streams[name]
+        vector = own.vector
         apart = 0 if query.apart is None else self.clips_in(name, query.apart)
         nearest = matched = None
         if vector is not None:
@@ -771,7 +771,7 @@ class Searcher:
             # On one thread: those of a product of matrices wait busily for longer than they work.
             block, cosine = store.compared(name, chosen, vector)
         bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
-        scores = fuse(cosine, bm25, asked.scale)
+        scores = fuse(cosine, bm25, own.scale)
         if query.apart is not None:
             scores[_inside(block, query.apart)] = scores.min(initial=0.0) + _NO_ANSWER
         moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
@@ -1044,7 +1044,7 @@ def _unit(vector: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
     """Why some streams cannot answer a query of some kinds, and the remedy."""
-    asked = " or ".join(_ASKED_BY[kind] for kind in sorted(kinds))
+    given = " or ".join(_MADE_OF[kind] for kind in sorted(kinds))
     meets = sorted(set[QueryKind]().union(*(stream_named(name).meets for name in streams)))
     named = " and ".join(stream_named(name).name for name in streams)
     remedies = "; or ".join(
@@ -1054,8 +1054,8 @@ def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
             if stream.meets & kinds and name not in streams
         )
     )
-    takes = " or ".join(_ASKED_BY[kind] for kind in meets)
-    return f"{named} cannot be searched by {asked}, but by {takes}; {remedies}"
+    takes = " or ".join(_MADE_OF[kind] for kind in meets)
+    return f"{named} cannot be searched by {given}, but by {takes}; {remedies}"
 
 
 def _candidates(*hits: ClipHits | None) -> list[str]:

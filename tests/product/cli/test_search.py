@@ -35,6 +35,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
     assert done.err == ""
     assert set(answer) == {
         "query",
+        "like",
         "answer",
         "confidence_interval",
         "moments",

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.formats.files import FormatError
-from whenabouts.models.released.pickled import (
+from whenabouts.pickled import (
     MOST_PICKLE_BYTES,
     Call,
     ForeignObject,

@@ -44,8 +44,8 @@ class Bank:
 
 def banks_of(store: Store, encoders: Mapping[str, QueryEncoder]) -> dict[str, Bank]:
     """The bank of each stream that words can be asked; pictures have no language and are asked in English."""
-    asked = [name for name in store.streams if "text" in stream_named(name).meets]
-    return {name: _bank(store, name, encoders.get(name)) for name in asked}
+    by_words = [name for name in store.streams if "text" in stream_named(name).meets]
+    return {name: _bank(store, name, encoders.get(name)) for name in by_words}
 
 
 def _bank(store: Store, stream: str, encoder: QueryEncoder | None) -> Bank:

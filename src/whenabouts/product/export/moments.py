@@ -52,7 +52,7 @@ def moments_of_result(result: SearchResult) -> list[FileMoment]:
             score=scored.score,
             confidence=scored.confidence,
             text=scored.text,
-            query=result.asked,
+            query=result.question,
         )
         for rank, scored in enumerate(result.answers, 1)
     ]

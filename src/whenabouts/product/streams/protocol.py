@@ -146,7 +146,8 @@ class Stream:
     """One modality of a corpus. A file of this folder derives from it and sets `name`.
 
     `title` is what people call its clips: a plan says "words added". `order`: streams are made and listed
-    by it. `encoder_kind` says which encoders open its vectors. `has_words`: its clips have text that
+    by it. `encoder_kind` says which encoders open its vectors: of sentences, of images and sentences in one
+    space, of pictures alone. `has_words`: its clips have text that
     full-text search looks at; None: as its clips show. `transcript`: that text is what is said in the
     video. `parts_of_words`: words of it are also found by parts of them (its `StreamInfo.settings` say so
     too). `meets`: the kinds of query that its clips can be compared with; "text" by words or by an encoder
@@ -161,7 +162,7 @@ class Stream:
     name: str = ""
     title: ClassVar[str] = "clips"
     order: ClassVar[int] = 100
-    encoder_kind: ClassVar[Literal["text", "images", "sound"]] = "text"
+    encoder_kind: ClassVar[Literal["text", "images", "pictures", "sound"]] = "text"
     has_words: ClassVar[bool | None] = None
     transcript: ClassVar[bool] = False
     parts_of_words: ClassVar[bool] = False
@@ -213,11 +214,15 @@ class Stream:
 
     def open_encoder(self, name: str) -> Any:
         """The encoder of that name or folder. Raises EncoderUnavailable."""
-        from whenabouts.encoders import open_image_encoder, open_sound_encoder, open_text_encoder
+        from whenabouts import encoders
 
-        if self.encoder_kind == "sound":
-            return open_sound_encoder(name)
-        return (open_image_encoder if self.encoder_kind == "images" else open_text_encoder)(name)
+        opening: dict[str, Callable[[str], Any]] = {
+            "text": encoders.open_text_encoder,
+            "images": encoders.open_image_encoder,
+            "pictures": encoders.open_picture_encoder,
+            "sound": encoders.open_sound_encoder,
+        }
+        return opening[self.encoder_kind](name)
 
     def query_vector(self, text: str, encoder: QueryEncoder) -> NDArray[np.float32]:
         """(D,): the query as it is compared with the vectors of the clips."""
