@@ -57,7 +57,10 @@ _EPSILON = 1e-3
 _BLOCKS = 21
 _HALVING = frozenset({1, 4, 7, 15})
 _CALLS = frozenset({"torch._utils._rebuild_tensor_v2", "collections.OrderedDict"})
-_TYPES = {"torch.FloatStorage": np.dtype("<f4"), "torch.LongStorage": np.dtype("<i8")}
+_TYPES: dict[str, np.dtype[Any]] = {
+    "torch.FloatStorage": np.dtype("<f4"),
+    "torch.LongStorage": np.dtype("<i8"),
+}
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
