@@ -1,21 +1,19 @@
-"""Where weights come from: the hub (a small server that answers as it does), its cache, and hashes."""
+"""Where weights come from: the hub's cache, and hashes; nothing is downloaded by opening."""
 
 from __future__ import annotations
 
 import hashlib
-import http.server
-import json
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from whenabouts.encoders import _weights
 
+from ..hub_server import hub_server
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
-COMMIT = "a" * 40
 OPEN = """
 from whenabouts.encoders import EncoderUnavailable, open_image_encoder
 try: print(open_image_encoder({name!r}).fingerprint)
@@ -23,95 +21,47 @@ except EncoderUnavailable as error: print("REFUSED", error)
 """
 
 
-class _Hub(http.server.BaseHTTPRequestHandler):
-    """The part of the hub's protocol that downloads of a public model need."""
-
-    folder: Path
-    asked: list[str]
-
-    def do_HEAD(self) -> None:
-        self._answer(False)
-
-    def do_GET(self) -> None:
-        self._answer(True)
-
-    def log_message(self, format: str, *args: object) -> None:
-        self.asked.append(self.path)
-
-    def _answer(self, whole: bool) -> None:
-        files = sorted(self.folder.iterdir())
-        path = self.path.partition("?")[0]
-        wanted = self.folder / Path(path).name
-        if path.startswith(f"/api/models/own/clip/tree/{COMMIT}"):
-            tree = [
-                {"type": "file", "path": f.name, "size": f.stat().st_size, "oid": "0" * 40} for f in files
-            ]
-            self._send(json.dumps(tree).encode(), "application/json")
-        elif path.startswith("/api/models/own/clip/revision/main"):
-            info = {"id": "own/clip", "sha": COMMIT, "siblings": [{"rfilename": f.name} for f in files]}
-            self._send(json.dumps(info).encode(), "application/json")
-        elif path.startswith(f"/own/clip/resolve/{COMMIT}/") and wanted.is_file():
-            self._send(wanted.read_bytes(), "application/octet-stream", whole)
-        else:
-            self._send(b"{}", "application/json", whole, code=404)
-
-    def _send(self, body: bytes, kind: str, whole: bool = True, code: int = 200) -> None:
-        self.send_response(code)
-        for name, value in {
-            "Content-Length": str(len(body)), "Content-Type": kind, "X-Repo-Commit": COMMIT,
-            "ETag": f'"{hashlib.sha256(body).hexdigest()}"',
-        }.items():  # fmt: skip
-            self.send_header(name, value)
-        self.end_headers()
-        if whole:
-            self.wfile.write(body)
-
-
-@pytest.fixture
-def hub(clip_folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Its address, and what it was asked for."""
-    asked: list[str] = []
-    handler = type("Hub", (_Hub,), {"folder": clip_folder, "asked": asked})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.mark.slow
-def test_a_hub_name_is_downloaded_once_and_then_opens_offline(
-    hub: tuple[str, list[str]], fresh_python: Run, tmp_path: Path
+def test_a_hub_name_opens_once_it_was_fetched_and_is_never_downloaded_by_opening(
+    clip_folder: Path, fresh_python: Run, tmp_path: Path
 ) -> None:
-    address, asked = hub
-    where = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    first = fresh_python(OPEN.format(name="own/clip"), **where)
-    assert first.stdout.startswith("clip model=CLIPModel"), first.stdout + first.stderr
-    assert first.stderr == ""
-    asked.clear()
-    for mode in ("0", "1"):
-        again = fresh_python(OPEN.format(name="own/clip@main"), **where, HF_HUB_OFFLINE=mode)
-        assert again.stdout == first.stdout
-    assert not [path for path in asked if "own" in path]
+    with hub_server(clip_folder) as hub:
+        where = hub.environment | {"HF_HOME": str(tmp_path)}
+        first = fresh_python(OPEN.format(name="own/clip"), **where)
+        assert first.stdout.startswith("REFUSED own/clip: its weights are not on this machine"), first.stderr
+        assert "whenabouts models get own/clip" in first.stdout
+        assert hub.asked == []
+        fetched = fresh_python("from whenabouts import hub; hub.fetch(hub.look_up('own/clip'))", **where)
+        assert fetched.returncode == 0, fetched.stderr
+        hub.asked.clear()
+        for offline in ("0", "1"):
+            again = fresh_python(OPEN.format(name="own/clip"), **where | {"HF_HUB_OFFLINE": offline})
+            assert again.stdout.startswith("clip model=CLIPModel"), again.stdout + again.stderr
+            assert again.stderr == ""
+        assert hub.asked == []
 
 
-@pytest.mark.parametrize(("name", "reason"), [("own/none", "404"), ("own/clip@v9", "404")])
-def test_what_the_hub_has_not_is_refused_with_its_answer(
-    hub: tuple[str, list[str]], fresh_python: Run, tmp_path: Path, name: str, reason: str
+@pytest.mark.parametrize(
+    "name", ["owner/model", "onnx:owner/model", "sentence-transformers:owner/model", "model"]
+)
+def test_what_is_not_here_is_refused_with_the_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = fresh_python(OPEN.format(name=name), HF_ENDPOINT=hub[0], HF_HOME=str(tmp_path))
-    assert done.stdout.startswith(f"REFUSED {name}: "), done.stderr
-    assert reason in done.stdout
-    assert "give its path instead" in done.stdout
+    from huggingface_hub import constants
+
+    from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(EncoderUnavailable, match=rf"models get {name.rpartition(':')[2]}"):
+        open_text_encoder(name)
 
 
-@pytest.mark.parametrize("offline", ["0", "1"])
-def test_no_network_is_said_plainly(fresh_python: Run, tmp_path: Path, offline: str) -> None:
-    where = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": offline}
-    done = fresh_python(OPEN.format(name="openai/clip-vit-base-patch32"), **where)
-    assert done.stdout.startswith("REFUSED openai/clip-vit-base-patch32: its weights are not on this machine")
+def test_weights_that_need_more_memory_than_there_is_are_said() -> None:
+    from whenabouts.encoders import EncoderUnavailable
+
+    for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")):
+        with pytest.raises(EncoderUnavailable, match="needs more memory"), _weights.loading("a", "vision"):
+            raise error
 
 
 def test_a_hash_is_computed_once_and_again_when_the_file_changes(

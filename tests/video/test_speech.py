@@ -116,16 +116,17 @@ def test_a_folder_without_weights_says_how_to_convert_them(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_missing_weights_without_a_network_say_what_to_do(
+def test_missing_weights_say_what_to_do_and_are_not_downloaded(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faster_whisper")
     import huggingface_hub.constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(SpeechUnavailableError, match=r"could not be downloaded.*path of a folder"):
+    with pytest.raises(SpeechUnavailableError, match=r"not on this machine.*models get nobody/no-such-model"):
         transcribe(samples / "friday.mp4", "nobody/no-such-model")
+    with pytest.raises(SpeechUnavailableError, match=r"models get Systran/faster-whisper-small"):
+        transcribe(samples / "friday.mp4", "small")
     with pytest.raises(SpeechUnavailableError, match=r"no speech model 'giant'.*large-v3"):
         transcribe(samples / "friday.mp4", "giant")
 

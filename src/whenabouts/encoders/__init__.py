@@ -28,6 +28,7 @@ from whenabouts.encoders.protocol import (
     WordPieces,
     token_fingerprint,
 )
+from whenabouts.hub import ModelCard
 
 __all__ = [
     "DEFAULT_TEXT_ENCODER",
@@ -44,6 +45,7 @@ __all__ = [
     "encode_passages",
     "encode_tokens",
     "encoder_report",
+    "known_models",
     "open_image_encoder",
     "open_picture_encoder",
     "open_sound_encoder",
@@ -113,6 +115,11 @@ def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np
 def encoder_report() -> list[EncoderStatus]:
     """Which families work here, in the order of their precedence; for `doctor`."""
     return [family.status() for family in _families()]
+
+
+def known_models() -> list[ModelCard]:
+    """The models that the families name themselves; any other of their kind works as well."""
+    return [model for family in _families() for model in getattr(family, "MODELS", ())]
 
 
 def _families() -> Iterator[Any]:

@@ -8,20 +8,17 @@ import json
 import logging
 import os
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whenabouts import hub
 from whenabouts.encoders.protocol import EncoderStatus, EncoderUnavailable, Role
 
 _log = logging.getLogger(__name__)
-_HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
-_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors", "*/model*.safetensors")
-_EXCLUDED = ("onnx/*", "openvino/*", "*.fp16.*", "*.bf16.*")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -49,14 +46,14 @@ def local_folder(name: str) -> Path | None:
 
 def is_hub_name(name: str) -> bool:
     """True for `name`, `owner/name` and both with `@revision`."""
-    return len(name) <= 200 and not looks_like_path(name) and _HUB_NAME.fullmatch(name) is not None
+    return not looks_like_path(name) and hub.is_name(name)
 
 
 def locate(name: str) -> ModelFolder:
     """The folder of a model given by path, or by hub name with or without `@revision`.
 
-    What is in the hub's cache is used without asking the network. EncoderUnavailable names what is
-    missing: the folder, the network, the revision, or weights in the safetensors format.
+    The network is never asked: what is not in the hub's cache is fetched by `whenabouts models get`.
+    EncoderUnavailable names what is missing: the folder, the revision, or weights in the safetensors format.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -71,83 +68,29 @@ def locate(name: str) -> ModelFolder:
 
 
 def _from_hub(name: str) -> Path:
-    """The snapshot folder of a hub name, from the cache if it is whole, else downloaded."""
-    repository, _, revision = name.partition("@")
+    """The snapshot folder of a hub name, from the cache."""
+
+    def has_model(folder: Path) -> bool:
+        return any((folder / file).is_file() for file in ("config.json", "modules.json"))
+
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise EncoderUnavailable(f"{name}: `pip install huggingface-hub`, or give a local folder") from error
-
-    def fetch(local: bool) -> Path:
-        return Path(
-            snapshot_download(
-                repository,
-                revision=revision or None,
-                local_files_only=local,
-                allow_patterns=list(_PATTERNS),
-                ignore_patterns=list(_EXCLUDED),
-            )
-        )
-
-    def is_whole(folder: Path) -> bool:
-        return (folder / "config.json").is_file() and bool(safetensors_files(folder))
-
-    folder = _cached_or_downloaded(name, fetch, is_whole)
+        folder = hub.folder_of(name, has_model)
+    except hub.HubError as error:
+        raise EncoderUnavailable(str(error)) from error
     _require_safetensors(folder, name)
     return folder
 
 
 def hub_file(repository: str, file: str, name: str) -> Path:
-    """One file of a repository, from the cache if it is there, else downloaded; `name` is for the message."""
-    from huggingface_hub import hf_hub_download
-
-    return _cached_or_downloaded(
-        name, lambda local: Path(hf_hub_download(repository, file, local_files_only=local)), Path.is_file
-    )
-
-
-def _cached_or_downloaded(name: str, fetch: Callable[[bool], Path], is_whole: Callable[[Path], bool]) -> Path:
-    """What `fetch(True)` has in the hub's cache if that is whole, else what `fetch(False)` downloads."""
+    """One file of a repository from the hub's cache; `name` is for the message."""
     try:
-        cached = fetch(True)
-        if is_whole(cached):
-            return cached
-    except Exception as error:  # not in the cache: the library has many ways to say so
-        _log.debug("%s is not in the cache: %s", name, error)
-    try:
-        with _bar_on_a_terminal_only():
-            return fetch(False)
-    except Exception as error:  # every fault of the network, the hub and its client ends up here
-        raise EncoderUnavailable(_no_download(name, error)) from error
-
-
-@contextmanager
-def _bar_on_a_terminal_only() -> Iterator[None]:
-    """The hub's progress bars, unless what they would be drawn on is a file or a pipe."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    switch = not sys.stderr.isatty() and not are_progress_bars_disabled()
-    if switch:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if switch:
-            enable_progress_bars()
-
-
-def _no_download(name: str, error: Exception) -> str:
-    """The message for a model that cannot be fetched."""
-    cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return (
-        f"{name}: its weights are not on this machine and could not be downloaded ({cause}). "
-        "Check the name and the network (is HF_HUB_OFFLINE set?); or fetch it where there is a network with "
-        "`hf download`, copy it here and give its path instead of the name"
-    )
+        return hub.folder_of(repository, lambda folder: (folder / file).is_file()) / file
+    except hub.HubError as error:
+        raise EncoderUnavailable(
+            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; `whenabouts "
+            f"models "
+            f"get {repository} --file {file}` fetches them, or give a .safetensors file"
+        ) from error
 
 
 def safetensors_files(folder: Path) -> list[Path]:
@@ -275,18 +218,31 @@ def _missing(modules: Sequence[str]) -> str:
     return ", ".join(module for module in modules if importlib.util.find_spec(module) is None)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a library's error says that memory ran out, of the machine or of its GPU."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+
+
 @contextmanager
 def loading(name: str, extra: str) -> Iterator[None]:
-    """Turn what goes wrong while a model is loaded into an EncoderUnavailable that says what to do."""
+    """Turn what goes wrong while a model is loaded into an EncoderUnavailable that says what to do.
+
+    Nothing is downloaded inside, whatever a library would like to.
+    """
     try:
-        yield
+        with hub.nothing_downloaded():
+            yield
     except EncoderUnavailable:
         raise
     except ImportError as error:
         raise EncoderUnavailable(
             f"{name}: {error.name or error} cannot be imported ({error}); `pip install 'whenabouts[{extra}]'`"
         ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise EncoderUnavailable(
+                f"{name}: needs more memory than there is; name a smaller model, or end other programs"
+            ) from error
         raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):

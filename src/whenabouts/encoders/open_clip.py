@@ -66,7 +66,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 def status() -> EncoderStatus:
     """Whether the packages are here; a model needs its weights as well."""
-    detail = "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (downloaded once) or by path"
+    detail = "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (`whenabouts models get`) or by path"
     return _weights.status("OpenCLIP models", ("images", "text"), _NEEDS, "open-clip", detail)
 
 

@@ -200,6 +200,7 @@ class Family(Protocol):
     function `recognises_images` or `recognises_sound` stands in for `recognises` there. `ORDER` decides which
     one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without the
     prefix.
+    `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str

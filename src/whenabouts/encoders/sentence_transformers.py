@@ -26,10 +26,13 @@ from whenabouts.encoders.protocol import (
     fingerprint,
     unit_length,
 )
+from whenabouts.hub import ModelCard
 
 PREFIX = "sentence-transformers"
 ORDER = 50
 _BATCH = 32
+MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages", 471, "MIT"),)
+"""What `whenabouts models list` shows of these; any other sentence-transformers model works as well."""
 
 
 def recognises(name: str) -> bool:
@@ -100,7 +103,7 @@ def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
 
 def status() -> EncoderStatus:
     """Whether the package is here; a model needs its weights as well."""
-    detail = "any model by name (downloaded once) or by path"
+    detail = "any model by name (`whenabouts models get`) or by path"
     modules, extra = ("sentence_transformers",), "sentence-transformers"
     return _weights.status("sentence-transformers models", ("text",), modules, extra, detail)
 

@@ -231,17 +231,15 @@ def _folder_of(name: str | Path, revision: str | None) -> Path:
 
 
 def _from_hub(name: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from whenabouts import hub
 
+    whole = f"{name}@{revision}" if revision else name
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES]))
-    except LocalEntryNotFoundError as error:
-        raise UsageError(
-            f"{name}: no such file or folder here, and the hub cannot be reached to look for it there"
-        ) from error
-    except (HfHubHTTPError, OSError) as error:
-        raise UsageError(f"{name}: no such folder here, and from the hub: {_first_line(error)}") from error
+        return hub.folder_of(
+            whole, lambda folder: all((folder / file).is_file() for file in (WEIGHTS, CONFIG))
+        )
+    except hub.HubError as error:
+        raise UsageError(f"no folder here is called so, and of the hub's models: {error}") from error
 
 
 def _inside(folder: Path) -> str:

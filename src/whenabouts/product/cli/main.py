@@ -38,6 +38,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "stats": Verb("whenabouts.product.cli.stats", "what a corpus holds"),
         "remove": Verb("whenabouts.product.cli.remove", "take videos out of a corpus"),
         "calibrate": Verb("whenabouts.research.cli.calibrate", "measure how often the answers are wrong"),
+        "models": Verb("whenabouts.product.cli.models", "which models there are, and fetching one"),
         "doctor": Verb(
             "whenabouts.product.cli.doctor", "what is installed and usable; why a moment was (not) found"
         ),
