@@ -15,6 +15,9 @@ from typing import Literal
 
 from whenabouts.encoders._onnx_graph import CONTRIB, FLOAT, INT32, INT64, Graph, value
 
+WORD_TABLE = "words.table"
+"""The input that holds the table of words, of a graph that is handed its rows with each batch."""
+
 Pooling = Literal["mean", "cls"]
 
 
@@ -30,20 +33,22 @@ class BertShape:
     pooling: Pooling
 
 
-def bert_graph(shape: BertShape) -> Graph:
+def bert_graph(shape: BertShape, *, words_given: bool = False) -> Graph:
     """A graph from `ids` (B, L) int32, `lengths` (B,) int32 to `vectors` (B, width) float32 of unit length,
     and `tokens` (B, L, width) float32, the last hidden state.
 
     Rows of `ids` are padded on the right; `lengths` says how many of a row's tokens are real (what `tokens`
-    holds behind them is void).
+    holds behind them is void). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width).
     """
     graph = Graph()
-    hidden = _embeddings(graph, shape)
+    hidden = _embeddings(graph, shape, WORD_TABLE if words_given else "embeddings.word_embeddings.weight")
     for layer in range(shape.layers):
         hidden = _layer(graph, shape, hidden, f"encoder.layer.{layer}.")
     pooled = _pool(graph, shape, hidden)
     graph.node("LpNormalization", [pooled], "vectors", axis=-1, p=2)
     graph.inputs = [value("ids", INT32, ("B", "L")), value("lengths", INT32, ("B",))]
+    if words_given:
+        graph.inputs.append(value(WORD_TABLE, FLOAT, ("N", shape.width)))
     graph.outputs = [
         value("vectors", FLOAT, ("B", shape.width)),
         value("tokens", FLOAT, ("B", "L", shape.width)),
@@ -51,8 +56,8 @@ def bert_graph(shape: BertShape) -> Graph:
     return graph
 
 
-def _embeddings(graph: Graph, shape: BertShape) -> str:
-    words = graph.node("Gather", ["embeddings.word_embeddings.weight", "ids"], "words")
+def _embeddings(graph: Graph, shape: BertShape, table: str) -> str:
+    words = graph.node("Gather", [table, "ids"], "words")
     size = graph.node("Shape", ["ids"], "size")
     graph.node("Slice", [size, graph.integers("one", [1]), graph.integers("two", [2])], "length")
     graph.node("Concat", [size, graph.integers("width", [shape.width])], "batched", axis=0)

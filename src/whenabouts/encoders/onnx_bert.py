@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import _weights
-from whenabouts.encoders._bert_graph import BertShape, Pooling, bert_graph
+from whenabouts.encoders._bert_graph import BertShape, Pooling
+from whenabouts.encoders._bert_session import BertSession, Put
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
@@ -33,7 +32,6 @@ from whenabouts.encoders.protocol import (
 from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
-    import onnxruntime
     import tokenizers
 
 PREFIX = "onnx"
@@ -55,8 +53,6 @@ _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
 _POOLING_FLAG = "pooling_mode_"
 _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-_BATCH_TOKENS = 512  # what keeps the activations in the cache; larger batches were slower
-_WASTE = 0.1  # padding of a tenth at most
 _WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
 _CHARACTERS_PER_TOKEN = 32
 
@@ -238,7 +234,10 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     return tensors
 
 
-_Put = Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
+def _put_from(
+    start: int, put: Put, places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]
+) -> None:
+    put(start + places, output, lengths)
 
 
 class OnnxBertEncoder:
@@ -254,10 +253,8 @@ class OnnxBertEncoder:
         self.dimension = recipe.shape.width
         self._folder = model.path
         self._recipe = recipe
-        self._threads = settings.threads or _usable_cpus()
-        self._most_texts = settings.batch_size or _BATCH_TOKENS
         self._tokenizer = _open_tokenizer(model.path, recipe.tokens)
-        self._session, self._weights = _open_session(model.path, recipe.shape)
+        self._session = _open_session(model.path, recipe.shape, settings)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -313,31 +310,11 @@ class OnnxBertEncoder:
         self._run(texts, prompt, "vectors", put)
         return vectors
 
-    def _run(self, texts: Sequence[str], prompt: str, output: str, put: _Put) -> None:
+    def _run(self, texts: Sequence[str], prompt: str, output: str, put: Put) -> None:
         """Hand each batch of texts to `put`: their places, the network's output, their numbers of tokens."""
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
-            self._run_window(window, start, output, put)
-
-    def _run_window(self, texts: list[str], start: int, output: str, put: _Put) -> None:
-        """Batches are of about equal length, each on one thread, the longest first."""
-        tokens = self._tokenise(texts)
-
-        def run(rows: NDArray[np.intp]) -> None:
-            lengths = np.array([len(tokens[row]) for row in rows], dtype=np.int32)
-            ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
-            for place, row in enumerate(rows):
-                ids[place, : lengths[place]] = tokens[row]
-            put(start + rows, self._session.run([output], {"ids": ids, "lengths": lengths})[0], lengths)
-
-        batches = list(_batches(np.array([len(ids) for ids in tokens]), self._most_texts))
-        if self._threads == 1 or len(batches) == 1:
-            for batch in batches:
-                run(batch)
-            return
-        with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
-            for _ in pool.map(run, batches):
-                pass  # raises what a thread raised
+            self._session.run(self._tokenise(window), output, partial(_put_from, start, put))
 
     def _tokenise(self, texts: list[str]) -> list[list[int]]:
         """Token ids with [CLS] and [SEP], at most `tokens` each."""
@@ -350,11 +327,6 @@ class OnnxBertEncoder:
             if len(ids[place]) < limit and len(beginning) < len(text):  # long words: all of it is needed
                 ids[place] = self._tokenizer.encode_batch_fast([text])[0].ids
         return ids
-
-
-def _usable_cpus() -> int:
-    """How many processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _beginning(text: str, tokens: int) -> str:
@@ -370,19 +342,6 @@ def _beginning(text: str, tokens: int) -> str:
     return text[:cut] if cut > 0 else text
 
 
-def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.intp]]:
-    """Rows by falling length, cut where a batch would be too large or padded by more than a tenth."""
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        longest = int(lengths[order[start]])
-        most = min(most_texts, max(1, _BATCH_TOKENS // longest))
-        near = int(np.searchsorted(-lengths[order], -longest * (1 - _WASTE), side="right"))
-        end = min(start + most, max(near, start + 1))
-        yield order[start:end]
-        start = end
-
-
 def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer
 
@@ -392,30 +351,7 @@ def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _open_session(folder: Path, shape: BertShape) -> tuple[onnxruntime.InferenceSession, list[Any]]:
-    """The session, and the views of the mapped weights, which have to live as long as it does."""
-    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
-
+def _open_session(folder: Path, shape: BertShape, settings: EncoderSettings) -> BertSession:
     files = _weights.safetensors_files(folder)
-    tensors = {name: values for file in files for name, values in _map_weights(file).items()}
-    graph = bert_graph(shape)
-    missing = [name for name in graph.parameters if name not in tensors]
-    if missing:
-        raise EncoderUnavailable(f"{folder}: the weights lack {missing[0]} and {len(missing) - 1} more")
-    parameters = {name: tensors[name] for name in graph.parameters}
-    width = parameters["embeddings.word_embeddings.weight"].shape[1]
-    if width != shape.width:
-        raise EncoderUnavailable(f"{folder}: config.json says width {shape.width}, the weights have {width}")
-    values = [np.require(array, np.float32, ["C", "A"]) for array in parameters.values()]
-    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # batches run side by side instead, with nothing to wait for
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # The graph is written as it should run; the optimizer would fuse what is faster apart.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_external_initializers(list(parameters), held)
-    model = graph.model({name: array.shape for name, array in parameters.items()})
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
+    weights = {name: values for file in files for name, values in _map_weights(file).items()}
+    return BertSession(str(folder), shape, weights, settings)

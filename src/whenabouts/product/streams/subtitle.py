@@ -37,7 +37,13 @@ class Subtitle(Stream):
     order = 0
     has_words = True
     transcript = True
-    options = (Option("--text", "MODEL", "sentence encoder (default: the offline MiniLM)"),)
+    options = (
+        Option(
+            "--text",
+            "MODEL",
+            "sentence encoder (default: the offline MiniLM, English; multilingual-e5: 100 languages)",
+        ),
+    )
     remedy = "index files that have subtitles, or with --transcribe for speech"
     absent = "no words are said there"
     letters_only = "install a sentence encoder (see above) and index again"

@@ -1,0 +1,117 @@
+"""A BERT's graph run on the CPU by ONNX Runtime: batches of like length, each on one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders._bert_graph import WORD_TABLE, BertShape, bert_graph
+from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable
+
+_BATCH_TOKENS = 512  # what keeps the activations in the cache; larger batches were slower
+_WASTE = 0.1  # padding of a tenth at most
+
+Put = Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
+Rows = Callable[[NDArray[np.int32]], NDArray[np.float32]]
+
+
+class BertSession:
+    """A BERT with its weights; safe to use from several threads at once.
+
+    `weights` are by the names of the graph's parameters; `word_rows` gives rows (N, D) of the table of words
+    where that is not among them. Raises EncoderUnavailable, naming `place`, for weights that do not fit.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        shape: BertShape,
+        weights: Mapping[str, NDArray[np.generic]],
+        settings: EncoderSettings,
+        word_rows: Rows | None = None,
+    ) -> None:
+        self._threads = settings.threads or _usable_cpus()
+        self._most_texts = settings.batch_size or _BATCH_TOKENS
+        self._word_rows = word_rows
+        self._session, self._weights = _open(place, shape, weights, word_rows is not None)
+
+    def run(self, tokens: Sequence[Sequence[int]], output: str, put: Put) -> None:
+        """Hand each batch to `put`: places of its texts, the network's output, their numbers of tokens.
+
+        `output` is "vectors" or "tokens" (`bert_graph`). Longest texts first.
+        """
+
+        def run(rows: NDArray[np.intp]) -> None:
+            lengths = np.array([len(tokens[row]) for row in rows], dtype=np.int32)
+            ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
+            for place, row in enumerate(rows):
+                ids[place, : lengths[place]] = tokens[row]
+            put(rows, self._session.run([output], self._feeds(ids, lengths))[0], lengths)
+
+        batches = list(_batches(np.array([len(ids) for ids in tokens]), self._most_texts))
+        if self._threads == 1 or len(batches) == 1:
+            for batch in batches:
+                run(batch)
+            return
+        with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
+            for _ in pool.map(run, batches):
+                pass  # raises what a thread raised
+
+    def _feeds(self, ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> dict[str, Any]:
+        if self._word_rows is None:
+            return {"ids": ids, "lengths": lengths}
+        words, places = np.unique(ids, return_inverse=True)
+        table = self._word_rows(words)
+        return {"ids": places.reshape(ids.shape).astype(np.int32), "lengths": lengths, WORD_TABLE: table}
+
+
+def _usable_cpus() -> int:
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.intp]]:
+    """Rows by falling length, cut where a batch would be too large or padded by more than a tenth."""
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        most = min(most_texts, max(1, _BATCH_TOKENS // longest))
+        near = int(np.searchsorted(-lengths[order], -longest * (1 - _WASTE), side="right"))
+        end = min(start + most, max(near, start + 1))
+        yield order[start:end]
+        start = end
+
+
+def _open(
+    place: str, shape: BertShape, tensors: Mapping[str, NDArray[np.generic]], words_given: bool
+) -> tuple[Any, list[Any]]:
+    """The session, and the views of the weights, which have to live as long as it does."""
+    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    graph = bert_graph(shape, words_given=words_given)
+    missing = [name for name in graph.parameters if name not in tensors]
+    if missing:
+        raise EncoderUnavailable(f"{place}: the weights lack {missing[0]} and {len(missing) - 1} more")
+    parameters = {name: tensors[name] for name in graph.parameters}
+    width = parameters["embeddings.LayerNorm.weight"].shape[0]
+    if width != shape.width:
+        raise EncoderUnavailable(f"{place}: config.json says width {shape.width}, the weights have {width}")
+    values = [np.require(array, np.float32, ["C", "A"]) for array in parameters.values()]
+    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # batches run side by side instead, with nothing to wait for
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The graph is written as it should run; the optimizer would fuse what is faster apart.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_external_initializers(list(parameters), held)
+    model = graph.model({name: array.shape for name, array in parameters.items()})
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
