@@ -193,7 +193,7 @@ def main() -> None:
     rows, kept = [], {}
     for asked in all_asked(given.cache, given.encoders):
         kept[asked.captions, asked.encoder, asked.titles] = asked
-        row = {"captions": asked.captions, "encoder": asked.encoder, "titles": asked.titles}
+        row: dict[str, Any] = {"captions": asked.captions, "encoder": asked.encoder, "titles": asked.titles}
         row["parts"] = {part: asked.of(recordings) for part, recordings in parts.items()}
         row["ranks"] = [
             [title.recording, int(rank) if math.isfinite(rank) else None]
