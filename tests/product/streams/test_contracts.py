@@ -67,7 +67,8 @@ def set_up(stream: Stream, info: StreamInfo | None = None, fingerprint: str = "a
     encoders = {
         option.keyword: AnyEncoder(fingerprint) for option in index_options() if option.metavar == "MODEL"
     }
-    switches = {option.keyword: True for option in stream.options if option.metavar is None}
+    switch = AnyEncoder(fingerprint) if stream.encoder_kind == "pictures" else True
+    switches = {option.keyword: switch for option in stream.options if option.metavar is None}
     return stream.setup(Setup("a corpus", info, encoders | switches, Registry(), []))
 
 

@@ -186,7 +186,7 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(f"Not sure: {result.doubt}.{best}", style="bold", soft_wrap=True)
     if result.places is not None and shown:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
-    heads = _HEADS if result.places is None else _HEADS[:-1]
+    heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
     rows = [_cells(result, rank, scored)[: len(heads)] for rank, scored in result.numbered[: len(shown)]]
     widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
     if rows:

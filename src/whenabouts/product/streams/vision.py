@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.product.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
+from whenabouts.product.streams._frame_clips import encoded_frames, frame_clips
+from whenabouts.product.streams._frame_seconds import frame_seconds
 from whenabouts.product.streams._own_encoder import own_encoder
 from whenabouts.product.streams.protocol import (
     Cost,
@@ -18,11 +19,9 @@ from whenabouts.product.streams.protocol import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.product.index.records import ClipColumns
+    from whenabouts.product.streams._frame_clips import EncodedFrames
 
 DEFAULT_CLIP_SECONDS = 1.0
 _NO_MODEL = (
@@ -83,33 +82,13 @@ class Vision(Stream):
             Cost(seconds=frames / _FRAMES_PER_SECOND, bytes=frames * _BYTES_PER_FRAME),
         )
 
-    def encode(
-        self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
-    ) -> tuple[tuple[int, ...], NDArray[np.float32]]:
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:
         """Numbers of the clips, and their vectors (N, D)."""
-        from whenabouts.product.index.reading import FrameBatch
-
-        assert isinstance(batch, FrameBatch)
-        return batch.clips, run.encoder.encode_images(batch.images)
+        return encoded_frames(batch, run)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """One row a clip; where no new frame is shown, the picture is still the one before."""
-        import numpy as np
-
-        from whenabouts.clips import ClipGrid
-        from whenabouts.product.index.records import ClipColumns
-
-        if not batches:
-            return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-        taken = [clip for clips, _ in batches for clip in clips]
-        vectors = np.concatenate([vectors for _, vectors in batches])
-        seconds = float(run.info.settings["clip_seconds"])
-        grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + SHORTEST_SECONDS))
-        clips = np.arange(taken[0], len(grid))
-        shown = np.searchsorted(np.asarray(taken), clips, side="right") - 1
-        starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
-        ends = np.minimum(starts + seconds, grid.bounds(len(grid) - 1)[1])
-        return ClipColumns(starts, ends, [""] * len(clips), vectors[shown])
+        """One row a clip."""
+        return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
 
 
 STREAM = Vision()
