@@ -21,6 +21,7 @@ from whenabouts.product.index.filters import Filter, make_filter
 from whenabouts.product.index.records import VideoRecord, check_video_id
 from whenabouts.product.index.store import Store
 from whenabouts.product.index.transcripts import Transcripts
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from whenabouts.product.index.lock import Holder
     from whenabouts.product.index.progress import Progress, Summary
     from whenabouts.product.own_features import Exported
+    from whenabouts.product.people import People
     from whenabouts.product.search import Searcher, SearchOptions, SearchResult
     from whenabouts.product.shown import Line, Shown, Stats
     from whenabouts.product.systems.opened import OpenedModel
@@ -64,6 +66,7 @@ class Corpus:
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, OpenedModel] = {}
         self._systems: CorpusSystems | None = None
+        self._people: People | None = None
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
@@ -74,7 +77,7 @@ class Corpus:
         twin = copy.copy(self)
         twin.store = self.store.beside()
         twin.encoders = self.encoders.beside(twin.store)
-        twin._searcher = twin._systems = None
+        twin._searcher = twin._systems = twin._people = None
         return twin
 
     def refresh(self) -> None:
@@ -126,6 +129,7 @@ class Corpus:
         with self.writing(wait=wait):
             records = {record.video_id: record for record in self.resolve_all(videos)}
             self.store.remove_videos(list(records))
+            self._erase_personal(records.values())
             remember_removed(self.store, map(as_removed, records.values()))
             self.transcripts.forget([record.content_hash for record in records.values()])
         return [_video(record) for record in records.values()]
@@ -247,6 +251,25 @@ class Corpus:
             self._systems = CorpusSystems(self.store, self.encoders, self._loaded)
         return self._systems
 
+    @property
+    def people(self) -> People:
+        """Who speaks and who is seen: listed, named, merged, forgotten."""
+        from whenabouts.product.people import People
+
+        self.store.refresh()
+        if self._people is None:
+            self._people = People(self.store)
+        return self._people
+
+    def remove_stream(self, name: str, *, wait: bool = False) -> None:
+        """Take a stream out with all its clips and vectors, and the files that hold them.
+
+        Raises UsageError for one that is not there. Later runs make it again only if they are told to.
+        """
+        with self.writing(wait=wait):
+            self.people.drop_stream(name)
+            self.store.remove_stream(name)
+
     def check_filled(self) -> None:
         """Raise UsageError for a corpus without any stream."""
         if not self.store.streams:
@@ -358,6 +381,12 @@ class Corpus:
         return self.encoders.check()
 
     # Inside --------------------------------------------------------------------------------------
+
+    def _erase_personal(self, removed: Iterable[VideoRecord]) -> None:
+        """Let no file keep vectors that tell people apart, of videos that were taken out."""
+        held = {name for record in removed for name in record.streams if name in self.store.streams}
+        if personal := {name: () for name in held if stream_named(name).is_personal}:
+            self.store.erase(personal)
 
     def _filter(self, options: SearchOptions) -> Filter | None:
         if not (options.within or options.after or options.before or options.where):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.product.allowed import Allowed
 from whenabouts.product.index.records import unambiguous
 from whenabouts.product.search import Searcher, StreamAnswer, checked_query
 from whenabouts.types import ScoredMoment
@@ -81,7 +82,7 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
     words, _ = checked_query(query, 1, 0.0)
     chosen = searcher.chosen((streams,) if isinstance(streams, str) else streams)
     encoded = searcher.encode(words, chosen)
-    answers = {stream: searcher.search_stream(stream, encoded, [video_id]) for stream in chosen}
+    answers = {stream: searcher.search_stream(stream, encoded, Allowed([video_id])) for stream in chosen}
     return Curves(
         unambiguous(query),
         video_id,

@@ -82,7 +82,7 @@ class EncoderRegistry:
         usable: dict[str, TextEncoder] = {}
         broken: dict[str, WhenaboutsError] = {}
         for name, info in self._store.streams.items():
-            if info.dimension:
+            if info.dimension and stream(name).meets:
                 try:
                     usable[name] = self.encoder_of(info)
                 except WhenaboutsError as error:
@@ -91,7 +91,7 @@ class EncoderRegistry:
 
     def check(self) -> list[StreamCheck]:
         """Whether each stream can be searched."""
-        return [self._check(info) for info in self._store.streams.values()]
+        return [self._check(info) for name, info in self._store.streams.items() if stream(name).meets]
 
     def _check(self, info: StreamInfo) -> StreamCheck:
         made_by = f"{info.encoder}, {info.dimension} dimensions"

@@ -206,6 +206,7 @@ def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]
     if summary.interrupted:
         return
     try:
+        corpus.people.link()
         show("merging and indexing what is new", 0.0)
         corpus.store.optimize()
         corpus.transcripts.tidy()

@@ -12,6 +12,7 @@ import numpy as np
 from whenabouts.confidence.chance import answer_for
 from whenabouts.confidence.probability import MOST, PROBABLE
 from whenabouts.models.zero_shot import Moments
+from whenabouts.product.allowed import Allowed
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import natural_key, unambiguous
 from whenabouts.product.phrases import ParsedQuery, parsed_query
@@ -53,10 +54,10 @@ def search_words(
     query = parsed_query(words)
     if not (options.all or query.phrases):
         return None
-    allowed, notes_on_filter = searcher.allowed(filter)
+    allowed = searcher.allowed(filter)
     request = _Request(searcher, text, query, allowed, _with_words(searcher, options.streams))
     answered = _listed(request, options) if options.all else _ranked(request, options)
-    return replace(answered, notes=(*notes, *notes_on_filter, *answered.notes))
+    return replace(answered, notes=(*notes, *allowed.notes, *answered.notes))
 
 
 def with_note_on_quotes(result: SearchResult) -> SearchResult:
@@ -70,17 +71,26 @@ def with_note_on_quotes(result: SearchResult) -> SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A query by its parts, and where it is searched: streams with words, and videos by id (None: all)."""
+    """A query by its parts, and where it is searched: streams with words, and what is allowed."""
 
     searcher: Searcher
     text: str
     query: ParsedQuery
-    allowed: Sequence[str] | None
+    allowed: Allowed
     streams: Sequence[str]
 
     def places(self, query: ParsedQuery) -> list[Iterator[Place]]:
         """Where all of a query is said, by stream."""
-        return [places_in(self.searcher.store, name, query, self.allowed) for name in self.streams]
+        return [self._inside(name, query) for name in self.streams]
+
+    def _inside(self, stream: str, query: ParsedQuery) -> Iterator[Place]:
+        """The places of a stream that are allowed, cut to what is."""
+        spans = self.allowed.spans
+        for place in places_in(self.searcher.store, stream, query, self.allowed.videos):
+            if spans is None:
+                yield place
+            elif (moment := spans.cut(place.moment)) is not None:
+                yield replace(place, moment=moment)
 
     def weights(self) -> Mapping[str, Weights]:
         """What the words weigh that a snippet is to begin with, by stream."""
@@ -99,7 +109,7 @@ class _Request:
             videos,
             (*notes, *gone_notes(videos.values())),
             calibration=searcher.calibration.rates,
-            coverage=searcher.coverage(self.allowed, self.streams),
+            coverage=searcher.coverage(self.allowed.videos, self.streams),
         )
 
 
@@ -151,7 +161,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     answers, scored, others = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
     for name, places in by_stream.items():
         ids = list(dict.fromkeys(place.moment.video_id for place in places))
-        answers[name] = searcher.search_stream(name, encoded, ids)
+        answers[name] = searcher.search_stream(name, encoded, Allowed(ids))
         for place, score in zip(
             places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
         ):
@@ -215,7 +225,7 @@ def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
 
 def _not_said(request: _Request, query: ParsedQuery) -> list[str]:
     """Why there is no place: what is said nowhere, or that it is not said together."""
-    store, allowed = request.searcher.store, request.allowed
+    store, allowed = request.searcher.store, request.allowed.videos
     absent = [set(never_said(store, name, query, allowed)) for name in request.streams]
     nowhere = sorted(set.intersection(*absent))
     if not nowhere:

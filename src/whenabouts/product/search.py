@@ -22,6 +22,7 @@ from whenabouts.confidence.chance import FIXED, Chance, Thresholds, answer_for, 
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment, Probability, general
 from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
+from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of
 from whenabouts.product.example import Example
@@ -29,11 +30,12 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
+from whenabouts.product.people import People
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
 from whenabouts.product.streams import all_streams
 from whenabouts.product.streams import stream as stream_named
-from whenabouts.product.streams.protocol import QueryEncoder, QueryKind
+from whenabouts.product.streams.protocol import QueryEncoder, QueryKind, Stream
 from whenabouts.product.word_units import Rarity
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
@@ -121,6 +123,10 @@ def load_calibration(store: Store) -> Calibration:
 
 
 NOT_CALIBRATED = Calibration()
+
+
+# With only some stretches allowed, a trained system is asked for so many times the moments.
+_MORE_OF_MODEL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +522,7 @@ class Searcher:
         self._rarity: dict[str, Rarity] = {}
         self._broken = dict(broken)
         self._streams = {name: stream_named(name) for name in store.streams}
+        self._people = People(store)
         self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
 
     @property
@@ -563,12 +570,13 @@ class Searcher:
         if like is not None:
             return self._search_like(text, like, k, filter, streams, min_confidence)
         words, notes = checked_query(text, k, min_confidence)
-        allowed, notes_on_filter = self.allowed(filter)
-        notes += notes_on_filter
+        allowed = self.allowed(filter)
+        notes += allowed.notes
         interval = None
         if model is not None:
-            by_model = model.find(words, k, allowed)
-            ranked = list(by_model.moments)
+            count = k if allowed.spans is None else min(MOST_K, k * _MORE_OF_MODEL)
+            by_model = model.find(words, count, allowed.videos)
+            ranked = allowed.moments(by_model.moments)
             answer, doubt = _judged_by(by_model, model)
             notes += by_model.notes
         else:
@@ -594,7 +602,7 @@ class Searcher:
             answer, interval = "unsure", None
             doubt = f"{' and '.join(self._broken)} could not be searched"
         rates = self._calibration.rates if model is None else None
-        coverage = self.coverage(allowed, streams if model is None else model.streams)
+        coverage = self.coverage(allowed.videos, streams if model is None else model.streams)
         rest = (doubt, rates, coverage, interval)
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
 
@@ -609,7 +617,7 @@ class Searcher:
     ) -> SearchResult:
         """The moments that are like an example; "unsure", because how often they are right is not known."""
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
-        allowed, notes_on_filter = self.allowed(filter)
+        allowed = self.allowed(filter)
         answers, encoded = self._find_in(words, like, allowed, streams)
         if words:
             notes += [
@@ -627,9 +635,9 @@ class Searcher:
             "unsure" if moments else "no_match",
             moments,
             videos,
-            (*notes, *notes_on_filter, *gone_notes(videos.values())),
+            (*notes, *allowed.notes, *gone_notes(videos.values())),
             _BY_EXAMPLE if moments else "",
-            coverage=self.coverage(allowed, [answer.stream for answer in answers]),
+            coverage=self.coverage(allowed.videos, [answer.stream for answer in answers]),
             like=unambiguous(like.name),
         )
 
@@ -663,20 +671,28 @@ class Searcher:
         self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
-        return self._find_in(text, None, self.allowed(filter)[0], streams)[0]
+        return self._find_in(text, None, self.allowed(filter), streams)[0]
 
-    def allowed(self, filter: Filter | None) -> tuple[list[str] | None, list[str]]:
-        """Ids of the videos that a filter leaves (None: all), and notes on the filter."""
+    def allowed(self, filter: Filter | None) -> Allowed:
+        """What a filter leaves, and notes on the filter."""
         if filter is None or filter.is_empty:
-            return None, []
-        videos = self._store.ledger().records
-        allowed, notes = filter.choose(videos), filter.notes(videos)
-        if not allowed and not notes:
+            return EVERYWHERE
+        videos, people = self._store.ledger().records, self._people.streams
+        of_videos, of_people = filter.parted(people)
+        ids = of_videos.choose(videos)
+        notes, spans = of_videos.notes(videos, people), None
+        for condition in of_people:
+            own, note = self._people.allowed(condition, self._store.ledger().of(ids))
+            spans = own if spans is None else spans & own
+            notes += [note] if note else []
+        if spans is not None:
+            ids = [video_id for video_id in ids if video_id in spans.by_video]
+        if not ids and not notes:
             notes = [f"none of the {number_of(len(videos), 'video')} of this corpus passes the filters"]
-        return allowed, notes
+        return Allowed(ids, spans, tuple(notes))
 
     def _find_in(
-        self, text: str, like: Example | None, allowed: Sequence[str] | None, streams: Sequence[str]
+        self, text: str, like: Example | None, allowed: Allowed, streams: Sequence[str]
     ) -> tuple[list[StreamAnswer], EncodedQuery]:
         """What each stream has to say, and the query as it was asked."""
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
@@ -750,20 +766,11 @@ class Searcher:
         mean = _unit(block.vectors[_inside(block, like.moment)].sum(axis=0))
         return mean if mean.any() else None
 
-    def search_stream(
-        self, name: str, query: EncodedQuery, allowed: Sequence[str] | None = None
-    ) -> StreamAnswer:
+    def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
         """Moments of one stream: nearest and matching clips -> candidate videos -> curves -> moments."""
         stream, store, own = self._streams[name], self._store, query.streams[name]
         vector = own.vector
-        apart = 0 if query.apart is None else self.clips_in(name, query.apart)
-        nearest = matched = None
-        if vector is not None:
-            nearest = store.nearest(name, vector, NEAREST_CLIPS + apart, video_ids=allowed)
-        if query.text and stream.has_words is not False:
-            most = MATCHED_CLIPS if allowed is None else MATCHED_CLIPS_WITHIN
-            parts = stream.parts_of_words
-            matched = store.match_text(name, query.text, most, video_ids=allowed, parts=parts)
+        nearest, matched = self._retrieved(stream, query, allowed)
         chosen, cosine = _candidates(nearest, matched), None
         if vector is None:
             block = store.clips_of(name, chosen, vectors=False)
@@ -774,12 +781,34 @@ class Searcher:
         scores = fuse(cosine, bm25, own.scale)
         if query.apart is not None:
             scores[_inside(block, query.apart)] = scores.min(initial=0.0) + _NO_ANSWER
-        moments = stream.moments(block, scores, lambda: self._shots(block.video_ids))
+        block, scores, runs = inside(block, scores, allowed.spans)
+        moments = runs.of_videos(
+            stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
+        )
         if query.apart is not None:
             moments = _outside(moments, block, query.apart)
         if len(moments) and query.text and stream.shows_words(block):
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
-        return StreamAnswer(name, nearest, matched, block, scores, moments)
+        return StreamAnswer(name, nearest, matched, block, scores, cut(moments, block, allowed.spans))
+
+    def _retrieved(
+        self, stream: Stream, query: EncodedQuery, allowed: Allowed
+    ) -> tuple[ClipHits | None, ClipHits | None]:
+        """The nearest clips of a stream, and those whose words match; None for what is not compared."""
+        store, name, vector = self._store, stream.name, query.streams[stream.name].vector
+        nearest = matched = None
+        if vector is not None:
+            apart = 0 if query.apart is None else self.clips_in(name, query.apart)
+            nearest = allowed.hits(
+                lambda k: store.nearest(name, vector, k, video_ids=allowed.videos), NEAREST_CLIPS + apart
+            )
+        if query.text and stream.has_words is not False:
+            most = MATCHED_CLIPS if allowed.videos is None else MATCHED_CLIPS_WITHIN
+            parts = stream.parts_of_words
+            matched = allowed.hits(
+                lambda k: store.match_text(name, query.text, k, video_ids=allowed.videos, parts=parts), most
+            )
+        return nearest, matched
 
     def candidates(
         self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None
@@ -1054,8 +1083,10 @@ def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
             if stream.meets & kinds and name not in streams
         )
     )
-    takes = " or ".join(_MADE_OF[kind] for kind in meets)
-    return f"{named} cannot be searched by {given}, but by {takes}; {remedies}"
+    takes = [f"by {_MADE_OF[kind]}" for kind in meets]
+    keys = sorted({key for name in streams if (key := stream_named(name).filter_key)})
+    takes += [f"to narrow a search (--where {key}=NAME, where=)" for key in keys]
+    return f"{named} cannot be searched by {given}, but {' or '.join(takes)}; {remedies}"
 
 
 def _candidates(*hits: ClipHits | None) -> list[str]:

@@ -261,11 +261,13 @@ class Stats:
         if self.indexed_at:
             lines.append(f"last indexed {when:%Y-%m-%d %H:%M} UTC")
         for name, stream in sorted(self.store.streams.items()):
+            made = f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}"
+            if key := stream_named(name).filter_key:
+                lines.append(f"{made}, to narrow a search by (--where {key}=NAME)")
+                continue
             how = "by vector index" if stream.vector_index else "exactly"
             sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
-            lines.append(
-                f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}, searched {how}{sure}"
-            )
+            lines.append(f"{made}, searched {how}{sure}")
         if self.coverage.videos:
             lines.append(f"  {self.coverage.line}")
         if self.rates is not None:

@@ -17,6 +17,7 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
 from whenabouts.video.probe import Probe, SubtitleTrack, open_media
+from whenabouts.video.speakers import Marks, marks_of
 
 if TYPE_CHECKING:
     from av.subtitles.stream import SubtitleStream
@@ -111,7 +112,7 @@ class Cue:
     """A line of text that is said or shown in [start, end) seconds. `words` is empty where unknown.
 
     `confidence` in [0, 1] is how sure a speech recogniser was of its words on average; None where they were
-    written.
+    written. `speakers` says where in `text` somebody begins to speak, and the name (`speakers.marks_of`).
     """
 
     start: float
@@ -119,6 +120,7 @@ class Cue:
     text: str
     words: tuple[Word, ...] = ()
     confidence: float | None = None
+    speakers: Marks = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +368,7 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
     counts = dict.fromkeys(_FAULTS, 0)
     kept: list[_RawCue] = []
     voice = ""
+    voices: set[str] = set()
     for cue in raw:
         if cue.start is None or cue.end is None:
             counts["unreadable times"] += 1
@@ -380,7 +383,7 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
             counts["times before 0"] += 1
             if cue.end <= 0:
                 continue
-        text, voice = _with_voice("\n".join(cue.lines), voice)
+        text, voice = _with_voice("\n".join(cue.lines), voice, voices)
         lines = [line for line in map(_clean, text.split("\n")) if line]
         if lines:
             kept.append(_RawCue(max(0.0, cue.start), cue.end, lines))
@@ -391,11 +394,15 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
     kept, repeated = _unrolled(kept)
     if repeated:
         notes.append(f"{repeated} rolling caption(s) told once")
-    return tuple(_with_lengths(kept)), tuple(notes)
+    marks = marks_of([cue.lines for cue in kept], {_clean(name) for name in voices})
+    return tuple(_with_lengths(kept, marks)), tuple(notes)
 
 
-def _with_voice(text: str, voice: str) -> tuple[str, str]:
-    """Text with `<v Name>` written as `Name: ` where the speaker changes, and who speaks at its end."""
+def _with_voice(text: str, voice: str, voices: set[str]) -> tuple[str, str]:
+    """Text with `<v Name>` written as `Name: ` where the speaker changes, and who speaks at its end.
+
+    `voices` takes the names.
+    """
     if "<v" not in text:
         return text, voice
 
@@ -403,6 +410,7 @@ def _with_voice(text: str, voice: str) -> tuple[str, str]:
         nonlocal voice
         name, before = match[1].strip(), voice
         voice = name
+        voices.add(name)
         return "" if name == before else f"{name}: "
 
     return _VOICE.sub(introduction, text), voice
@@ -480,16 +488,16 @@ def _news(before: _RawCue, cue: _RawCue) -> list[str] | None:
     return [now[len(shown) + 1 :]] if now.startswith(f"{shown} ") else None
 
 
-def _with_lengths(cues: list[_RawCue]) -> Iterator[Cue]:
+def _with_lengths(cues: list[_RawCue], marks: Sequence[Marks]) -> Iterator[Cue]:
     """Cues that all last: one without a length is given two seconds, or the time to the next."""
-    for cue, following in zip_longest(cues, cues[1:]):
+    for (cue, following), speakers in zip(zip_longest(cues, cues[1:]), marks, strict=True):
         assert cue.start is not None and cue.end is not None
         end = cue.end
         if end <= cue.start:
             end = cue.start + _LENGTHLESS_SECONDS
             if following is not None and following.start is not None and cue.start < following.start < end:
                 end = following.start
-        yield Cue(cue.start, end, " ".join(cue.lines))
+        yield Cue(cue.start, end, " ".join(cue.lines), speakers=speakers)
 
 
 def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:

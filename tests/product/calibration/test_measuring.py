@@ -14,6 +14,7 @@ import pytest
 from whenabouts import Corpus, SearchResult
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment
+from whenabouts.product.allowed import Allowed
 from whenabouts.product.calibration import measuring
 from whenabouts.product.calibration.measuring import calibrate, is_due
 from whenabouts.product.calibration.questions import made_from
@@ -291,7 +292,9 @@ def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus
     for question in known:
         _, without = measuring.results_with_and_without(searcher, question)
         others = [video_id for video_id in everything if video_id != question.answer.video_id]
-        answer = searcher.search_stream("subtitle", searcher.encode(question.text, ["subtitle"]), others)
+        answer = searcher.search_stream(
+            "subtitle", searcher.encode(question.text, ["subtitle"]), Allowed(others)
+        )
         # What a person is shown; far down, moments that get a second look in their place change the order.
         listed = min(10, len(answer.moments))
         first = without.moments[:listed]

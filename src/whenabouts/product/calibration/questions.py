@@ -19,6 +19,7 @@ from typing import Any
 from whenabouts.opening import read_regular
 from whenabouts.product.index.lookup import query_words
 from whenabouts.product.index.store import Store
+from whenabouts.product.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
 
 FEWEST_WORDS, MOST_WORDS = 4, 8
@@ -77,7 +78,7 @@ def _stretches(store: Store, rng: random.Random) -> list[list[_Stretch]]:
     ids = [record.video_id for record in store.videos() if record.streams]
     chosen = rng.sample(ids, min(len(ids), _MOST_VIDEOS))
     stretches: list[list[_Stretch]] = []
-    for stream in store.streams:
+    for stream in answering(store.streams):
         for video_id in chosen:
             block = store.clips_of(stream, [video_id], vectors=False)
             if any(block.text):

@@ -98,6 +98,8 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         takes: dict[str, Any] = {"metavar": option.metavar, "type": option.type}
         if option.metavar is None:
             takes = {"action": "store_const", "const": True}
+        elif option.is_optional:
+            takes |= {"metavar": option.metavar.strip("[]"), "nargs": "?", "const": True}
         parser.add_argument(option.flag, help=option.help, **takes)
     parser.add_argument(
         "--or-without",

@@ -36,6 +36,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "cut": Verb("whenabouts.product.cli.cut", "cut moments out as video files, exact to the frame"),
         "serve": Verb("whenabouts.product.cli.serve", "open a corpus as a page in the browser, and as REST"),
         "stats": Verb("whenabouts.product.cli.stats", "what a corpus holds"),
+        "people": Verb("whenabouts.product.cli.people", "who speaks and who is seen: name, merge, forget"),
         "remove": Verb("whenabouts.product.cli.remove", "take videos out of a corpus"),
         "calibrate": Verb("whenabouts.research.cli.calibrate", "measure how often the answers are wrong"),
         "models": Verb("whenabouts.product.cli.models", "which models there are, and fetching one"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -55,6 +55,10 @@ class Condition:
                 f"{text!r}: {value!r} is no number; durations are in seconds, such as duration{operator}90"
             )
         return cls(key, operator, value)  # type: ignore[arg-type]
+
+    def names(self, name: str) -> bool:
+        """Whether a name is the one that is asked for; of `!=` whether it is the one to be left out."""
+        return _alike(name, self.value)
 
     def accepts(self, facts: Mapping[str, Any]) -> bool:
         """Whether facts about a video fit; a video that lacks the key fits only `!=`."""
@@ -124,13 +128,22 @@ class Filter:
             and self._fits_facts(video)
         ]
 
-    def notes(self, videos: Sequence[VideoRecord]) -> list[str]:
-        """Notes on keys of the conditions that none of all `videos` has, and on those there are."""
-        listed = sorted({*_ALWAYS, *(key for video in videos for key in video.metadata)})
+    def parted(self, keys: Collection[str]) -> tuple[Filter, tuple[Condition, ...]]:
+        """The filter without conditions on some keys, and these."""
+        taken = tuple(condition for condition in self.conditions if condition.key in keys)
+        left = tuple(condition for condition in self.conditions if condition.key not in keys)
+        return replace(self, conditions=left), taken
+
+    def notes(self, videos: Sequence[VideoRecord], more: Iterable[str] = ()) -> list[str]:
+        """Notes on keys of the conditions that none of all `videos` has, and on those there are.
+
+        `more` are keys that can be asked for beside those of the videos.
+        """
+        listed = sorted({*_ALWAYS, *more, *(key for video in videos for key in video.metadata)})
         keys = dict.fromkeys(condition.key for condition in self.conditions)
         unknown = [key for key in keys if key not in listed]
-        more = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
-        fields = ", ".join(listed[:_MOST_KEYS]) + more
+        others = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
+        fields = ", ".join(listed[:_MOST_KEYS]) + others
         return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]
 
     def _fits_dates(self, video: VideoRecord) -> bool:

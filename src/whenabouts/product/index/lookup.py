@@ -200,14 +200,15 @@ def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort
 
 def _among(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
     allowed = set(narrowing.video_ids or ())
-    return _rows(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
+    return rows_of(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
 
 
 def _first(hits: ClipHits, k: int) -> ClipHits:
-    return _rows(hits, np.arange(len(hits)) < k)
+    return rows_of(hits, np.arange(len(hits)) < k)
 
 
-def _rows(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
+def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
+    """Only some of the hits, in their order."""
     names = [video_id for video_id, keep in zip(hits.video_ids, kept, strict=True) if keep]
     return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
 

@@ -430,7 +430,9 @@ class _Planner:
         runs: list[StreamRun] = []
         for run in self._streams:
             sources = run.stream.reads_clips_of
-            reads_file = run.reads.frames or run.reads.sound or not (sources or run.reads.cues)
+            # What reads cues as well is made of them alone.
+            reads_file = not (sources or run.reads.cues) or bool(run.reads.frames)
+            reads_file = reads_file or bool(run.reads.sound and not run.reads.cues)
             if file.kind == "media" or not (reads_file or set(sources) - {other.name for other in runs}):
                 runs.append(run)
         return runs

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -196,6 +196,21 @@ class ClipBlock:
     def rows(self, position: int) -> slice:
         """The rows of the video at a position of `video_ids`."""
         return slice(int(self.offsets[position]), int(self.offsets[position + 1]))
+
+    def take(self, kept: NDArray[np.bool_]) -> ClipBlock:
+        """Only some of its clips; the videos stay the same."""
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets].astype(np.int64)
+        return replace(
+            self,
+            offsets=offsets,
+            index=self.index[kept],
+            start=self.start[kept],
+            end=self.end[kept],
+            text=[text for text, keep in zip(self.text, kept.tolist(), strict=True) if keep],
+            vectors=self.vectors[kept],
+            box=None if self.box is None else self.box[kept],
+            recognised=None if self.recognised is None else self.recognised[kept],
+        )
 
     def recognised_at(self, rows: slice) -> float | None:
         """How sure a recogniser was of the words of some rows on average; None where they were written."""

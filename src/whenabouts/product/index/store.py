@@ -33,7 +33,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -103,6 +103,7 @@ from whenabouts.product.index.upkeep import (
     index_kinds,
     index_vectors,
     index_words,
+    rewrite,
     state_of,
     tidy,
 )
@@ -114,6 +115,8 @@ FORMAT_VERSION = 1
 _READ_ATTEMPTS = 10
 _READ_PAUSE_SECONDS = 0.02
 _LEASE_KEY = "writer"
+# Facts that name streams which are to be written anew.
+_ERASING = "erasing:"
 # File systems with the coarsest clocks count in two seconds.
 _SETTLED_NS = 3_000_000_000
 
@@ -475,9 +478,44 @@ class Store:
                     if name in record.streams
                 ]
             )
-            self._forget([f"stream:{name}", f"index:{name}"])
+            self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
             self._db.drop_table(f"clips_{name}", ignore_missing=True)
             self._tables.pop(f"clips_{name}", None)
+
+    def erase(
+        self, labels: Mapping[str, Collection[str]], facts: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> int:
+        """Take the clips with some texts out of streams for good, and put facts in place; how many clips.
+
+        The tables are written anew without them and without what was deleted before, and all older versions
+        and indices go at once, those of the facts too: a deletion alone leaves vectors in the files for as
+        long as most rows of a file stay. Where a crash cuts this short, the next `optimize` finishes it.
+        """
+        gone = {stream: among("text", some) for stream, some in labels.items() if some}
+        with self.writing(), speaking(self.place, "erase clips"):
+            count = sum(int(self._clips(stream).count_rows(rows)) for stream, rows in gone.items())
+            for stream in labels:
+                self._describe(f"fact:{_ERASING}{stream}", {})
+                if stream in gone:
+                    self._clips(stream).delete(gone[stream])
+            for key, value in (facts or {}).items():
+                self._describe(f"fact:{key}", value)
+            self._finish_erasing()
+            tidy(self._description, self.place)
+        return count
+
+    def _finish_erasing(self) -> None:
+        """Write each stream anew of which something was to be erased."""
+        if not (erasing := self.facts(_ERASING)):
+            return
+        for stream in (key.removeprefix(_ERASING) for key in erasing):
+            if stream in self._streams:
+                rewrite(self._clips(stream), self.place)
+                self._index_text(stream)
+                self._forget([f"index:{stream}"])
+                vectors: Distance | None = "cosine" if self.stream(stream).dimension else None
+                self._optimize_table(f"clips_{stream}", stream, vectors, ALWAYS)
+        self._forget([f"fact:{key}" for key in erasing])
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -587,6 +625,12 @@ class Store:
             table.add_columns(_schema_of(extra_field(column)))
         table.add(rows, on_bad_vectors="null")
         if any(rows["context"].to_pylist()):
+            self._index_text(name)
+
+    def _index_text(self, name: str) -> None:
+        """Index the words of a stream, if it has some."""
+        table = self._clips(name)
+        if table.count_rows("context != ''"):
             index_words(table)
             if self._streams[name].settings.get("parts_of_words"):
                 index_parts(table)
@@ -755,6 +799,17 @@ class Store:
 
         return self._read("read clips", read)
 
+    def state_of(self, stream: str) -> tuple[int, int]:
+        """What changes whenever the clips of a stream or the facts of the corpus do."""
+        return self._read("read the corpus", lambda: self._state(stream))
+
+    def labels(self, stream: str) -> Any:
+        """Video, start, end and text of all clips of a stream, as an Arrow table."""
+        columns = ["video_id", "start", "end", "text"]
+        return self._read(
+            "read clips", lambda: self._clips(stream).search().limit(None).select(columns).to_arrow()
+        )
+
     def _state(self, stream: str) -> tuple[int, int]:
         """Changes with a stream's clips; a stream that is made anew counts its versions anew."""
         return self.description_version, self._version(f"clips_{stream}")
@@ -787,6 +842,7 @@ class Store:
         again from the newest.
         """
         with self.writing(), speaking(self.place, "optimize"):
+            self._finish_erasing()
             self._optimize_if_due(ALWAYS if force else AFTER_RUN)
 
     def _optimize_if_due(self, due: Schedule) -> None:

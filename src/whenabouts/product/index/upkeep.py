@@ -130,6 +130,21 @@ def index_vectors(
     return VectorIndex(rows, max(1, filled // PARTITION_ROWS), distance)
 
 
+def rewrite(table: Any, place: str) -> None:
+    """Write a table anew, its index on ids with it: what was deleted leaves the disk with the older versions.
+
+    Compaction alone keeps a file of which less than a tenth was deleted, with all that was.
+    """
+    import pyarrow as pa
+
+    refuse_links(place)
+    rows = table.search().limit(None).to_batches()
+    table.add(pa.RecordBatchReader.from_batches(table.schema, rows), mode="overwrite", on_bad_vectors="null")
+    table.checkout_latest()
+    index_ids(table)
+    tidy(table, place)
+
+
 def tidy(table: Any, place: str) -> None:
     """Merge fragments, bring indices up to date, delete what no version needs.
 

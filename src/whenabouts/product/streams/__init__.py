@@ -18,6 +18,8 @@ __all__ = [
     "Option",
     "Stream",
     "all_streams",
+    "answering",
+    "filter_streams",
     "frame_stream",
     "index_options",
     "register",
@@ -59,6 +61,16 @@ def stream(name: str) -> Stream:
     A corpus may hold a stream that is not installed here: it is searched by the words and vectors it has.
     """
     return all_streams().get(name) or Stream(name)
+
+
+def answering(names: Iterable[str]) -> list[str]:
+    """Those of some streams whose clips a sentence finds, in their order."""
+    return [name for name in names if "text" in stream(name).meets]
+
+
+def filter_streams(names: Iterable[str]) -> dict[str, str]:
+    """The streams of which clips narrow a search, by the key of the condition (`Stream.filter_key`)."""
+    return {key: name for name in names if (key := stream(name).filter_key)}
 
 
 def frame_stream(names: Iterable[str]) -> str | None:

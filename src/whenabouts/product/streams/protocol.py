@@ -66,13 +66,19 @@ class Cost:
 class Option:
     """Something that `index` can be given for a stream: `--FLAG` on the command line, a keyword in Python.
 
-    Without a `metavar` it takes no value: it is given (True) or not.
+    Without a `metavar` it takes no value: it is given (True) or not. Of one in brackets, such as "[MODEL]",
+    the value may be left out: then it is True.
     """
 
     flag: str
     metavar: str | None
     help: str
     type: Callable[[str], Any] = str
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it may be given without a value."""
+        return self.metavar is not None and self.metavar.startswith("[")
 
     @property
     def keyword(self) -> str:
@@ -152,7 +158,9 @@ class Stream:
     video. `parts_of_words`: words of it are also found by parts of them (its `StreamInfo.settings` say so
     too). `meets`: the kinds of query that its clips can be compared with; "text" by words or by an encoder
     of sentences, "picture" by an encoder of images, "moment" by the vectors of the clips themselves.
-    `reads_clips_of`: names of streams whose clips it reads. `remedy` says how to get the stream,
+    `reads_clips_of`: names of streams whose clips it reads. `filter_key`: the text of its clips is a label
+    that says who is there, and a condition KEY=NAME narrows a search to their times. `is_personal`: its
+    vectors tell people apart, so what is taken out leaves the disk at once. `remedy` says how to get it,
     `absent` why a moment may have none of its clips, `letters_only` what to do where its clips have words
     and no vectors.
 
@@ -168,6 +176,8 @@ class Stream:
     parts_of_words: ClassVar[bool] = False
     meets: ClassVar[frozenset[QueryKind]] = frozenset({"text", "moment"})
     reads_clips_of: ClassVar[tuple[str, ...]] = ()
+    filter_key: ClassVar[str] = ""
+    is_personal: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
     remedy: ClassVar[str] = "index with the options of that stream"
     absent: ClassVar[str] = "the stream has no clips there"
@@ -255,6 +265,11 @@ class Stream:
         return piece.text or " ".join(
             [*([self.evidence_label] if self.evidence_label else []), "at", format_time(piece.start)]
         )
+
+
+def label_in(label: str, video_id: str) -> str:
+    """A label that tells the people of one video apart, as one of the whole corpus."""
+    return f"{label} ({video_id})"
 
 
 def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:

@@ -1,0 +1,122 @@
+"""Stretches of videos: the times at which clips may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whenabouts.types import Moment
+
+Floats = NDArray[np.float64]
+
+WHOLE = np.array([[0.0, np.inf]])
+"""All of a video."""
+
+_LEAST_SHARED = 0.05
+"""Seconds that a clip shares with a stretch at least: borders of neighbours are equal but for rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Stretches (n, 2) of videos by id: half-open seconds, sorted, apart from each other; no empty ones."""
+
+    by_video: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, video_ids: Sequence[str], start: ArrayLike, end: ArrayLike) -> Spans:
+        """Stretches given one by one, in any order; those that touch or overlap become one."""
+        starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
+        ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
+        order = np.lexsort((starts, owner))
+        borders = np.searchsorted(owner[order], np.arange(len(ids) + 1))
+        by_video = {}
+        for place, video_id in enumerate(ids.tolist()):
+            rows = order[borders[place] : borders[place + 1]]
+            if len(joined := _joined(starts[rows], ends[rows])):
+                by_video[video_id] = joined
+        return cls(by_video)
+
+    def with_whole(self, video_ids: Iterable[str]) -> Spans:
+        """These, and all of some videos."""
+        return Spans({**self.by_video, **dict.fromkeys(video_ids, WHOLE)})
+
+    def outside(self, video_ids: Iterable[str]) -> Spans:
+        """Of some videos what is not in these stretches."""
+        without = {video_id: self._outside(video_id) for video_id in video_ids}
+        return Spans({video_id: spans for video_id, spans in without.items() if len(spans)})
+
+    def _outside(self, video_id: str) -> Floats:
+        spans = self.by_video.get(video_id)
+        if spans is None:
+            return WHOLE
+        gaps = np.stack([np.append(0.0, spans[:, 1]), np.append(spans[:, 0], np.inf)], axis=1)
+        return gaps[gaps[:, 1] > gaps[:, 0]]
+
+    def __and__(self, other: Spans) -> Spans:
+        """What is in both: less the one's outside and the other's."""
+        shared = self.by_video.keys() & other.by_video.keys()
+        both = {video_id: _common(self.by_video[video_id], other.by_video[video_id]) for video_id in shared}
+        return Spans({video_id: spans for video_id, spans in both.items() if len(spans)})
+
+    def touch(self, video_ids: Sequence[str], start: Floats, end: Floats) -> NDArray[np.bool_]:
+        """(n,) which clips share time with a stretch of their video."""
+        ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
+        touched = np.zeros(len(start), np.bool_)
+        for place, video_id in enumerate(ids.tolist()):
+            rows = np.flatnonzero(owner == place)
+            touched[rows] = self.touch_in(video_id, start[rows], end[rows])
+        return touched
+
+    def touch_in(self, video_id: str, start: Floats, end: Floats) -> NDArray[np.bool_]:
+        """(n,) which clips of one video share time with a stretch of it."""
+        spans = self.by_video.get(video_id)
+        if spans is None:
+            return np.zeros(len(start), np.bool_)
+        first = np.searchsorted(spans[:, 1], start + _LEAST_SHARED, side="right")
+        inside = first < len(spans)
+        touched: NDArray[np.bool_] = inside & (
+            spans[np.minimum(first, len(spans) - 1), 0] < end - _LEAST_SHARED
+        )
+        return touched
+
+    def cut(self, moment: Moment) -> Moment | None:
+        """A moment from the first to the last of its stretches; None where it has none."""
+        spans = self.by_video.get(moment.video_id)
+        if spans is None:
+            return None
+        own = spans[(spans[:, 1] > moment.start) & (spans[:, 0] < moment.end)]
+        if not len(own):
+            return None
+        start, end = max(moment.start, float(own[0, 0])), min(moment.end, float(own[-1, 1]))
+        return Moment(moment.video_id, start, end)
+
+
+def _joined(start: Floats, end: Floats) -> Floats:
+    """Sorted stretches of one video without empty ones, joined where they touch."""
+    kept = end > start
+    start, end = start[kept], np.maximum.accumulate(end[kept]) if kept.any() else end[kept]
+    if not len(start):
+        return np.zeros((0, 2))
+    begins = np.append(True, start[1:] > end[:-1])
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:] - 1, len(start) - 1)
+    return np.stack([start[firsts], end[lasts]], axis=1)
+
+
+def _common(left: Floats, right: Floats) -> Floats:
+    """What two lists of stretches share: where as many of both have begun as have not ended."""
+    borders = np.unique(np.concatenate([left.ravel(), right.ravel()]))
+    if len(borders) < 2:
+        return np.zeros((0, 2))
+    start, end = borders[:-1], borders[1:]
+    inside = _covers(left, start) & _covers(right, start)
+    return _joined(start[inside], end[inside])
+
+
+def _covers(spans: Floats, at: Floats) -> NDArray[np.bool_]:
+    place = np.searchsorted(spans[:, 0], at, side="right") - 1
+    covered: NDArray[np.bool_] = (place >= 0) & (spans[np.maximum(place, 0), 1] > at)
+    return covered

@@ -1,0 +1,40 @@
+"""Vectors of voices or faces put together where they are one person's."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST = 4000
+"""Vectors that are compared pair by pair (64 MB); of more, an even sample is, and the others follow it."""
+
+
+def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
+    """(n,) which person each of n unit vectors is, numbered from 0 by first appearance.
+
+    Agglomerative, by average: two groups become one while the mean cosine between them is `least` or more.
+    """
+    count = len(vectors)
+    if count < 2:
+        return np.zeros(count, np.int64)
+    sample = np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(np.int64))
+    group = _agglomerated(vectors[sample], least)
+    if len(sample) < count:
+        means = np.zeros((group.max() + 1, vectors.shape[1]))
+        np.add.at(means, group, vectors[sample])
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        group = np.argmax(vectors @ means.T.astype(np.float32), axis=1)
+    return _by_appearance(group)
+
+
+def _agglomerated(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    rows, columns = np.triu_indices(len(vectors), 1)
+    distance = 1.0 - np.clip(vectors @ vectors.T, -1, 1)[rows, columns]
+    return np.asarray(fcluster(linkage(distance, "average"), 1.0 - least, "distance"), np.int64) - 1
+
+
+def _by_appearance(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    _, first, number = np.unique(group, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number].astype(np.int64)
