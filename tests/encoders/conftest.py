@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -97,6 +98,32 @@ def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def torchvision() -> None:
+    """Skips where torchvision is not there, or not the build that belongs to torch."""
+    try:
+        importlib.import_module("torchvision")
+    except (ImportError, RuntimeError, OSError) as error:
+        pytest.skip(f"torchvision cannot be imported: {error}")
+
+
+@pytest.fixture(scope="session")
+def qwen_folder(tmp_path_factory: pytest.TempPathFactory, torchvision: None) -> Path:
+    """A Qwen3VLModel with random weights as sentence-transformers saves Qwen3-VL-Embedding."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    folder = tmp_path_factory.mktemp("qwen")
+    _qwen(folder / "model")
+    transformer = Transformer(str(folder / "model"))
+    width = transformer.get_embedding_dimension()
+    model = SentenceTransformer(modules=[transformer, Pooling(width, "lasttoken"), Normalize()])
+    model.save(str(folder / "saved"), create_model_card=False)
+    return folder / "saved"
+
+
+@pytest.fixture(scope="session")
 def clap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ClapModel with random weights, as the unfused ones are published."""
     return _clap(tmp_path_factory.mktemp("clap"), fused=False)
@@ -152,6 +179,60 @@ def fresh_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )  # fmt: skip
 
     return run
+
+
+_QWEN_TEMPLATE = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}: {% if message.content is string %}{{ message.content }}{% else -%}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}<|vision_start|><|image_pad|><|vision_end|>
+{%- elif part.type == 'video' -%}<|vision_start|><|video_pad|><|vision_end|>
+{%- else -%}{{ part.text }}{%- endif -%}{%- endfor -%}{%- endif -%}<|im_end|>{%- endfor -%}"""
+
+
+def _qwen(folder: Path) -> None:
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
+    special += ["<|image_pad|>", "<|video_pad|>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = {token: place for place, token in enumerate([*letters, *special])}
+    letterwise = Tokenizer(models.BPE(tokens, []))
+    letterwise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letterwise.decoder = decoders.ByteLevel()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=letterwise, pad_token="<|endoftext|>", eos_token="<|im_end|>",
+        additional_special_tokens=special[1:], model_max_length=4096,
+    )  # fmt: skip
+    picture = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
+    video = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64 * 8}
+    transformers.Qwen3VLProcessor(
+        image_processor=transformers.Qwen2VLImageProcessor(patch_size=16, size=picture),
+        tokenizer=tokenizer,
+        video_processor=transformers.Qwen3VLVideoProcessor(size=video, cap_pixels_per_frame=False),
+        chat_template=_QWEN_TEMPLATE,
+    ).save_pretrained(folder)
+    torch.manual_seed(6)
+    config = transformers.Qwen3VLConfig(
+        text_config={
+            "vocab_size": len(tokens), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.3,
+            "max_position_embeddings": 4096,
+            "rope_scaling": {
+                "rope_type": "default", "mrope_section": [2, 1, 1], "mrope_interleaved": True,
+            },
+        },
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "num_position_embeddings": 64, "deepstack_visual_indexes": [0], "initializer_range": 0.3,
+        },
+        image_token_id=tokens["<|image_pad|>"],
+        video_token_id=tokens["<|video_pad|>"],
+        vision_start_token_id=tokens["<|vision_start|>"],
+        vision_end_token_id=tokens["<|vision_end|>"],
+    )  # fmt: skip
+    transformers.Qwen3VLModel(config).save_pretrained(folder)
 
 
 def _clap(folder: Path, *, fused: bool) -> Path:

@@ -55,7 +55,7 @@ def test_a_new_file_is_a_new_family() -> None:
 
 @pytest.mark.usefixtures("planted")
 def test_a_family_is_not_asked_for_what_it_cannot_open() -> None:
-    with pytest.raises(EncoderUnavailable, match="prefixes clip:, open_clip:"):
+    with pytest.raises(EncoderUnavailable, match="prefixes sentence-transformers:, clip:, open_clip:"):
         open_image_encoder("planted:seeds")
 
 
@@ -69,14 +69,14 @@ def test_a_name_that_means_nothing_is_refused(opens: Callable[[str], object], na
 
 
 def test_an_empty_folder_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(EncoderUnavailable, match="no such encoder"):
+    with pytest.raises(EncoderUnavailable, match="of another kind"):
         open_image_encoder(str(tmp_path))
 
 
 def test_the_report_has_a_line_for_every_family_with_a_remedy_or_a_place() -> None:
     report = encoder_report()
     assert [line.name for line in report][:1] == ["minilm"]
-    assert {role for line in report for role in line.roles} == {"text", "images", "sound"}
+    assert {role for line in report for role in line.roles} == {"text", "images", "clips", "sound"}
     assert all(line.detail for line in report)
     assert all("pip install" in line.detail for line in report if not line.usable)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.encoders import _weights
 from whenabouts.encoders.protocol import (
     ClipEncoder,
     EncoderSettings,
@@ -142,9 +143,12 @@ def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
         if rest and prefix == family.PREFIX:
             return getattr(family, way)(rest, settings or EncoderSettings())
     for family in able:
-        if getattr(family, way.replace("open", "recognises"), family.recognises)(name):
+        if family.recognises(name):
             return getattr(family, way)(name, settings or EncoderSettings())
+    other = (
+        "the model in this folder is of another kind" if _weights.local_folder(name) else "no such encoder"
+    )
     raise EncoderUnavailable(
-        f"{name!r}: no such encoder. Give a hub name (owner/name), the path of a folder that holds "
+        f"{name!r}: {other}. Give a hub name (owner/name), the path of a folder that holds "
         f"a model, or one of the prefixes {', '.join(f'{family.PREFIX}:' for family in able)}"
     )

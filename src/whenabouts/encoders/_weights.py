@@ -67,6 +67,20 @@ def locate(name: str) -> ModelFolder:
     return ModelFolder(_from_hub(name), name)
 
 
+def folder_at_hand(name: str) -> Path | None:
+    """The folder of a model given by path, or by a hub name that is on this machine; asks no network."""
+    if (folder := local_folder(name)) is not None or not is_hub_name(name):
+        return folder
+    repository, _, revision = name.partition("@")
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
+    except Exception as error:  # not in the cache: the library has many ways to say so
+        _log.debug("%s is not in the cache: %s", name, error)
+        return None
+
+
 def _from_hub(name: str) -> Path:
     """The snapshot folder of a hub name, from the cache."""
 

@@ -108,17 +108,15 @@ class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
 class ClipSettings:
     """How a model watches video: `frames` a clip over `seconds`, a clip every `step_seconds`.
 
-    `size` is the shorter edge of the frames in pixels; `gigabytes` about what the model takes in memory with
-    one clip, `operations` about what one clip costs (floating-point operations, a multiplication and its
-    addition counting two). Raises UsageError for what is no window.
+    `size` is the shorter edge of the frames in pixels, `cost_seconds` about what a clip takes here, for
+    estimates. Raises UsageError for what is no window.
     """
 
     frames: int
     seconds: float
     step_seconds: float
     size: int
-    gigabytes: float = 0.0
-    operations: float = 0.0
+    cost_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.frames < 1 or not 0 < self.step_seconds <= self.seconds:
@@ -126,6 +124,10 @@ class ClipSettings:
                 f"{self.frames} frames over {self.seconds:g} s every {self.step_seconds:g} s are no clips; "
                 "give 1 frame or more, and a step above 0 that is no longer than the clip"
             )
+
+    def window_of(self, step_seconds: float) -> float:
+        """The seconds of a clip where there is one every `step_seconds`: they overlap as much as here."""
+        return step_seconds * self.seconds / self.step_seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,11 +198,9 @@ class Family(Protocol):
 
     `open_text(name, settings)`, `open_images(name, settings)` (pictures and sentences in one space),
     `open_pictures(name, settings)` (pictures alone) and `open_sound(name, settings)` are optional: a family
-    opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. A
-    function `recognises_images` or `recognises_sound` stands in for `recognises` there. `ORDER` decides which
-    one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without the
-    prefix.
-    `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
+    opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. `ORDER` decides
+    which one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without
+    the prefix. `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str

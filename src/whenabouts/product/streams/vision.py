@@ -1,13 +1,14 @@
-"""Pictures: one frame in each clip, encoded by a CLIP or SigLIP model."""
+"""Pictures: one frame in each clip, encoded by a CLIP or SigLIP model; or clips watched as video."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.streams._frame_clips import encoded_frames, frame_clips
 from whenabouts.product.streams._frame_seconds import frame_seconds
 from whenabouts.product.streams._own_encoder import own_encoder
+from whenabouts.product.streams._watched_clips import Watched, Window, watched, watched_clips
 from whenabouts.product.streams.protocol import (
     Cost,
     FrameSettings,
@@ -21,9 +22,9 @@ from whenabouts.product.streams.protocol import (
 if TYPE_CHECKING:
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.product.index.records import ClipColumns
-    from whenabouts.product.streams._frame_clips import EncodedFrames
 
 DEFAULT_CLIP_SECONDS = 1.0
+_MOST_FRAMES = 64
 _NO_MODEL = (
     "pictures are not searched, only words: no vision model was named. Add it now or later with "
     "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
@@ -35,7 +36,7 @@ _BYTES_PER_FRAME = 1300.0
 
 
 class Vision(Stream):
-    """What is seen, a frame a clip."""
+    """What is seen: a frame a clip, or clips as video where the model watches."""
 
     name = "vision"
     title = "pictures"
@@ -44,12 +45,24 @@ class Vision(Stream):
     has_words = False
     meets = frozenset({"text", "picture", "moment"})
     options = (
-        Option("--vision", "MODEL", "search frames with this CLIP or SigLIP model (name or folder)"),
+        Option(
+            "--vision",
+            "MODEL",
+            "search what is seen with this model (name or folder): CLIP and SigLIP look at single frames, "
+            "models such as Qwen3-VL-Embedding watch clips as video",
+        ),
         Option(
             "--clip-seconds",
             "S",
-            "look at one frame every S seconds (default 1; fixed once the corpus has frames)",
+            "look at one frame every S seconds (default 1), or watch a clip every S seconds (default: as the "
+            "model says); fixed once the corpus has pictures",
             float,
+        ),
+        Option(
+            "--clip-frames",
+            "N",
+            "frames a clip, for a model that watches (default: as it says; 1: single frames)",
+            int,
         ),
     )
     remedy = "index with --vision MODEL for pictures"
@@ -61,34 +74,83 @@ class Vision(Stream):
         from whenabouts.encoders import open_image_encoder
         from whenabouts.product.index.records import StreamInfo
 
+        encoder = own_encoder(setup, "vision", open_image_encoder)
+        frames = 1 if encoder is None else _frames_a_clip(setup, encoder)
+        watching = encoder.clip_settings if frames > 1 else None
         seconds = frame_seconds(
             setup,
             "--clip-seconds",
             setting="clip_seconds",
-            default=DEFAULT_CLIP_SECONDS,
+            default=watching.step_seconds if watching else DEFAULT_CLIP_SECONDS,
             least=0.04,
             done="pictures were taken",
         )
-        if (encoder := own_encoder(setup, "vision", open_image_encoder)) is None:
+        if encoder is None:
             setup.notes.append(_NO_MODEL)
             return None
-        settings = {"clip_seconds": seconds}
-        frames = 3600 / seconds
+        settings: dict[str, float] = {"clip_seconds": seconds}
+        reads, cost = FrameSettings(seconds, encoder.image_size), 1 / _FRAMES_PER_SECOND
+        if watching:
+            settings |= {"clip_frames": frames, "window_seconds": watching.window_of(seconds)}
+            reads = FrameSettings(settings["window_seconds"] / frames, watching.size)
+            cost = watching.cost_seconds * frames / watching.frames
         return StreamRun(
             self,
             StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),
             encoder,
-            Reads(frames=FrameSettings(seconds, encoder.image_size)),
-            Cost(seconds=frames / _FRAMES_PER_SECOND, bytes=frames * _BYTES_PER_FRAME),
+            Reads(frames=reads),
+            Cost(seconds=3600 / seconds * cost, bytes=3600 / seconds * _BYTES_PER_FRAME),
+            made_with=" ".join(f"{key}={value:g}" for key, value in settings.items()) if watching else "",
         )
 
-    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:
-        """Numbers of the clips, and their vectors (N, D)."""
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Any:
+        """Numbers of the frames and their vectors (N, D); of clips, what `Watched` says."""
+        if window := _window(run.info.settings):
+            return watched(batch, window, run.encoder, kept[-1] if kept else None)
         return encoded_frames(batch, run)
+
+    def settled(self, kept: Any) -> Any:
+        """Of clips, without the frames that the next batch has taken over."""
+        return kept.settled() if isinstance(kept, Watched) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """One row a clip."""
+        if window := _window(run.info.settings):
+            return watched_clips(video, batches, window, run.encoder)
         return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
+
+
+def _window(settings: Mapping[str, Any]) -> Window | None:
+    """How clips are watched in a corpus; None where single frames are looked at."""
+    if settings.get("clip_frames", 1) == 1:
+        return None
+    return Window(settings["clip_seconds"], settings["window_seconds"], int(settings["clip_frames"]))
+
+
+def _frames_a_clip(setup: Setup, encoder: Any) -> int:
+    """Frames a clip: those of the corpus, as they were given, as the model says; 1 for single frames."""
+    from whenabouts.encoders.protocol import ClipEncoder
+    from whenabouts.product.index.records import EncoderMismatch
+    from whenabouts.types import UsageError
+
+    given = setup.options.get("clip_frames")
+    if given is not None and not 1 <= given <= _MOST_FRAMES:
+        raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")
+    if given is not None and given > 1 and not isinstance(encoder, ClipEncoder):
+        raise UsageError(
+            f"--clip-frames {given}: {encoder.name} looks at single frames; leave it out, or name a model "
+            "that takes video with --vision"
+        )
+    if setup.info is not None:
+        settled = int(setup.info.settings.get("clip_frames", 1))
+        if given not in (None, settled):
+            raise EncoderMismatch(
+                f"{setup.place}: pictures were taken {settled} a clip, not {given}; leave --clip-frames out, "
+                "or index into a new corpus"
+            )
+        return settled
+    default = encoder.clip_settings.frames if isinstance(encoder, ClipEncoder) else 1
+    return default if given is None else int(given)
 
 
 STREAM = Vision()
