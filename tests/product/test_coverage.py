@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+
 from whenabouts.product.coverage import coverage_of
-from whenabouts.product.index.records import VideoRecord
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.index.store import Store
+from whenabouts.product.search import Searcher
 
 SPOKEN = VideoRecord("spoken", "/spoken.mp4", streams={"subtitle": "a"}, words="sidecar:x", has_picture=True)
 SILENT = VideoRecord("silent", "/silent.mp4", streams={"subtitle": "a"}, has_picture=True)
@@ -16,8 +22,10 @@ def test_a_stream_counts_where_it_has_something_and_pictures_that_are_not_indexe
     coverage = coverage_of([SPOKEN, SILENT, HEARD, BROKEN], (), ["subtitle"])
     assert (coverage.videos, coverage.streams, coverage.missing) == (3, {"subtitle": 2}, {"vision": 2})
     assert not coverage.is_whole and coverage.searched == "words"
-    assert coverage.line.startswith(
-        "searched: words of 2 of 3 videos (the others have none); pictures were not searched (index with"
+    assert coverage.line == (
+        "searched: words of 2 of 3 videos (the others have none); pictures were not searched (index with "
+        "--vision MODEL for pictures); 1 of 3 videos has no words and no index of pictures: what is only "
+        "seen there cannot be found"
     )
 
 
@@ -38,3 +46,31 @@ def test_a_stream_whose_encoder_is_gone_searches_nothing() -> None:
 def test_only_streams_that_were_asked_are_told() -> None:
     coverage = coverage_of([SPOKEN, SILENT], ["subtitle"], ["subtitle"])
     assert coverage.is_whole and coverage.line == "searched: words of 1 of 2 videos (the others have none)"
+
+
+def test_a_video_whose_words_were_looked_for_and_not_found_has_none() -> None:
+    coverage = coverage_of([HEARD, SPOKEN], (), ["subtitle"], {"subtitle": {"spoken"}})
+    assert coverage.streams == {"subtitle": 1} and coverage.silent == 1
+    assert "1 of 2 videos has no words and no index of pictures" in coverage.line
+    alone = coverage_of([HEARD], (), ["subtitle"], {"subtitle": set()})
+    assert alone.line == "searched: nothing; the video has no words: what is there cannot be found"
+
+
+def test_pictures_that_are_indexed_of_some_videos_only_are_told() -> None:
+    coverage = coverage_of([SEEN, SPOKEN], (), ["subtitle", "vision"], {"subtitle": {"spoken"}})
+    assert coverage.silent == 0 and not coverage.is_whole
+    assert coverage.line == (
+        "searched: words of 1 of 2 videos (the others have none), pictures of 1 of 2 videos (of 1 they are "
+        "not indexed)"
+    )
+
+
+def test_sound_without_speech_counts_as_no_words_in_a_corpus(tmp_path: Path) -> None:
+    record = VideoRecord("quiet", "/quiet.wav", streams={"subtitle": "a"}, words="speech:small")
+    nothing = ClipColumns(np.zeros(0), np.zeros(0), [])
+    store = Store.open(tmp_path / "corpus", create=True)
+    store.add_stream(StreamInfo("subtitle", "letters", "a", 0))
+    store.put_video(record, {"subtitle": nothing})
+    coverage = Searcher(store, {}).coverage()
+    assert coverage.streams == {"subtitle": 0} and coverage.silent == 1
+    assert coverage.to_json()["nothing_to_find"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -12,9 +13,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from whenabouts.video import speech_models
+from whenabouts.video import speech, speech_models
 from whenabouts.video.cues import Cue, CueTrack
-from whenabouts.video.speech import SpeechFailedError, mean_confidence, transcribe
+from whenabouts.video.sound import sound_pieces
+from whenabouts.video.speech import Heard, SpeechFailedError, mean_confidence, transcribe
 from whenabouts.video.speech_guard import UNGUARDED, Guard
 from whenabouts.video.speech_models import (
     PACKAGED,
@@ -72,6 +74,18 @@ def sound(path: Path, samples: Any) -> Path:
         file.setframerate(16_000)
         file.writeframes((np.clip(samples, -1, 1) * 32_000).astype("<i2").tobytes())
     return path
+
+
+def test_recognition_that_was_stopped_goes_on_behind_what_was_kept(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speech, "sound_pieces", partial(sound_pieces, piece_seconds=5.0))
+    kept: list[Heard] = []
+    whole = transcribe(samples / "nasa_audio_only.mp3", PACKAGED, keep=kept.append)
+    assert len(kept) >= 2 and 0 < len(kept[-1].cues) < len(whole.cues)
+    seconds: list[float] = []
+    rest = transcribe(samples / "nasa_audio_only.mp3", PACKAGED, heard=kept[-1], progress=seconds.append)
+    assert rest == whole and min(seconds) > kept[-1].seconds
 
 
 def test_silence_has_no_words_though_the_model_alone_invents_some(tmp_path: Path) -> None:

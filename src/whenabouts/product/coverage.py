@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from whenabouts.product.index.records import VideoRecord
+from whenabouts.product.index.store import Store
 from whenabouts.product.streams import all_streams
 from whenabouts.product.streams import stream as stream_named
+from whenabouts.types import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,15 @@ class Coverage:
     """How many `videos` there were to search, and how many of these each stream searched.
 
     `streams`: stream -> videos of which it has clips. `missing`: stream -> videos of which it has
-    nothing though they have what it reads.
+    nothing though they have what it reads. `silent` counts videos of which no stream has a clip, `unseen`
+    those of them whose pictures nobody has looked at: no answer comes from them.
     """
 
     videos: int
     streams: Mapping[str, int]
     missing: Mapping[str, int]
+    silent: int = 0
+    unseen: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -45,17 +51,30 @@ class Coverage:
     @property
     def line(self) -> str:
         """One line for people: what was searched in how many videos, and what was not."""
-        all_of_them = f"all {self.videos} videos" if self.videos != 1 else "the video"
-        parts = []
-        for name, count in self.streams.items():
-            if count:
-                where = all_of_them if count == self.videos else f"{count} of {self.videos} videos"
-                where += (
-                    " (the others have none)" if count < self.videos and not self.missing.get(name) else ""
-                )
-                parts.append(f"{stream_named(name).title} of {where}")
+        parts = [self._of(name, count) for name, count in self.streams.items() if count]
         searched = f"searched: {', '.join(parts) or 'nothing'}"
-        return "; ".join(filter(None, (searched, self.not_searched)))
+        return "; ".join(filter(None, (searched, self.not_searched, self.without_anything)))
+
+    def _of(self, name: str, count: int) -> str:
+        """What was searched of how many videos, and why not of the others."""
+        title = stream_named(name).title
+        if count == self.videos:
+            return f"{title} of {f'all {count} videos' if count > 1 else 'the video'}"
+        missing = self.missing.get(name, 0)
+        others = f"of {missing} they are not indexed" if missing else "the others have none"
+        return f"{title} of {count} of {self.videos} videos ({others})"
+
+    @property
+    def without_anything(self) -> str:
+        """How many videos have nothing that can be found, and what follows; "" where all have something."""
+        if not self.silent:
+            return ""
+        which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
+        has = "has" if self.silent == 1 else "have"
+        lacks = [f"no {stream_named(name).title}" for name in self.streams if not self.missing.get(name)]
+        lacks += [f"no index of {stream_named(name).title}" for name, count in self.missing.items() if count]
+        lost = "what is only seen there" if self.unseen else "what is there"
+        return f"{which} {has} {' and '.join(lacks) or 'no stream'}: {lost} cannot be found"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -63,28 +82,55 @@ class Coverage:
             "videos": self.videos,
             "streams": dict(self.streams),
             "not_searched": dict(self.missing),
+            "nothing_to_find": self.silent,
             "text": self.line,
         }
 
 
+def with_clips(store: Store, streams: Iterable[str]) -> dict[str, Collection[str]]:
+    """Ids of the videos that have a clip, of those of some streams that may find none in a video they read.
+
+    A stream of pictures has a clip of every video with a picture; of words there may be none.
+    """
+    with_words = (name for name in streams if stream_named(name).has_words)
+    return {name: store.clip_counts(name).keys() for name in with_words}
+
+
 def coverage_of(
-    records: Iterable[VideoRecord], streams: Collection[str], searchable: Collection[str]
+    records: Iterable[VideoRecord],
+    streams: Collection[str],
+    searchable: Collection[str],
+    holding: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Coverage:
     """The coverage of a search of some videos.
 
     `streams` are those that were asked (none: all that words can be asked), `searchable` those that can be
-    searched.
+    searched. `holding` are the videos that have clips of a stream (`with_clips`); of one that it lacks the
+    ledger says.
     """
     by_words = [name for name, stream in all_streams().items() if "text" in stream.meets]
     names = dict.fromkeys(streams or [*by_words, *searchable])
-    videos, held, missing = 0, Counter[str](), Counter[str]()
+    videos = silent = unseen = 0
+    held, missing = Counter[str](), Counter[str]()
     for record in records:
         if record.state == "failed":
             continue
         videos += 1
-        for name in names:
-            if name in searchable and stream_named(name).holds(record):
-                held[name] += 1
-            elif stream_named(name).could_hold(record):
-                missing[name] += 1
-    return Coverage(videos, {name: held[name] for name in names if name in searchable or held[name]}, missing)
+        own = [name for name in names if name in searchable and _holds(name, record, holding)]
+        could = [
+            name
+            for name in names
+            if not (name in searchable and stream_named(name).holds(record))
+            and stream_named(name).could_hold(record)
+        ]
+        held.update(own)
+        missing.update(could)
+        silent += not own and not streams
+        unseen += not own and not streams and bool(could)
+    of_streams = {name: held[name] for name in names if name in searchable or held[name]}
+    return Coverage(videos, of_streams, missing, silent, unseen)
+
+
+def _holds(name: str, record: VideoRecord, holding: Mapping[str, Collection[str]]) -> bool:
+    is_there = name not in holding or record.video_id in holding[name]
+    return is_there and stream_named(name).holds(record)

@@ -24,7 +24,7 @@ from whenabouts.models.fusion import Scale, fuse
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import with_probabilities
-from whenabouts.product.coverage import Coverage, coverage_of
+from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.example import Example
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.lookup import query_words, says
@@ -524,6 +524,7 @@ class Searcher:
         self._streams = {name: stream_named(name) for name in store.streams}
         self._people = People(store)
         self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
+        self._holding: tuple[int, Mapping[str, Collection[str]]] | None = None
 
     @property
     def store(self) -> Store:
@@ -662,7 +663,9 @@ class Searcher:
             return self._covered[1]
         ledger = self._store.ledger()
         videos = ledger.records if allowed is None else ledger.of(allowed)
-        coverage = coverage_of(videos, streams, streams or self.streams)
+        if self._holding is None or self._holding[0] != key[0]:
+            self._holding = key[0], with_clips(self._store, self.streams)
+        coverage = coverage_of(videos, streams, streams or self.streams, self._holding[1])
         if allowed is None:
             self._covered = key, coverage
         return coverage

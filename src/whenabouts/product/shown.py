@@ -9,7 +9,7 @@ from typing import Any
 
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.rates import Rate
-from whenabouts.product.coverage import Coverage, coverage_of
+from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
@@ -217,7 +217,7 @@ class Stats:
             failed=tuple(record for record in records if record.state == "failed"),
             gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
-            coverage=coverage_of(records, (), list(store.streams)),
+            coverage=coverage_of(records, (), list(store.streams), with_clips(store, store.streams)),
         )
 
     @property

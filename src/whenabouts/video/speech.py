@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,21 @@ class SpeechFailedError(WhenaboutsError):
     """The speech of one file could not be recognised; the message names it, the cause and the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is recognised of a file up to a time, so that the rest can be recognised later.
+
+    `seconds`: until when. `dropped` counts sentences that were left out. `language` is None while it is not
+    detected; `guess` is the last doubtful one.
+    """
+
+    seconds: float = 0.0
+    cues: tuple[Cue, ...] = ()
+    dropped: int = 0
+    language: str | None = None
+    guess: str = ""
+
+
 def transcribe(
     path: Path,
     model: str,
@@ -40,6 +56,8 @@ def transcribe(
     marked_as: str | None = None,
     guard: Guard = _GUARD,
     progress: Callable[[float], None] | None = None,
+    heard: Heard | None = None,
+    keep: Callable[[Heard], None] | None = None,
 ) -> CueTrack:
     """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
 
@@ -47,7 +65,8 @@ def transcribe(
     a folder with a converted model. `language` (such as "en") is detected if None; `marked_as` is what the
     file says of its sound: a model for one language does not recognise another one. Sound is read in pieces
     of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
-    that are done. What the `guard` leaves out is counted in the notes.
+    that are done. What the `guard` leaves out is counted in the notes. `keep` is given what is recognised
+    after each piece but the last; as `heard` it is what a later run goes on from.
     Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
     on this file, such as for lack of memory, and MediaError for a file without sound.
     """
@@ -60,8 +79,12 @@ def transcribe(
             notes.append(_another_language(model, languages[0], other))
             return CueTrack((), f"speech:{model}", other, tuple(notes))
         language = languages[0]
-    listener = _Listener(recogniser, guard, language)
-    for piece in sound_pieces(path, notes=notes):
+    listener = _Listener(recogniser, guard, language, heard or Heard())
+    for number, piece in enumerate(sound_pieces(path, notes=notes)):
+        if listener.has_heard(piece):
+            continue
+        if number and keep is not None:
+            keep(listener.heard)
         try:
             listener.take(piece, progress or _nobody)
         except (MemoryError, RuntimeError) as error:  # what CTranslate2 raises where a device gives up
@@ -73,12 +96,23 @@ def transcribe(
 class _Listener:
     """Takes the pieces of a recording and collects its sentences."""
 
-    def __init__(self, recogniser: Any, guard: Guard, language: str | None) -> None:
+    def __init__(self, recogniser: Any, guard: Guard, language: str | None, heard: Heard) -> None:
         self._recogniser, self._guard = recogniser, guard
-        self.language = language
-        self.cues: list[Cue] = []
+        self.language = language or heard.language
+        self.cues = list(heard.cues)
         self._dropped: list[str] = []
-        self._doubtful_guess = ""
+        self._dropped_before, self._seconds = heard.dropped, heard.seconds
+        self._doubtful_guess = heard.guess
+
+    @property
+    def heard(self) -> Heard:
+        """What is recognised until now."""
+        dropped = self._dropped_before + len(self._dropped)
+        return Heard(self._seconds, tuple(self.cues), dropped, self.language, self._doubtful_guess)
+
+    def has_heard(self, piece: SoundPiece) -> bool:
+        """Whether a piece was recognised before."""
+        return piece.start + len(piece.samples) / SAMPLE_RATE <= self._seconds
 
     def take(self, piece: SoundPiece, progress: Callable[[float], None]) -> None:
         """Recognise one piece. `progress` is called with seconds of the file."""
@@ -95,7 +129,8 @@ class _Listener:
         kept = self._guard.segments(_reported(segments, piece.start, progress), self._dropped)
         cues = _shifted(_sentences(kept), piece.start, length)
         self.cues.extend(self._guard.cues(cues, self._dropped))
-        progress(piece.start + length)
+        self._seconds = piece.start + length
+        progress(self._seconds)
         if self.language is None and about.duration_after_vad:
             if about.language_probability >= _SURE_OF_LANGUAGE:
                 self.language, self._doubtful_guess = about.language, ""
@@ -105,8 +140,8 @@ class _Listener:
     def notes(self) -> list[str]:
         """What the user should know of the transcript."""
         notes = [] if self.cues else ["no speech was recognised in its sound"]
-        if self._dropped:
-            count = number_of(len(self._dropped), "recognised sentence")
+        if dropped := self.heard.dropped:
+            count = number_of(dropped, "recognised sentence")
             other = f", or in another language than {self.language}" if self.language else ""
             notes.append(f"{count} left out: likely invented over music, noise or silence{other}")
         if self._doubtful_guess:

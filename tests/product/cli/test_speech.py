@@ -159,6 +159,32 @@ def test_a_run_that_is_killed_keeps_the_files_that_it_has_recognised(
     assert len(kept) + len(again) == 8  # all that have sound, each once
 
 
+def test_a_file_that_was_recognised_in_part_is_gone_on_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = speech.Heard(600.0, (Cue(0.0, 1.0, "A word.", (), 0.8),), 2, "en", "de at 40%")
+    went_on: list[speech.Heard | None] = []
+
+    def transcribe(path: Path, model: str, **given: Any) -> CueTrack:
+        went_on.append(given["heard"])
+        if given["heard"] is None:
+            given["keep"](part)
+            raise KeyboardInterrupt
+        return CueTrack((*part.cues, Cue(2.0, 3.0, "Another.", (), 0.9)), f"speech:{model}", "en")
+
+    monkeypatch.setattr(speech, "transcribe", transcribe)
+    monkeypatch.setattr(speech_models, "load_recogniser", lambda model: None)
+    monkeypatch.setattr(speech_models, "why_unavailable", lambda model=None: None)
+    place, film = tmp_path / "my.corpus", folder / "nasa_audio_only.mp3"
+    assert Corpus(place, create=True).add(film, transcribe="small", processes=1).interrupted
+    corpus = Corpus(place, create=True)
+    assert corpus.add(film, transcribe="small", processes=1).added == 1
+    assert went_on == [None, part]
+    (record,) = corpus.records()
+    assert len(corpus.transcripts.find(record.content_hash).cues) == 2  # type: ignore[union-attr]
+    assert corpus.transcripts.part(record.content_hash, "small") is None
+
+
 def _kept(place: Path) -> set[str]:
     """Contents whose transcripts a corpus keeps."""
     from whenabouts.product.index.records import StoreError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,11 +17,12 @@ from whenabouts.product.index.lance import connect, open_table, speaking
 from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.lookup import among, literal
 from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.speech import Heard
 
 _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
-# Stands in the place of a model, with the track's source.
-_TRACK = "track:"
+# Stands in the place of a model, with the track's source; and before a model that is not through with a file.
+_TRACK, _PART = "track:", "part:"
 
 
 class Transcripts:
@@ -37,7 +39,7 @@ class Transcripts:
         """The transcript that `model` made of this content (where none is named: the last one made)."""
         if self._table() is None:
             return None
-        rows = [row for row in self._rows(content_hash) if not row["model"].startswith(_TRACK)]
+        rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
         rows = [row for row in rows if not model or row["model"] == model]
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
@@ -69,6 +71,25 @@ class Transcripts:
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
         """Keep a transcript; it replaces the one of the same model."""
         self._write([_row(content_hash, model, track)])
+        with speaking(self._place, "write transcripts"), uninterrupted():
+            self._table().delete(f"id = {literal(f'{content_hash}:{_PART}{model}')}")
+
+    def keep_part(self, content_hash: str, model: str, heard: Heard) -> None:
+        """Keep what a model has recognised of a content until now, until the whole is kept."""
+        rest = json.dumps([heard.seconds, heard.dropped, heard.guess])
+        track = CueTrack(heard.cues, f"speech:{model}", heard.language, (rest,))
+        self._write([_row(content_hash, _PART + model, track)])
+
+    def part(self, content_hash: str, model: str) -> Heard | None:
+        """What a model had recognised of a content when it was interrupted; None where it was not."""
+        if self._table() is None:
+            return None
+        rows = [row for row in self._rows(content_hash) if row["model"] == _PART + model]
+        if not rows:
+            return None
+        track = _track_of(rows[0])
+        seconds, dropped, guess = json.loads(track.notes[0])
+        return Heard(seconds, tuple(track.cues), dropped, track.language, guess)
 
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
         """Keep the subtitles of a video in place of those that it had."""
@@ -135,8 +156,13 @@ class Recognise(Protocol):
         *,
         marked_as: str | None = None,
         progress: Callable[[float], None] | None = None,
+        heard: Heard | None = None,
+        keep: Callable[[Heard], None] | None = None,
     ) -> CueTrack:
-        """The words of a file whose sound is marked as a language; `progress` counts its seconds."""
+        """The words of a file whose sound is marked as a language; `progress` counts its seconds.
+
+        It goes on from what was `heard`, and gives to `keep` what is recognised until then.
+        """
         ...
 
 
@@ -161,12 +187,19 @@ class Speech:
     ) -> CueTrack | None:
         """The words of a file with sound; None where its speech was never recognised.
 
-        What is recognised is kept at once: a run that is stopped later need not do it again.
+        What is recognised is kept at once: a run that is stopped need not do it again.
         """
         kept = self.kept.find(content_hash, self.model)
         if kept is not None or not self.model or self._recognise is None:
             return kept
-        track = self._recognise(path, self.model, marked_as=marked_as, progress=progress)
+        track = self._recognise(
+            path,
+            self.model,
+            marked_as=marked_as,
+            progress=progress,
+            heard=self.kept.part(content_hash, self.model),
+            keep=partial(self.kept.keep_part, content_hash, self.model),
+        )
         self.kept.keep(content_hash, self.model, track)
         return track
 

@@ -184,7 +184,8 @@ class EvidenceBody(BaseModel):
     """The strongest place of one stream.
 
     `box`: where in the picture it is: left, top, right, bottom as shares of its width and height.
-    `recognised`: how sure a speech recogniser was of the words, from 0 to 1; null where they were written.
+    `recognised`: how sure a recogniser was of the words, of speech or of text on the screen, from 0 to 1;
+    null where they were written.
     """
 
     score: float
@@ -236,12 +237,14 @@ class SearchPool(BaseModel):
 class SearchedBody(BaseModel):
     """How many videos there were to search, and how many each stream searched; `text` says it for people.
 
-    `not_searched`: videos that have what a stream reads, and of which it has nothing.
+    `not_searched`: videos that have what a stream reads, and of which it has nothing. `nothing_to_find`:
+    videos of which no stream has anything.
     """
 
     videos: int
     streams: dict[str, int]
     not_searched: dict[str, int]
+    nothing_to_find: int
     text: str
 
 
