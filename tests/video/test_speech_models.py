@@ -16,7 +16,7 @@ import pytest
 from whenabouts.video import speech, speech_models
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.sound import sound_pieces
-from whenabouts.video.speech import Heard, SpeechFailedError, mean_confidence, transcribe
+from whenabouts.video.speech import PartialTranscript, SpeechFailedError, mean_confidence, transcribe
 from whenabouts.video.speech_guard import UNGUARDED, Guard
 from whenabouts.video.speech_models import (
     PACKAGED,
@@ -80,11 +80,11 @@ def test_recognition_that_was_stopped_goes_on_behind_what_was_kept(
     samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speech, "sound_pieces", partial(sound_pieces, piece_seconds=5.0))
-    kept: list[Heard] = []
+    kept: list[PartialTranscript] = []
     whole = transcribe(samples / "nasa_audio_only.mp3", PACKAGED, keep=kept.append)
     assert len(kept) >= 2 and 0 < len(kept[-1].cues) < len(whole.cues)
     seconds: list[float] = []
-    rest = transcribe(samples / "nasa_audio_only.mp3", PACKAGED, heard=kept[-1], progress=seconds.append)
+    rest = transcribe(samples / "nasa_audio_only.mp3", PACKAGED, earlier=kept[-1], progress=seconds.append)
     assert rest == whole and min(seconds) > kept[-1].seconds
 
 

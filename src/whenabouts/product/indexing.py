@@ -112,7 +112,7 @@ def _set_up(
     given = {keyword: value for keyword, value in options.items() if value is not None}
     runs: dict[str, StreamRun] = {}
     left_out: WhenaboutsError | None = None
-    for name, stream in _wanted(given, without).items():
+    for name, stream in _chosen_streams(given, without).items():
         if not set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
             continue
         info = corpus.store.streams.get(name)
@@ -134,19 +134,19 @@ def _set_up(
     return list(runs.values())
 
 
-def _wanted(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
+def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
     """The streams but those that are left out. Raises UsageError for one that is unknown or asked for too."""
     streams = all_streams()
     if unknown := [name for name in without if name not in streams]:
         raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")
     for name in without:
-        asked = next((option.flag for option in streams[name].options if option.keyword in given), None)
-        if asked is not None:
-            raise UsageError(f"{asked} asks for {name}, and --without {name} leaves it out; give one of them")
-    wanted = {name: stream for name, stream in streams.items() if name not in without}
-    if not wanted:
+        flag = next((option.flag for option in streams[name].options if option.keyword in given), None)
+        if flag is not None:
+            raise UsageError(f"{flag} asks for {name}, and --without {name} leaves it out; give one of them")
+    chosen = {name: stream for name, stream in streams.items() if name not in without}
+    if not chosen:
         raise UsageError("every stream is left out; there would be nothing to index")
-    return wanted
+    return chosen
 
 
 def run_index(

@@ -34,7 +34,7 @@ class SpeechFailedError(WhenaboutsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class PartialTranscript:
     """What is recognised of a file up to a time, so that the rest can be recognised later.
 
     `seconds`: until when. `dropped` counts sentences that were left out. `language` is None while it is not
@@ -56,8 +56,8 @@ def transcribe(
     marked_as: str | None = None,
     guard: Guard = _GUARD,
     progress: Callable[[float], None] | None = None,
-    heard: Heard | None = None,
-    keep: Callable[[Heard], None] | None = None,
+    earlier: PartialTranscript | None = None,
+    keep: Callable[[PartialTranscript], None] | None = None,
 ) -> CueTrack:
     """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
 
@@ -66,7 +66,7 @@ def transcribe(
     file says of its sound: a model for one language does not recognise another one. Sound is read in pieces
     of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
     that are done. What the `guard` leaves out is counted in the notes. `keep` is given what is recognised
-    after each piece but the last; as `heard` it is what a later run goes on from.
+    after each piece but the last; as `earlier` it is what a later run goes on from.
     Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
     on this file, such as for lack of memory, and MediaError for a file without sound.
     """
@@ -79,12 +79,12 @@ def transcribe(
             notes.append(_another_language(model, languages[0], other))
             return CueTrack((), f"speech:{model}", other, tuple(notes))
         language = languages[0]
-    listener = _Listener(recogniser, guard, language, heard or Heard())
+    listener = _Listener(recogniser, guard, language, earlier or PartialTranscript())
     for number, piece in enumerate(sound_pieces(path, notes=notes)):
-        if listener.has_heard(piece):
+        if listener.covers(piece):
             continue
         if number and keep is not None:
-            keep(listener.heard)
+            keep(listener.until_now)
         try:
             listener.take(piece, progress or _nobody)
         except (MemoryError, RuntimeError) as error:  # what CTranslate2 raises where a device gives up
@@ -96,21 +96,25 @@ def transcribe(
 class _Listener:
     """Takes the pieces of a recording and collects its sentences."""
 
-    def __init__(self, recogniser: Any, guard: Guard, language: str | None, heard: Heard) -> None:
+    def __init__(
+        self, recogniser: Any, guard: Guard, language: str | None, earlier: PartialTranscript
+    ) -> None:
         self._recogniser, self._guard = recogniser, guard
-        self.language = language or heard.language
-        self.cues = list(heard.cues)
+        self.language = language or earlier.language
+        self.cues = list(earlier.cues)
         self._dropped: list[str] = []
-        self._dropped_before, self._seconds = heard.dropped, heard.seconds
-        self._doubtful_guess = heard.guess
+        self._dropped_before, self._seconds = earlier.dropped, earlier.seconds
+        self._doubtful_guess = earlier.guess
 
     @property
-    def heard(self) -> Heard:
+    def until_now(self) -> PartialTranscript:
         """What is recognised until now."""
         dropped = self._dropped_before + len(self._dropped)
-        return Heard(self._seconds, tuple(self.cues), dropped, self.language, self._doubtful_guess)
+        return PartialTranscript(
+            self._seconds, tuple(self.cues), dropped, self.language, self._doubtful_guess
+        )
 
-    def has_heard(self, piece: SoundPiece) -> bool:
+    def covers(self, piece: SoundPiece) -> bool:
         """Whether a piece was recognised before."""
         return piece.start + len(piece.samples) / SAMPLE_RATE <= self._seconds
 
@@ -140,7 +144,7 @@ class _Listener:
     def notes(self) -> list[str]:
         """What the user should know of the transcript."""
         notes = [] if self.cues else ["no speech was recognised in its sound"]
-        if dropped := self.heard.dropped:
+        if dropped := self.until_now.dropped:
             count = number_of(dropped, "recognised sentence")
             other = f", or in another language than {self.language}" if self.language else ""
             notes.append(f"{count} left out: likely invented over music, noise or silence{other}")

@@ -17,7 +17,7 @@ from whenabouts.product.index.lance import connect, open_table, speaking
 from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.lookup import among, literal
 from whenabouts.video.cues import Cue, CueTrack, Word
-from whenabouts.video.speech import Heard
+from whenabouts.video.speech import PartialTranscript
 
 _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
@@ -74,13 +74,13 @@ class Transcripts:
         with speaking(self._place, "write transcripts"), uninterrupted():
             self._table().delete(f"id = {literal(f'{content_hash}:{_PART}{model}')}")
 
-    def keep_part(self, content_hash: str, model: str, heard: Heard) -> None:
+    def keep_part(self, content_hash: str, model: str, part: PartialTranscript) -> None:
         """Keep what a model has recognised of a content until now, until the whole is kept."""
-        rest = json.dumps([heard.seconds, heard.dropped, heard.guess])
-        track = CueTrack(heard.cues, f"speech:{model}", heard.language, (rest,))
+        rest = json.dumps([part.seconds, part.dropped, part.guess])
+        track = CueTrack(part.cues, f"speech:{model}", part.language, (rest,))
         self._write([_row(content_hash, _PART + model, track)])
 
-    def part(self, content_hash: str, model: str) -> Heard | None:
+    def part(self, content_hash: str, model: str) -> PartialTranscript | None:
         """What a model had recognised of a content when it was interrupted; None where it was not."""
         if self._table() is None:
             return None
@@ -89,7 +89,7 @@ class Transcripts:
             return None
         track = _track_of(rows[0])
         seconds, dropped, guess = json.loads(track.notes[0])
-        return Heard(seconds, tuple(track.cues), dropped, track.language, guess)
+        return PartialTranscript(seconds, tuple(track.cues), dropped, track.language, guess)
 
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
         """Keep the subtitles of a video in place of those that it had."""
@@ -156,12 +156,12 @@ class Recognise(Protocol):
         *,
         marked_as: str | None = None,
         progress: Callable[[float], None] | None = None,
-        heard: Heard | None = None,
-        keep: Callable[[Heard], None] | None = None,
+        earlier: PartialTranscript | None = None,
+        keep: Callable[[PartialTranscript], None] | None = None,
     ) -> CueTrack:
         """The words of a file whose sound is marked as a language; `progress` counts its seconds.
 
-        It goes on from what was `heard`, and gives to `keep` what is recognised until then.
+        It goes on from the `earlier` part, and gives to `keep` what is recognised until then.
         """
         ...
 
@@ -197,7 +197,7 @@ class Speech:
             self.model,
             marked_as=marked_as,
             progress=progress,
-            heard=self.kept.part(content_hash, self.model),
+            earlier=self.kept.part(content_hash, self.model),
             keep=partial(self.kept.keep_part, content_hash, self.model),
         )
         self.kept.keep(content_hash, self.model, track)
