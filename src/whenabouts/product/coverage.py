@@ -117,18 +117,20 @@ def coverage_of(
             continue
         videos += 1
         own = [name for name in names if name in searchable and _holds(name, record, holding)]
-        could = [
-            name
-            for name in names
-            if not (name in searchable and stream_named(name).holds(record))
-            and stream_named(name).could_hold(record)
-        ]
+        lacking = [name for name in names if _lacks(name, record, searchable)]
         held.update(own)
-        missing.update(could)
-        silent += not own and not streams
-        unseen += not own and not streams and bool(could)
+        missing.update(lacking)
+        if not streams and not any("text" in stream_named(name).meets for name in own):
+            silent += 1
+            unseen += bool(lacking)
     of_streams = {name: held[name] for name in names if name in searchable or held[name]}
     return Coverage(videos, of_streams, missing, silent, unseen)
+
+
+def _lacks(name: str, record: VideoRecord, searchable: Collection[str]) -> bool:
+    """Whether a video has what a stream reads, and the stream is not finished there or cannot be searched."""
+    stream = stream_named(name)
+    return stream.could_hold(record) and not (name in searchable and stream.holds(record))
 
 
 def _holds(name: str, record: VideoRecord, holding: Mapping[str, Collection[str]]) -> bool:
