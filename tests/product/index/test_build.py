@@ -87,6 +87,7 @@ class Indexer:
         *,
         marked_as: str | None = None,
         progress: Callable[[float], None] | None = None,
+        **_: Any,
     ) -> CueTrack:
         self.heard.append(path)
         if progress is not None:
