@@ -12,6 +12,8 @@ from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.research.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
 from whenabouts.types import UsageError
 
+from .conftest import made_queries
+
 
 @pytest.fixture
 def judged(queries: Any) -> Annotations:
@@ -92,19 +94,85 @@ def test_grades_begin_at_their_bands() -> None:
 
 
 @pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("name", ["top6.jsonl", "top6.json", "top6.json.gz", "ours"])
 def test_what_is_written_is_read_as_judgements(
-    graded: bool, judged: Any, encoder: Any, tmp_path: Path
+    name: str, graded: bool, judged: Any, encoder: Any, tmp_path: Path
 ) -> None:
+    if name == "ours":
+        (tmp_path / name).mkdir()
     ranked = rank_moments(judged, encoder, 6)
-    write_ranked(ranked, tmp_path / "top6.jsonl", graded=graded)
-    found = formats.read_annotations(tmp_path / "top6.jsonl")
+    write_ranked(ranked, tmp_path / name, graded=graded)
+    found = formats.read_annotations(tmp_path / name)
     assert len(found.queries) == 90 and len(found.query) == 540
     assert {query.id: query.text for query in found.queries} == {
         query.id: query.text for query in judged.queries
     }
     assert all(video.duration == 30 for video in found.videos)
-    expected = ranked.grades() if graded else ranked.similarity
-    np.testing.assert_allclose(found.relevance, expected, atol=1e-6)
+    assert found.relevance.tolist() == (ranked.grades().tolist() if graded else [1.0] * 540)
+    assert found.similarity is not None and found.captions is not None
+    np.testing.assert_allclose(found.similarity, ranked.similarity, atol=1e-6)
+    assert found.captions == tuple(judged.queries[judged.query[row]].text for row in ranked.moment)
+
+
+def test_the_released_training_program_finds_what_it_reads(judged: Any, encoder: Any, tmp_path: Path) -> None:
+    write_ranked(rank_moments(judged, encoder, 3), tmp_path / "train_top03.json")
+    entries = json.loads((tmp_path / "train_top03.json").read_text())
+    assert len(entries) == 90 and entries[0]["about"]["pseudo"]
+    for entry in entries:
+        assert {"query_id", "query", "relevant_moment"} <= entry.keys()
+        for pair in entry["relevant_moment"]:
+            assert pair.keys() == {"pair_id", "video_name", "timestamp", "duration", "caption", "similarity"}
+
+
+def test_the_first_moments_of_a_longer_set_are_the_shorter_set(judged: Any, encoder: Any) -> None:
+    long, short = (rank_moments(judged, encoder, top) for top in (20, 5))
+    np.testing.assert_array_equal(long.first(5).moment, short.moment)
+    np.testing.assert_array_equal(long.first(5).query, short.query)
+    assert len(long.first(100)) == len(long)
+
+
+def plain_ranking(judged: Annotations, vectors: Any, top: int) -> list[tuple[int, int]]:
+    """(query, judgement), all moments of each query sorted: own first, then by similarity, then in order."""
+    moments: dict[tuple[str, float, float], list[int]] = {}
+    for row in np.flatnonzero((judged.start < judged.end) & (judged.relevance > 0)).tolist():
+        key = (judged.videos[judged.video[row]].id, float(judged.start[row]), float(judged.end[row]))
+        moments.setdefault(key, []).append(row)
+    chosen = []
+    for query in range(len(judged.queries)):
+        cosine = {
+            row: round(float(np.clip(vectors[query] @ vectors[judged.query[row]], 0, 1)), 5)
+            for rows in moments.values()
+            for row in rows
+        }
+        own = {key for key, rows in moments.items() if any(judged.query[row] == query for row in rows)}
+        order = sorted(
+            moments, key=lambda k: (k not in own, 0 if k in own else -max(cosine[r] for r in moments[k]), k)
+        )
+        for key in order[:top]:
+            rows = [r for r in moments[key] if judged.query[r] == query] if key in own else moments[key]
+            chosen.append((query, max(rows, key=lambda r: (cosine[r], -r))))
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_ranking_is_that_of_a_plain_sort(
+    seed: int, encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moments with several captions, queries with several moments, equal captions, blocks of few captions."""
+    monkeypatch.setattr("whenabouts.research.relevance.ranked._CAPTIONS", 7)
+    draw = np.random.default_rng(seed)
+    made = AnnotationBuilder("made")
+    for number, query in enumerate(made_queries(60, seed)):
+        made.add_query(query.id, query.text)
+        for _ in range(1 + number % 2):
+            start = float(draw.integers(4))
+            made.judge(query.id, f"v{draw.integers(9)}", start, start + 2)
+    judged = made.annotations()
+    vectors = encoder.encode_text([query.text for query in judged.queries])
+    ranked = rank_moments(judged, encoder, 9)
+    assert list(zip(ranked.query.tolist(), ranked.moment.tolist(), strict=True)) == plain_ranking(
+        judged, vectors, 9
+    )
 
 
 def test_the_first_line_says_that_nobody_judged_and_what_made_it(

@@ -96,13 +96,21 @@ def _add_ranked(kinds: Any) -> None:
     )
     _add_source(parser)
     parser.add_argument(
-        "--top", type=int, default=40, metavar="N", help="moments to write for a query (default: 40)"
+        "--top",
+        type=int,
+        action="append",
+        metavar="N",
+        help="moments to write for a query (default: 40); may be given again, with {top} in --out",
     )
     parser.add_argument(
-        "--out", required=True, metavar="FILE.jsonl", help="the file to write: a query and a moment a line"
+        "--out",
+        required=True,
+        metavar="PATH",
+        help="the set to write: FILE.json as TVR-Ranking's training program reads it, FILE.jsonl a pair a "
+        "line, or a folder (DIR/) of ours; {top} in it stands for N in two digits: train_top{top}.json",
     )
     parser.add_argument(
-        "--graded", action="store_true", help="write grades from 0 to 4 in place of similarities: a test set"
+        "--graded", action="store_true", help="write grades from 0 to 4 beside similarities: a test set"
     )
     parser.add_argument(
         "--leave-out",
@@ -199,20 +207,57 @@ def run_ranked(options: argparse.Namespace) -> int:
     """Rank, write, count."""
     from whenabouts.encoders import open_text_encoder
     from whenabouts.formats import read_annotations
+    from whenabouts.formats.files import refuse_overwriting
+    from whenabouts.formats.jsonl import FILES
     from whenabouts.research.relevance.ranked import rank_moments, write_ranked
 
-    _refuse_source(options, options.queries, *options.leave_out, *(options.asked_in or ()))
+    outs = _outputs(options)
+    for out in outs.values():
+        for path in [out / name for name in FILES] if out.is_dir() else [out]:
+            refuse_overwriting(path, *_sources(options))
     annotations = _annotations(options)
     elsewhere, inside = (
         None if files is None else [query.text for file in files for query in read_annotations(file).queries]
         for files in (options.leave_out, options.asked_in)
     )
     encoder = open_text_encoder(options.encoder)
-    ranked = rank_moments(annotations, encoder, options.top, asked_elsewhere=elsewhere or (), asked_in=inside)
-    write_ranked(ranked, Path(options.out), graded=options.graded)
-    summary = ranked.summary(graded=options.graded)
+    ranked = rank_moments(annotations, encoder, max(outs), asked_elsewhere=elsewhere or (), asked_in=inside)
+    sets = {str(out): ranked.first(top) for top, out in outs.items()}
+    for out, part in sets.items():
+        write_ranked(part, Path(out), graded=options.graded)
+    summaries = [{"file": out, **part.summary(graded=options.graded)} for out, part in sets.items()]
     if wants_json(options):
-        print_json({"file": str(options.out), **summary})
+        print_json(summaries[0] if len(summaries) == 1 else {"files": summaries})
         return 0
-    print_lines([f"{options.out}:", *(f"  {key}: {value}" for key, value in summary.items())])
+    for summary in summaries:
+        head, *rest = summary.items()
+        print_lines([f"{head[1]}:", *(f"  {key}: {value}" for key, value in rest)])
     return 0
+
+
+def _outputs(options: argparse.Namespace) -> dict[int, Path]:
+    """How many moments a query -> where they are written; folders are made.
+
+    Raises UsageError where several sets have one name.
+    """
+    tops = list(dict.fromkeys(options.top or [40]))
+    named = {top: options.out.replace("{top}", f"{top:02d}") for top in tops}
+    if len(set(named.values())) < len(named):
+        raise UsageError(
+            f"--out {options.out}: {len(named)} sets need names of their own; put {{top}} into it"
+        )
+    for name in named.values():
+        if name.endswith("/"):
+            try:
+                Path(name).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--out {name} cannot be made: {error.strerror or error}") from None
+    return {top: Path(name) for top, name in named.items()}
+
+
+def _sources(options: argparse.Namespace) -> list[str | Path]:
+    """The files that are read, with those that lie beside a qrels.jsonl."""
+    from whenabouts.formats.jsonl import files_of
+
+    named = [options.queries, *options.leave_out, *(options.asked_in or ())]
+    return [file for name in named if name for file in files_of(Path(name))]

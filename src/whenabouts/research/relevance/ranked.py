@@ -7,16 +7,18 @@ with the same one has an advantage.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.formats import jsonl
+from whenabouts.formats._json_writing import ListWriter, id_as_number, write_json_value
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import write_atomically
 from whenabouts.research.relevance.units import distinct_captions, encoded
@@ -53,6 +55,36 @@ class RankedSet:
     def grades(self, bands: Sequence[float] = BANDS) -> NDArray[np.int64]:
         """(N,) pseudo grades 0 to 4: how many of the bands a similarity reaches."""
         return np.searchsorted(np.array(bands) - _TIED, self.similarity, side="right")
+
+    def judgements(self, about: Mapping[str, Any], *, graded: bool = False) -> Annotations:
+        """The pairs as judgements with similarity and caption; the first query says what they are `about`.
+
+        Relevance is 1, or with `graded` the pseudo grade. Videos are those of the source: the corpus.
+        """
+        numbers, query = np.unique(self.query, return_inverse=True)
+        queries = [self.annotations.queries[number] for number in numbers.tolist()]
+        queries[0] = replace(queries[0], metadata={**queries[0].metadata, "about": dict(about)})
+        texts = [query.text for query in self.annotations.queries]
+        source, rows = self.annotations, self.moment
+        return Annotations(
+            name=f"{source.name} ranked",
+            videos=source.videos,
+            queries=tuple(queries),
+            query=query,
+            video=source.video[rows],
+            start=source.start[rows],
+            end=source.end[rows],
+            relevance=self.grades().astype(np.float64) if graded else np.ones(len(rows)),
+            similarity=np.round(self.similarity.astype(np.float64), 6),
+            captions=tuple(texts[number] for number in source.query[rows].tolist()),
+        )
+
+    def first(self, top: int) -> RankedSet:
+        """The set with at most the `top` first moments of each query: what ranking so few would give."""
+        rank = np.arange(len(self)) - np.searchsorted(self.query, self.query)
+        kept = rank < top
+        columns = {name: getattr(self, name)[kept] for name in ("query", "moment", "similarity")}
+        return replace(self, **columns)
 
     def summary(self, *, graded: bool = False) -> dict[str, Any]:
         """Counts for people and programs."""
@@ -104,13 +136,15 @@ def rank_moments(
     if not len(usable) or not kept:
         raise UsageError(f"{annotations.name}: there are no moments, or no queries left, to rank")
     vectors = encoded(captions, encoder)
-    ranking = _Ranking(annotations, usable, caption_of[annotations.query[usable]], vectors, top)
-    rows = sorted(ranking.of(np.array(kept, np.int64), caption_of), key=lambda row: row[0])
+    ranking = _Ranking.of(annotations, usable, caption_of, vectors, top)
+    blocks = list(ranking.blocks(np.array(kept, np.int64)))
+    query, moment, similarity = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    order = np.argsort(query, kind="stable")
     return RankedSet(
         annotations,
-        query=np.concatenate([np.full(len(moments), query) for query, moments, _ in rows]),
-        moment=np.concatenate([moments for _, moments, _ in rows]),
-        similarity=np.concatenate([values for _, _, values in rows]),
+        query=query[order],
+        moment=moment[order],
+        similarity=similarity[order],
         made_by=encoder.fingerprint,
         removed=len(annotations.queries) - len(kept),
     )
@@ -118,112 +152,159 @@ def rank_moments(
 
 @dataclass(frozen=True)
 class _Ranking:
-    """`usable` (M,) judgements with a moment, `caption` (M,) of each, `vectors` (C, D) of captions."""
+    """R judgements in a total order of their moments (video id, start, end), M moments among them.
 
-    annotations: Annotations
-    usable: Indices
+    `rows` (R,) are their numbers in the annotations, `first` (M + 1,) where each moment begins among them: a
+    moment may have several captions. `caption_of` (Q,) is the caption of each query, `caption` (R,) that of
+    each judgement, `vectors` (C, D) those of captions.
+    """
+
+    query: Indices
+    rows: Indices
+    first: Indices
+    caption_of: NDArray[np.int32]
     caption: NDArray[np.int32]
     vectors: Floats
     top: int
 
-    def of(self, queries: Indices, caption_of: NDArray[np.int32]) -> Iterator[tuple[int, Indices, Floats]]:
-        """(query, judgements, similarities) of each query, captions compared in blocks."""
-        order = self._total_order()
-        place = np.argsort(order)
-        first = self._first_of_each_moment(order)
-        moment_of = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
-        own_of = _grouped(self.annotations.query[self.usable], len(self.annotations.queries))
-        captions, caption = np.unique(caption_of[queries], return_inverse=True)
-        queries_of = _grouped(caption, len(captions))
+    @classmethod
+    def of(
+        cls, all_: Annotations, usable: Indices, caption_of: NDArray[np.int32], vectors: Floats, top: int
+    ) -> Self:
+        """The usable judgements of some annotations, ordered."""
+        names = [video.id for video in all_.videos]
+        rank = np.empty(len(names), np.int64)
+        rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        moments = (all_.end[usable], all_.start[usable], rank[all_.video[usable]])
+        order = np.lexsort(moments)
+        new = np.ones(len(order), np.bool_)
+        new[1:] = np.any([column[order][1:] != column[order][:-1] for column in moments], axis=0)
+        rows = usable[order]
+        first = np.append(np.flatnonzero(new), len(rows))
+        return cls(all_.query, rows, first, caption_of, caption_of[all_.query[rows]], vectors, top)
+
+    def blocks(self, queries: Indices) -> Iterator[tuple[Indices, Indices, Floats]]:
+        """(query, judgement, similarity) of each chosen pair, for a block of captions at a time.
+
+        The pairs of a query are together, best first.
+        """
+        queries = queries[np.argsort(self.caption_of[queries], kind="stable")]
+        captions, begins = np.unique(self.caption_of[queries], return_index=True)
+        begins = np.append(begins, len(queries))
         for begin in range(0, len(captions), _CAPTIONS):
             rows = captions[begin : begin + _CAPTIONS]
-            cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption[order]]
-            peaks = np.maximum.reduceat(cosines, first, axis=1)
-            for number, values in enumerate(cosines):
-                best = self._best(peaks[number])
-                for query in queries[queries_of[begin + number]].tolist():
-                    own = np.sort(place[own_of[query]])
-                    others = best[~np.isin(best, moment_of[own])]
-                    nearest = [_nearest(values, first, moment) for moment in others.tolist()]
-                    chosen = np.array([*own.tolist(), *nearest], np.int64)[: self.top]
-                    yield query, self.usable[order[chosen]], values[chosen].astype(np.float32)
+            asked = queries[begins[begin] : begins[begin + len(rows)]]
+            # Of distinct captions first: equal ones have equal cosines then, to the last digit.
+            cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption]
+            yield self._chosen(asked, np.searchsorted(rows, self.caption_of[asked]), cosines)
 
-    def _first_of_each_moment(self, order: Indices) -> Indices:
-        """Where in the total order each moment begins: one moment may have several captions."""
-        all_, rows = self.annotations, self.usable[order]
-        same = np.ones(len(rows), np.bool_)
-        for column in (all_.video[rows], all_.start[rows], all_.end[rows]):
-            same[1:] &= column[1:] == column[:-1]
-        same[0] = False
-        return np.flatnonzero(~same)
+    def _chosen(self, queries: Indices, row: Indices, cosines: Floats) -> tuple[Indices, Indices, Floats]:
+        """The pairs of n queries, whose captions are rows of `cosines` (B, R): own moments, then the best."""
+        best = self._best(cosines)[row]
+        own_query, own_place = self._own(queries)
+        own_moment = np.searchsorted(self.first, own_place, side="right") - 1
+        count, moments = len(self.first) - 1, np.arange(len(queries))[:, None]
+        is_own = np.isin(moments * count + best, own_query * count + own_moment)
+        other_query, rank = np.nonzero(~is_own)
+        other_place = self._nearest(row[other_query], best[other_query, rank], cosines)
+        query, place = np.concatenate([own_query, other_query]), np.concatenate([own_place, other_place])
+        # Stable: own moments stand before others, each in their order.
+        order = np.argsort(query, kind="stable")
+        query, place = query[order], place[order]
+        kept = np.arange(len(query)) - np.searchsorted(query, query) < self.top
+        query, place = query[kept], place[kept]
+        return queries[query], self.rows[place], cosines[row[query], place]
 
-    def _total_order(self) -> Indices:
-        """Moments by video id, start and end: what comes first where similarities are equal."""
-        all_, rows = self.annotations, self.usable
-        names = [all_.videos[video].id for video in all_.video[rows].tolist()]
-        rank = {name: number for number, name in enumerate(sorted(set(names)))}
-        ranks = np.array([rank[name] for name in names])
-        return np.lexsort((all_.end[rows], all_.start[rows], ranks))
-
-    def _best(self, values: Floats) -> Indices:
-        """Enough of the highest places, highest first; equal ones in their order."""
-        count = min(self.top, len(values))
-        least = -np.partition(-values, count - 1)[count - 1]
-        rows = np.flatnonzero(values >= least - _TIED)
+    def _best(self, cosines: Floats) -> Indices:
+        """(B, K) the most similar moments of each caption, best first; equal ones in their order."""
+        single = len(self.rows) == len(self.first) - 1
+        peaks = cosines if single else np.maximum.reduceat(cosines, self.first[:-1], axis=1)
+        count = min(self.top, peaks.shape[1])
+        least = np.partition(peaks, -count, axis=1)[:, -count]
+        row, moment = np.nonzero(peaks >= least[:, None] - _TIED)
         # Cosines of equal texts differ in their last digit; they are one similarity.
-        return rows[np.argsort(-np.round(values[rows], 6), kind="stable")][: self.top]
+        order = np.lexsort((moment, -np.round(peaks[row, moment], 6), row))
+        row, moment = row[order], moment[order]
+        kept = np.arange(len(row)) - np.searchsorted(row, row) < count
+        return moment[kept].reshape(len(cosines), count)
+
+    def _own(self, queries: Indices) -> tuple[Indices, Indices]:
+        """(number among `queries`, place) of each query's own moments, once each, in their order."""
+        number = np.full(len(self.caption_of), -1)
+        number[queries] = np.arange(len(queries))
+        query = number[self.query[self.rows]]
+        place = np.flatnonzero(query >= 0)
+        moment = np.searchsorted(self.first, place, side="right") - 1
+        _, once = np.unique(query[place] * len(self.first) + moment, return_index=True)
+        return query[place[once]], place[once]
+
+    def _nearest(self, row: Indices, moment: Indices, cosines: Floats) -> Indices:
+        """(n,) where the caption of each moment that is most like that of a row is; the first of equals."""
+        begin, captions = self.first[moment], self.first[moment + 1] - self.first[moment]
+        if (captions == 1).all():
+            return begin
+        starts = np.cumsum(captions) - captions
+        place = np.repeat(begin - starts, captions) + np.arange(captions.sum())
+        values = cosines[np.repeat(row, captions), place]
+        highest = np.repeat(np.maximum.reduceat(values, starts), captions)
+        return np.minimum.reduceat(np.where(values >= highest - _TIED, place, len(self.rows)), starts)
 
 
 def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None:
-    """Write one pair a line, in the layout of TVR-Ranking, so that every reader of it reads this.
+    """Write a ranked set, as TVR-Ranking's are released or, into a folder, as our JSON lines.
 
-    `relevance` is the similarity, or with `graded` the pseudo grade. The first line has besides `about`,
-    which says that nobody judged the pairs and what they were made by.
+    A file that ends in .json is the list of queries with their `relevant_moment`s that the released program
+    trains on, another one a pair a line. Pairs have `caption` and `similarity`, and a `relevance` only with
+    `graded`: the pseudo grade. The first entry (in a folder, the first query) has besides `about`, which says
+    that nobody judged the pairs and what they were made by.
     """
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with write_atomically(path) as stream:
-        for line in _lines(ranked, graded):
-            stream.write(encode(line).encode() + b"\n")
-
-
-def _lines(ranked: RankedSet, graded: bool) -> Iterator[dict[str, Any]]:
-    from_ = ranked.annotations
-    about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": from_.name}
+    about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": ranked.annotations.name}
     if graded:
         about["grades begin at a similarity of"] = list(BANDS)
-    columns = (ranked.query, ranked.moment, ranked.similarity, ranked.grades())
-    for number, (query, moment, similarity, grade) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        video = from_.videos[int(from_.video[moment])]
-        similarity = round(similarity, 6)
-        yield {
-            "pair_id": number,
-            "query_id": from_.queries[query].id,
-            "query": from_.queries[query].text,
-            "video_name": video.id,
-            "timestamp": [float(from_.start[moment]), float(from_.end[moment])],
-            **({} if video.duration is None else {"duration": video.duration}),
-            "caption": from_.queries[int(from_.query[moment])].text,
-            "similarity": similarity,
-            "relevance": grade if graded else similarity,
-            **({"about": about} if number == 0 else {}),
-        }
+    if path.is_dir():
+        jsonl.write_annotations(ranked.judgements(about, graded=graded), path)
+        return
+    nested = path.name.lower().removesuffix(".gz").endswith(".json")
+    with write_atomically(path) as stream:
+        entries = ListWriter(stream) if nested else None
+        stream.write(b"[" if nested else b"")
+        for number, (query, pairs) in enumerate(_by_query(ranked, graded)):
+            if entries is not None:
+                made_by = {"about": about} if number == 0 else {}
+                entries.add({**query, "relevant_moment": pairs, **made_by})
+                continue
+            for pair in pairs:
+                made_by = {"about": about} if pair["pair_id"] == 0 else {}
+                write_json_value(stream, {"pair_id": pair.pop("pair_id"), **query, **pair, **made_by})
+                stream.write(b"\n")
+        stream.write(b"]\n" if nested else b"")
 
 
-def _nearest(values: Floats, first: Indices, moment: int) -> int:
-    """The place of the caption of a moment that is most like the query."""
-    begin = int(first[moment])
-    end = int(first[moment + 1]) if moment + 1 < len(first) else len(values)
-    return begin + int(np.argmax(values[begin:end]))
+def _by_query(ranked: RankedSet, graded: bool) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Each query with its pairs, as TVR-Ranking names what is in them."""
+    all_ = ranked.annotations
+    begins = np.append(np.flatnonzero(np.diff(ranked.query, prepend=-1)), len(ranked))
+    grades = ranked.grades()
+    for begin, end in pairwise(begins.tolist()):
+        query = all_.queries[int(ranked.query[begin])]
+        pairs = []
+        for place in range(begin, end):
+            row = int(ranked.moment[place])
+            video, caption = all_.videos[int(all_.video[row])], all_.queries[int(all_.query[row])].text
+            pairs.append(
+                {
+                    "pair_id": place,
+                    "video_name": video.id,
+                    "timestamp": [float(all_.start[row]), float(all_.end[row])],
+                    **({} if video.duration is None else {"duration": video.duration}),
+                    "caption": caption,
+                    "similarity": round(float(ranked.similarity[place]), 6),
+                    **({"relevance": int(grades[place])} if graded else {}),
+                }
+            )
+        yield {"query_id": id_as_number(query.id), "query": query.text}, pairs
 
 
 def _same(text: str) -> str:
     """What two equal queries have in common."""
     return " ".join(text.lower().split()).rstrip(" .")
-
-
-def _grouped(keys: NDArray[np.integer[Any]], count: int) -> list[Indices]:
-    """The rows of each key 0 .. count - 1, rising."""
-    order = np.argsort(keys, kind="stable")
-    return np.split(order, np.searchsorted(keys[order], np.arange(1, count)))
