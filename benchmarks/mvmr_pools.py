@@ -1,12 +1,14 @@
 """MVMR pools of real annotations: time, memory, and how they compare with the released pools.
 
-    python benchmarks/mvmr_pools.py --charades DIR --released DIR --activitynet DIR [--threads 1]
-        [--parts compare charades activitynet visual] [--out benchmarks/results/mvmr_pools.json]
+    python benchmarks/mvmr_pools.py --charades DIR --released DIR --activitynet DIR --tacos DIR [--threads 1]
+        [--parts compare charades activitynet visual evidence] [--out benchmarks/results/mvmr_pools.json]
 
 The folders hold the annotation files of the data sets. `compare` holds the similarities of the bundled
 sentence encoder against the released Charades-STA pools, which SimCSE and EMScore made. The others build
 pools without the visual check, and `visual` those of ActivityNet Captions with made-up frame and word vectors
-of CLIP's size (512 wide, a frame a second, pooled to 128). Each part runs in a process of its own, for its
+of CLIP's size (512 wide, a frame a second, pooled to 128). `evidence` tells what random pools would hold and
+how cohesive positives are in words (paper 002, figure 2; paper 001, figure 4). Parts that are not asked for
+stay as the result has them. Each part runs in a process of its own, for its
 own peak memory. On a busy machine CPU seconds are the fair number.
 """
 
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 DATE = "2026-11-21"
-PARTS = ("compare", "charades", "activitynet", "visual")
+PARTS = ("compare", "charades", "activitynet", "visual", "evidence")
 STEPS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95)
 _WIDTH = 512
 
@@ -214,22 +216,45 @@ def at_threshold(
     }
 
 
+def evidence(options: argparse.Namespace) -> dict[str, Any]:
+    """What random pools would hold of each data set, and how cohesive the words of positives are."""
+    from whenabouts.research.relevance.pool_evidence import cohesiveness, random_pools_of
+    from whenabouts.research.relevance.pool_report import count_pools
+    from whenabouts.research.relevance.pools import PoolSettings, build_pools
+
+    result: dict[str, Any] = {"date": "2026-11-23"}
+    for name, folder, split, size in (
+        ("tacos", options.tacos, "test", 5),
+        ("charades_sta", options.charades, "test", 50),
+        ("activitynet_captions", options.activitynet, "val_2", 50),
+    ):
+        annotations = opened(name, folder, split)
+        similarity = similarity_of(annotations)
+        pools = build_pools(annotations, similarity, PoolSettings(size=size))
+        words, counts = cohesiveness(pools, similarity), count_pools(pools.annotations)
+        result[name] = {
+            "random_pools": asdict(random_pools_of(pools, similarity)),
+            "words": {"positives": words.positives.mean(), "negatives": words.negatives.mean()},
+            "moments": counts.moments,
+            "own_moments_beyond_the_most": pools.about()["own moments beyond the most positives"],
+        }
+    return result
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--charades", required=True)
-    parser.add_argument("--released", required=True)
-    parser.add_argument("--activitynet", required=True)
+    for name in ("charades", "released", "activitynet", "tacos"):
+        parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--alone", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "mvmr_pools.json")
     options = parser.parse_args()
     if options.alone:
-        part = {"compare": compare, "charades": charades, "activitynet": activitynet, "visual": visual}
-        print(json.dumps(part[options.alone](options)))
+        print(json.dumps(globals()[options.alone](options)))
         return 0
-    result: dict[str, Any] = {
-        "date": DATE,
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"date": DATE}
+    result |= {
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
         "threads": options.threads,
     }

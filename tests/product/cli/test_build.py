@@ -166,7 +166,10 @@ def test_the_visual_check_runs_over_a_feature_file(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--out", "x.json"), "needs frames: give --features PATH with --clip MODEL, or --corpus DIR"),
+        (
+            ("--out", "x.json"),
+            "needs frames: give --videos DIR or --features PATH with --clip MODEL, or --corpus DIR",
+        ),
         (("--features", "f", "--out", "x.json"), "--features: which model made them"),
         (("--no-visual", "--features", "f", "--out", "x.json"), "--no-visual leaves the visual check out"),
         (("--no-visual",), "what is to be written"),
@@ -292,3 +295,33 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_written(
     with pytest.raises(UsageError, match="cannot be written"):
         run("thresholds", "--pairs", tmp_path / "sts.tsv", "--report", tmp_path / "taken")
     assert not (tmp_path / "p.json").exists()
+
+
+@pytest.mark.slow
+def test_pools_are_checked_and_shown_on_the_frames_of_real_recordings(
+    tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CLIP with small random weights says nothing of what is seen: half of the pairs pass, by its means."""
+    pytest.importorskip("matplotlib")
+    seen = {
+        "flower": ["a flower opens slowly"], "frog": ["a green frog sits on a leaf"],
+        "car-detection": ["cars drive along a road"], "bottle-detection": ["bottles stand on a table"],
+        "friday": ["a man talks about jewels"], "man_green_wall": ["a man stands at a green wall"],
+    }  # fmt: skip
+    videos = {
+        name: {"duration": 5.0, "timestamps": [[1.0, 3.0]], "sentences": own} for name, own in seen.items()
+    }
+    (tmp_path / "seen.json").write_text(json.dumps(videos))
+    command = ("mvmr", "--annotations", tmp_path / "seen.json", "--videos", samples, "--frames", 4)
+    options = ("--pool-size", 2, "--positives", 2, "--clip", write_clip(tmp_path / "clip"))
+    places = ("--out", tmp_path / "pools.json", "--report", tmp_path / "report", "--json")
+    assert run(*command, *options, *places) == 0
+    told = json.loads(capsys.readouterr().out)
+    visual = told["visual check"]
+    assert visual["most of a negative"] != visual["least of a positive"]
+    assert visual["frames"].startswith("clip model=CLIPModel")
+    assert 0 < told["queries"] <= 6 and told["queries"] + sum(told["left out"].values()) == 6
+    report = (tmp_path / "report" / "report.md").read_text()
+    assert "Were pools drawn by chance" in report and "![pool_1](pool_1.png)" in report
+    assert "0:01.000-0:03.000" in report
+    assert (tmp_path / "report" / "pool_1.png").read_bytes().startswith(b"\x89PNG")

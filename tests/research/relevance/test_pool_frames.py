@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.encoders import EncoderUnavailable, open_image_encoder
+from whenabouts.encoders.protocol import unit_length
 from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.layouts.store import write_store
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.product.index.records import EncoderMismatch
-from whenabouts.research.relevance.pool_frames import corpus_scorer, feature_scorer
+from whenabouts.research.relevance.pool_frames import (
+    corpus_scorer,
+    feature_scorer,
+    files_of_videos,
+    video_scorer,
+)
 from whenabouts.research.relevance.word_vectors import ClipWords, query_words
 from whenabouts.types import Query, UsageError
+from whenabouts.video.frames import sample_frames
 
 from ...small_clip import write_clip
 
@@ -118,6 +127,83 @@ def test_a_model_without_words_in_the_space_of_pictures_is_refused(clip: Path, t
     transformers.SiglipModel(config).save_pretrained(folder)
     with pytest.raises(EncoderUnavailable, match=r"a siglip model has no vectors of single words.*a CLIP"):
         ClipWords(str(folder))
+
+
+class Colours:
+    """Planted vectors: a picture is the recording whose mean colour is nearest, a word the thing it names."""
+
+    name, fingerprint, dimension, image_size = "colours", "colours:1", 4, 32
+    THINGS = ("flower", "frog", "car")
+
+    def __init__(self, recordings: Sequence[Path]) -> None:
+        self._means = []
+        for path in recordings:
+            with sample_frames(path, 1.0, size=32) as reader:
+                self._means.append(np.mean([frame.image.mean((0, 1)) for frame in reader], axis=0))
+
+    def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        apart = [[np.abs(image.mean((0, 1)) - mean).sum() for mean in self._means] for image in images]
+        return np.asarray(np.eye(4)[np.argmin(apart, axis=1)], np.float32)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = [[float(thing in text) for thing in self.THINGS] + [0.1] for text in texts]
+        return unit_length(np.array(rows))
+
+
+def test_any_model_of_pictures_and_sentences_sees_what_is_in_real_frames(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = Colours([samples / name for name in SEEN])
+    for module in ("pool_frames", "word_vectors"):
+        monkeypatch.setattr(
+            f"whenabouts.research.relevance.{module}.open_image_encoder", lambda name: planted
+        )
+    monkeypatch.setattr(
+        "whenabouts.research.relevance.word_vectors.ClipWords",
+        lambda name: (_ for _ in ()).throw(EncoderUnavailable("no CLIP")),
+    )
+    collector = AnnotationBuilder("seen")
+    for number, thing in enumerate(Colours.THINGS):
+        collector.add_video(SEEN[number], 10.0)
+        collector.add_query(thing, f"here is a {thing}")
+        collector.judge(thing, SEEN[number], 0.0, 2.0)
+    scorer, made_by = video_scorer(collector.annotations(), samples, "planted", 8)
+    assert made_by == "colours:1, words: single words"
+    counts = np.diff(scorer.frames.starts)
+    assert (counts >= 1).all() and (counts <= 8).all()
+    found = scorer.score(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)).full_f.reshape(3, 3)
+    assert (found.argmax(1) == np.arange(3)).all()
+    assert found.diagonal().min() > 0.5 > found[~np.eye(3, dtype=bool)].max()
+
+
+def test_a_frame_a_second_of_a_recording_is_encoded_and_long_ones_are_spread(
+    clip: Path, samples: Path
+) -> None:
+    every, made_by = video_scorer(seen(SEEN), samples, str(clip), 1000)
+    encoder = open_image_encoder(str(clip))
+    assert made_by == encoder.fingerprint
+    for number, name in enumerate(SEEN):
+        with sample_frames(samples / name, 1.0, size=encoder.image_size) as reader:
+            expected = encoder.encode_images([frame.image for frame in reader])
+        rows = slice(*every.frames.starts[number : number + 2])
+        assert every.frames.vectors[rows] == pytest.approx(expected, abs=1e-3)
+    few, _ = video_scorer(seen(SEEN), samples, str(clip), 3)
+    assert np.diff(few.frames.starts).tolist() == [min(3, n) for n in np.diff(every.frames.starts).tolist()]
+
+
+def test_recordings_are_found_by_name_with_or_without_ending_and_doubtful_ones_refused(
+    samples: Path, tmp_path: Path
+) -> None:
+    shutil.copy(samples / "flower.webm", tmp_path / "flower.webm")
+    assert files_of_videos(seen(("flower", "frog")), tmp_path) == {"flower": tmp_path / "flower.webm"}
+    with pytest.raises(UsageError, match=r"has no frames of 1 of 2 videos of seen, such as 'frog'"):
+        video_scorer(seen(("flower", "frog")), tmp_path, "any", 4)
+    with pytest.raises(UsageError, match="nowhere: is no folder"):
+        files_of_videos(seen(SEEN), tmp_path / "nowhere")
+    (tmp_path / "again").mkdir()
+    shutil.copy(samples / "flower.webm", tmp_path / "again" / "flower.webm")
+    with pytest.raises(UsageError, match=r"'flower' may be '.*' or '.*'; keep one"):
+        files_of_videos(seen(("flower",)), tmp_path)
 
 
 @pytest.fixture(scope="module")

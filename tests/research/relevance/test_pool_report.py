@@ -12,12 +12,13 @@ import pytest
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import FormatError
+from whenabouts.research.relevance.pool_examples import examples
 from whenabouts.research.relevance.pool_files import write_judgements, write_released
 from whenabouts.research.relevance.pool_report import (
     PoolCounts,
     about_lines,
     count_pools,
-    examples,
+    example_lines,
     report_lines,
     sentence_map,
     table_lines,
@@ -141,9 +142,11 @@ def test_examples_show_why_videos_are_in_the_pool() -> None:
     assert len(found) == 4
     for one in found:
         assert len(one.positives) >= 2 and len(one.negatives) == 3
-        assert all(value >= 0.9 for _, _, value in one.positives)
-        assert all(value <= 0.8 for _, _, value in one.negatives)
-        assert next(one.lines()).startswith(one.query)
+        assert all(video.similarity >= 0.9 and video.start < video.end for video in one.positives)
+        assert all(video.similarity <= 0.8 for video in one.negatives)
+        head, *lines = one.lines()
+        assert head == f"{one.query}  ({one.own.video} 0:01.000-0:0{one.own.end:.3f})"
+        assert all(f"({video.video} 0:0" in line for line, video in zip(lines, one.positives, strict=False))
 
 
 def test_the_report_is_written_whole_and_again_the_same(tmp_path: Path) -> None:
@@ -151,7 +154,8 @@ def test_the_report_is_written_whole_and_again_the_same(tmp_path: Path) -> None:
     files = write_report(pools, similarity, tmp_path, target="Person reads a book")
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(file.name for file in files)
     assert {file.name for file in files} == {
-        "report.md", "similarity.svg", "similarity.png", "emscore.svg", "emscore.png",
+        "report.md", "similarity.svg", "similarity.png", "emscore.svg", "emscore.png", "random_pools.svg",
+        "random_pools.png",
     }  # fmt: skip
     text = (tmp_path / "report.md").read_text()
     assert "| made pools | 28 / 24 |" in text and "![similarity](similarity.png)" in text
@@ -171,7 +175,8 @@ def test_a_sentence_with_line_breaks_stays_in_its_block(tmp_path: Path) -> None:
     pools, similarity = made()
     query = replace(pools.source.queries[0], text="a\n```\n# b \x1b[31m")
     pools = replace(pools, source=replace(pools.source, queries=(query,) * len(pools.source.queries)))
-    lines = "\n".join(report_lines(pools, similarity, [], True)).splitlines()
+    shown = examples(pools, similarity)
+    lines = "\n".join(example_lines(shown, [[]] * len(shown))).splitlines()
     assert r"a\n```\n# b \x1b[31m" in "\n".join(lines) and "# b" not in [line[:3] for line in lines]
 
 
@@ -189,7 +194,7 @@ def test_without_scikit_learn_the_map_is_left_out_and_the_report_says_what_to_in
     pools, similarity = made()
     assert sentence_map(similarity.vectors, 0) is None
     files = write_report(pools, similarity, tmp_path)
-    assert [file.name for file in files] == ["report.md", "similarity.svg", "similarity.png"]
+    assert [file.name for file in files][:3] == ["report.md", "similarity.svg", "similarity.png"]
     assert "needs scikit-learn: install it" in (tmp_path / "report.md").read_text()
 
 
@@ -215,8 +220,8 @@ def test_a_target_that_no_query_has_is_refused_with_one_that_there_is() -> None:
 
 
 def test_a_report_without_the_visual_check_says_so() -> None:
-    pools, similarity = made()
-    assert "- visual check: none: the query check alone" in list(report_lines(pools, similarity, [], True))
+    pools, _ = made()
+    assert "- visual check: none: the query check alone" in list(report_lines(pools, [], True))
 
 
 # Files

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Annotations
 from whenabouts.research.relevance.emscore import Scores
+from whenabouts.research.relevance.pool_report import count_pools
 from whenabouts.research.relevance.pools import (
     NO_MOMENT,
     NOT_FULL,
@@ -141,24 +142,52 @@ def test_positives_show_the_thing_and_negatives_do_not() -> None:
     for pool in pools.pools:
         own = pools.source.video[pool.rows[0]]
         assert pool.videos[0] == own and len(set(pool.videos)) == 8
-        assert [thing_of(pools, video) == thing_of(pools, own) for video in pool.videos] == [True] * 3 + [
-            False
-        ] * 5
+        answering = 3 - ([*pools.source.video[list(pool.rows)]].count(own) - 1)
+        alike = [thing_of(pools, video) == thing_of(pools, own) for video in pool.videos]
+        assert alike == [True] * answering + [False] * (8 - answering)
         elsewhere = [int(pools.source.video[row]) for row in pool.rows if pools.source.video[row] != own]
-        assert elsewhere == list(pool.videos[1:3])
+        assert elsewhere == list(pool.videos[1:answering])
 
 
-def test_another_moment_of_the_own_video_is_a_positive_beyond_k_and_not_as_released() -> None:
+def test_another_moment_of_the_own_video_is_a_positive_within_k_and_not_as_released() -> None:
     pools = built()
     query = next(q for q in range(28) if pools.source.queries[q].id == "v06#0")
     pool = next(pool for pool in pools.pools if pool.query == query)
     spans = [
         (pools.source.videos[int(pools.source.video[r])].id, float(pools.source.start[r])) for r in pool.rows
     ]
-    assert spans[:2] == [("v06", 1.0), ("v06", 8.0)] and len(spans) == 4
+    assert spans[:2] == [("v06", 1.0), ("v06", 8.0)] and len(spans) == 3
     released = built(as_released=True)
     pool = next(pool for pool in released.pools if pool.query == query)
     assert [released.source.video[row] for row in pool.rows].count(6) == 1
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_no_query_has_more_positive_moments_than_it_may(most: int) -> None:
+    """One video says the thing at seven moments, as often as not in other words; others say it once."""
+    again = {"duration": 90.0, "timestamps": [[10.0 * n, 10.0 * n + 5] for n in range(7)]}
+    videos = {
+        "often": again
+        | {"sentences": ["person opens the door", "a person opens the door"] * 3 + ["person opens the door."]}
+    }
+    for number in range(12):
+        text = "person opens the door" if number < 6 else f"dog eats {number} of the red apples"
+        videos[f"v{number}"] = {"duration": 20.0, "timestamps": [[1.0, 5.0]], "sentences": [text]}
+    pools = built(annotated(videos), most_positives=most, size=6)
+    for pool in pools.pools:
+        assert len(pool.rows) <= most and len(pool.videos) == 6
+        own = int(pools.source.video[pool.rows[0]])
+        inside = [row for row in pool.rows if pools.source.video[row] == own]
+        if pools.source.videos[own].id == "often":
+            assert len(inside) == min(most, 7) and pool.no_room == 7 - len(inside)
+            assert list(pool.similarity[: len(inside)]) == sorted(
+                pool.similarity[: len(inside)], reverse=True
+            )
+    counts = count_pools(pools.annotations)
+    assert counts.most_positives == max(len(pool.rows) for pool in pools.pools) <= most
+    beyond = pools.about()["own moments beyond the most positives"]
+    assert beyond == sum(pool.no_room for pool in pools.pools)
+    assert (beyond > 0) == (most < 7)
 
 
 def test_a_seed_decides_and_another_seed_decides_otherwise() -> None:
@@ -240,7 +269,7 @@ def test_a_query_asked_of_two_videos_has_both_and_fewer_others() -> None:
     pools = built(replace(annotations, **{name: column[order] for name, column in more.items()}))
     pool = pools.pools[0]
     assert pool.videos[:2] == (0, 4) and len({*pool.videos}) == 8
-    assert sum(thing_of(pools, video) == 0 for video in pool.videos) == 3
+    assert len(pool.rows) == 3 and sum(thing_of(pools, video) == 0 for video in pool.videos) == 2
 
 
 def test_videos_without_a_sentence_are_in_no_pool() -> None:

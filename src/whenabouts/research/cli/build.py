@@ -129,7 +129,14 @@ def _add_visual(parser: argparse.ArgumentParser) -> None:
         "--features", metavar="PATH", help="CLIP features of the frames, in any known layout; needs --clip"
     )
     parser.add_argument(
-        "--clip", metavar="MODEL", help="the CLIP model that they were made with: a hub name or a folder"
+        "--videos",
+        metavar="DIR",
+        help="the recordings, named as the videos are: --clip encodes their frames, --report shows them",
+    )
+    parser.add_argument(
+        "--clip",
+        metavar="MODEL",
+        help="the image-text model, a hub name or a folder: that which made --features, or any for --videos",
     )
     add_corpus(parser)
     parser.add_argument(
@@ -225,6 +232,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
     """Build, write, count."""
     from whenabouts.encoders import open_text_encoder
     from whenabouts.research.relevance.pool_files import write_judgements, write_released
+    from whenabouts.research.relevance.pool_frames import files_of_videos
     from whenabouts.research.relevance.pool_report import target_query, write_report
     from whenabouts.research.relevance.pools import PoolSettings, build_pools
     from whenabouts.research.relevance.similarity import VectorSimilarity
@@ -252,8 +260,9 @@ def run_mvmr(options: argparse.Namespace) -> int:
         write_judgements(pools, Path(options.judgements))
         files.append(options.judgements)
     if options.report:
-        write_atomically = write_report(pools, similarity, Path(options.report), target=options.target)
-        files += [str(file) for file in write_atomically]
+        recordings = files_of_videos(annotations, Path(options.videos)) if options.videos else None
+        report = Path(options.report)
+        files += map(str, write_report(pools, similarity, report, target=options.target, files=recordings))
     _show_pools(options, pools, similarity, files)
     return 0
 
@@ -290,9 +299,8 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any, str]:
     """(EMScore over the frames that were named, what made them); (None, "") without the visual check."""
-    from whenabouts.research.relevance.pool_frames import corpus_scorer, feature_scorer
+    from whenabouts.research.relevance.pool_frames import corpus_scorer, feature_scorer, video_scorer
 
-    named = [name for name in ("features", "corpus") if getattr(options, name)]
     if options.no_visual:
         if options.features or options.clip:
             raise UsageError(
@@ -305,11 +313,14 @@ def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any,
         return feature_scorer(
             annotations, Path(options.features), options.clip, options.frames, options.as_released
         )
-    if not named:
+    if options.videos and options.clip:
+        return video_scorer(
+            annotations, Path(options.videos), options.clip, options.frames, options.as_released
+        )
+    if not options.corpus:
         raise UsageError(
-            "the visual check needs frames: give --features PATH with --clip MODEL, or --corpus DIR, or "
-            "leave it "
-            "out with --no-visual"
+            "the visual check needs frames: give --videos DIR or --features PATH with --clip MODEL, or "
+            "--corpus DIR, or leave it out with --no-visual"
         )
     return corpus_scorer(annotations, options.corpus, options.frames, options.as_released)
 
@@ -317,7 +328,8 @@ def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any,
 def _show_pools(
     options: argparse.Namespace, pools: Pools, similarity: VectorSimilarity, files: list[str]
 ) -> None:
-    from whenabouts.research.relevance.pool_report import about_lines, count_pools, examples, table_lines
+    from whenabouts.research.relevance.pool_examples import examples
+    from whenabouts.research.relevance.pool_report import about_lines, count_pools, table_lines
 
     counts = count_pools(pools.annotations)
     if wants_json(options):

@@ -212,8 +212,8 @@ def run_ranked(options: argparse.Namespace) -> int:
     from whenabouts.research.relevance.ranked import rank_moments, write_ranked
 
     outs = _outputs(options)
-    for out in outs.values():
-        for path in [out / name for name in FILES] if out.is_dir() else [out]:
+    for place in outs.values():
+        for path in [place / name for name in FILES] if place.is_dir() else [place]:
             refuse_overwriting(path, *_sources(options))
     annotations = _annotations(options)
     elsewhere, inside = (

@@ -1,4 +1,4 @@
-"""EMScore over the frames of a data set's videos: from a feature file, or from an indexed corpus.
+"""EMScore over the frames of a data set's videos: from the files, a feature file, or an indexed corpus.
 
 Words come from the text side of the model that made the frames. Another model is refused: by the fingerprint
 beside the vectors where there is one, else by their width.
@@ -7,22 +7,87 @@ beside the vectors where there is one, else by their width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.encoders import ImageEncoder, open_image_encoder
 from whenabouts.features import FeatureSource, open_features
 from whenabouts.formats.annotations import Annotations
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.streams import frame_stream
 from whenabouts.research.relevance.emscore import EMScore, Frames
-from whenabouts.research.relevance.word_vectors import ClipWords, query_words
+from whenabouts.research.relevance.word_vectors import WordVectors, open_words, query_words
 from whenabouts.types import UsageError
+from whenabouts.video.files import find_files
+from whenabouts.video.frames import sample_frames
+from whenabouts.video.probe import MediaError, probe
 
 _VIDEOS_AT_ONCE = 64
+_FRAMES_AT_ONCE = 32
+
+
+def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path]:
+    """Video id -> its recording below a folder: the file of that name, with or without its ending.
+
+    Videos without a file are left out. Raises UsageError where a folder is none, and where two files fit.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; name the one that holds the recordings")
+    named: dict[str, list[Path]] = {}
+    for file in find_files([folder]).files:
+        for name in {file.path.name, file.path.stem}:
+            named.setdefault(name, []).append(file.path)
+    files: dict[str, Path] = {}
+    for video in annotations.videos:
+        fitting = named.get(video.id, [])
+        if len(fitting) > 1:
+            raise UsageError(
+                f"{folder}: {video.id!r} may be {str(fitting[0])!r} or {str(fitting[1])!r}; keep one of them"
+            )
+        if fitting:
+            files[video.id] = fitting[0]
+    return files
+
+
+def video_scorer(
+    annotations: Annotations, folder: Path, model: str, most: int, as_released: bool = False
+) -> tuple[EMScore, str]:
+    """(EMScore of the queries on frames of the recordings in a folder, what made their vectors).
+
+    A frame a second of each, of longer recordings `most` spread evenly. `model` is any image-text model by
+    hub name or folder. Raises UsageError where a video has no recording, MediaError where one has no
+    pictures, EncoderUnavailable for the model.
+    """
+    files = files_of_videos(annotations, folder)
+    _require_all(annotations, set(files), str(folder))
+    encoder, words = open_image_encoder(model), open_words(model)
+    rows = (_encoded_frames(files[video.id], encoder, most) for video in annotations.videos)
+    frames = Frames.of(rows, most, encoder.fingerprint, as_released=as_released)
+    return _scorer(annotations, words, frames), _with_words(encoder.fingerprint, words)
+
+
+def _encoded_frames(path: Path, encoder: ImageEncoder, most: int) -> NDArray[np.float32]:
+    """(T, D) vectors of frames of a recording."""
+    seconds = probe(path).duration or 0.0
+    rate = min(1.0, most / seconds) if seconds else 1.0
+    with sample_frames(path, rate, size=encoder.image_size) as reader:
+        images = iter(reader)
+        parts = []
+        while part := [frame.image for frame in islice(images, _FRAMES_AT_ONCE)]:
+            parts.append(encoder.encode_images(part))
+    if not parts:
+        raise MediaError(f"{path.name}: holds no pictures")
+    return np.concatenate(parts)
+
+
+def _with_words(made_by: str, words: WordVectors) -> str:
+    """What made vectors of frames, with how words were made where it is not EMScore's way."""
+    return made_by if words.kind == "tokens" else f"{made_by}, words: {words.kind}"
 
 
 def feature_scorer(
@@ -34,13 +99,13 @@ def feature_scorer(
     model, and where a video has none; what opening features and models raises.
     """
     with open_features(path) as source:
-        clip = ClipWords(model)
+        clip = open_words(model)
         made_by = _made_by(source, path, clip)
         _require_width(str(path), source.width, clip)
         _require_all(annotations, set(source.ids()), str(path))
         rows = (_finite(source.get(video.id), video.id, path) for video in annotations.videos)
         frames = Frames.of(rows, most, made_by, as_released=as_released)
-    return _scorer(annotations, clip, frames), made_by or f"unknown, {source.width} wide"
+    return _scorer(annotations, clip, frames), _with_words(made_by or f"unknown, {source.width} wide", clip)
 
 
 def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
@@ -51,7 +116,7 @@ def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
     return rows
 
 
-def _made_by(source: FeatureSource, path: Path, clip: ClipWords) -> str:
+def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
     """The fingerprint of what made features, "" where nobody wrote it down.
 
     Raises UsageError where the features carry the hash of other weights.
@@ -66,7 +131,7 @@ def _made_by(source: FeatureSource, path: Path, clip: ClipWords) -> str:
     return str(made_by.extra.get("fingerprint", ""))
 
 
-def _require_width(place: str, width: int, clip: ClipWords) -> None:
+def _require_width(place: str, width: int, clip: WordVectors) -> None:
     if width != clip.width:
         raise UsageError(
             f"{place}: frames are {width} wide, and {clip.name} is a CLIP of {clip.width}: name the model "
@@ -102,11 +167,11 @@ def corpus_scorer(
     records = [record for record in store.videos() if record.state == "done"]
     names = _names_in(annotations, records, corpus)
     info = store.streams[stream]
-    clip = ClipWords(info.encoder)
+    clip = open_words(info.encoder)
     store.check_stream(stream, clip.fingerprint, clip.name)
     rows = _clips(store, stream, [names[video.id] for video in annotations.videos])
     frames = Frames.of(rows, most, info.fingerprint, as_released=as_released)
-    return _scorer(annotations, clip, frames), info.fingerprint
+    return _scorer(annotations, clip, frames), _with_words(info.fingerprint, clip)
 
 
 def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: str) -> Mapping[str, str]:
@@ -141,6 +206,6 @@ def _clips(store: Store, stream: str, names: Sequence[str]) -> Iterator[NDArray[
             yield rows
 
 
-def _scorer(annotations: Annotations, clip: ClipWords, frames: Frames) -> EMScore:
+def _scorer(annotations: Annotations, clip: WordVectors, frames: Frames) -> EMScore:
     words, sentence_of = query_words(annotations.queries, clip)
     return EMScore.of(words, frames, sentence_of)

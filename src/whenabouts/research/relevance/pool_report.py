@@ -1,14 +1,14 @@
-"""What a person looks at of MVMR pools: the table of the paper, counts, pictures, examples.
+"""What a person looks at of MVMR pools: the table of the paper, counts, pictures, pools to read.
 
 Table 1's columns (paper 001); the map and the histograms of figures 3, 4 and 7 (similarity of all sentences
-with one, EMScore of own and of far videos); the threshold study of figure 8 on a file of rated pairs of
-sentences; and pools to read, with the sentences that made videos positive.
+with one, EMScore of own and of far videos); what pools drawn by chance would hold (`pool_evidence.py`); and
+pools to read, with the sentences that made videos positive (`pool_examples.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import write_atomically
-from whenabouts.research.relevance.pools import Pool, Pools
+from whenabouts.research.relevance.pool_evidence import cohesiveness, draw_evidence, random_pools_of
+from whenabouts.research.relevance.pool_examples import Example, draw_examples, examples
+from whenabouts.research.relevance.pools import Pools
 from whenabouts.research.relevance.similarity import BINS, VectorSimilarity
 from whenabouts.types import UsageError
 
@@ -38,11 +40,11 @@ class PoolCounts:
     """A row of Table 1, and what else can be counted.
 
     Means are over `queries`; `moment_seconds` over their own moments, each query's first judgement, and
-    `video_seconds` over all videos. `moments_per_query` counts judgements, the own one too; `most_positives`
-    the videos that hold them. `pool_sizes` and `moments` are number -> queries, `appearances` the fewest, the
-    median and the most pools that a video is in. `same_text` is the share of positives of other videos whose
-    sentence is the query's, word for word; `same_text_negatives` counts negatives that such a sentence
-    describes: none, in sound pools.
+    `video_seconds` over all videos. `moments_per_query` counts judgements, the own one too, and
+    `most_positives` is the most that a query has. `pool_sizes` and `moments` are number -> queries,
+    `appearances` the fewest, the median and the most pools that a video is in. `same_text` is the share of
+    positives of other videos whose sentence is the query's, word for word; `same_text_negatives` counts
+    negatives that such a sentence describes: none, in sound pools.
     """
 
     name: str
@@ -96,8 +98,6 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
     own = np.searchsorted(annotations.query, numbers)
     spans = (annotations.end - annotations.start)[own]
     durations = [video.duration for video in annotations.videos if video.duration is not None]
-    pairs = np.unique(annotations.query * len(annotations.videos) + annotations.video)
-    positives = np.bincount(pairs // len(annotations.videos), minlength=len(kept))
     same, among, wrong = _same_texts(annotations, numbers)
     return PoolCounts(
         name=annotations.name,
@@ -107,7 +107,7 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
         video_seconds=float(np.mean(durations)) if durations else 0.0,
         moments_per_query=float(judged[numbers].mean()),
         words_per_query=float(np.mean([len(annotations.queries[q].text.split()) for q in numbers])),
-        most_positives=int(positives[numbers].max()),
+        most_positives=int(judged[numbers].max()),
         pool_size=max(1, int(sizes.max())),
         pool_sizes=_tally(sizes),
         moments=_tally(judged[numbers]),
@@ -150,54 +150,6 @@ def _same_texts(annotations: Annotations, numbers: Indices) -> tuple[int, int, i
     return same, among, wrong
 
 
-@dataclass(frozen=True)
-class Example:
-    """A pool to read: the query, positives with their sentence, a few negatives with their nearest one."""
-
-    query: str
-    own: str
-    positives: tuple[tuple[str, str, float], ...]
-    negatives: tuple[tuple[str, str, float], ...]
-
-    def lines(self) -> Iterator[str]:
-        """For people."""
-        yield f"{self.query}  ({self.own})"
-        yield from (f"  + {value:.2f} {text}  ({video})" for video, text, value in self.positives)
-        yield from (f"  - {value:.2f} {text}  ({video})" for video, text, value in self.negatives)
-
-
-def examples(
-    pools: Pools, similarity: VectorSimilarity, count: int = 6, shown: int = 3
-) -> tuple[Example, ...]:
-    """Pools drawn by chance, one for each number of positives in turn, the most positives first."""
-    groups: dict[int, list[Pool]] = {}
-    for pool in pools.full:
-        groups.setdefault(len(pool.rows), []).append(pool)
-    draw = np.random.default_rng(pools.settings.seed)
-    ordered = [groups[number] for number in sorted(groups, reverse=True)]
-    chosen = [ordered[n % len(ordered)] for n in range(count)] if ordered else []
-    return tuple(_example(pools, similarity, group[draw.integers(len(group))], shown) for group in chosen)
-
-
-def _example(pools: Pools, similarity: VectorSimilarity, pool: Pool, shown: int) -> Example:
-    source = pools.source
-    own = int(source.video[pool.rows[0]])
-    positives = [
-        (source.videos[int(source.video[row])].id, source.queries[int(source.query[row])].text, value)
-        for row, value in zip(pool.rows[1:], pool.similarity[1:], strict=True)
-    ]
-    judged = {int(source.video[row]) for row in pool.rows}
-    far = [video for video in pool.videos if video not in judged][:shown]
-    negatives = []
-    for video in far:
-        sentences = pools.described.sentence[pools.described.video == video]
-        values = similarity.between(np.array([pool.query]), sentences)[0]
-        best = int(values.argmax())
-        text = source.queries[int(sentences[best])].text
-        negatives.append((source.videos[video].id, text, float(values[best])))
-    return Example(source.queries[pool.query].text, source.videos[own].id, tuple(positives), tuple(negatives))
-
-
 def target_query(pools: Pools, named: str | None) -> int:
     """The query that pictures are about: of that text or id, else the first of those with most near
     sentences.
@@ -217,10 +169,16 @@ def target_query(pools: Pools, named: str | None) -> int:
 
 
 def write_report(
-    pools: Pools, similarity: VectorSimilarity, folder: Path, *, target: str | None = None
+    pools: Pools,
+    similarity: VectorSimilarity,
+    folder: Path,
+    *,
+    target: str | None = None,
+    files: Mapping[str, Path] | None = None,
 ) -> list[Path]:
     """Write report.md and the pictures into a folder; what was written. Each appears whole or not at all.
 
+    `files` are the recordings by video id: with them each pool to read has a picture of its frames.
     The map needs scikit-learn; without it the picture has the histogram alone, and the report says what to
     install. Raises UsageError where matplotlib is missing, FormatError where a file cannot be written.
     """
@@ -229,18 +187,24 @@ def write_report(
     pictures = _draw_similarity(pools, similarity, number, mapped, folder / "similarity")
     if pools.visual is not None:
         pictures += _draw_emscore(pools, folder / "emscore")
+    random, words = random_pools_of(pools, similarity), cohesiveness(pools, similarity)
+    pictures += draw_evidence(random, words, pools.settings.positive, folder / "random_pools")
+    shown = examples(pools, similarity)
+    strips = draw_examples(shown, files, folder) if files else [[] for _ in shown]
     report = folder / "report.md"
+    evidence = [*random.lines(), "", *(f"- {line}" for line in words.lines())]
     with write_atomically(report) as stream:
-        stream.writelines(
-            f"{line}\n".encode() for line in report_lines(pools, similarity, pictures, mapped is not None)
-        )
-    return [report, *pictures]
+        for line in report_lines(pools, pictures, mapped is not None, evidence):
+            stream.write(f"{line}\n".encode())
+        for line in example_lines(shown, strips):
+            stream.write(f"{line}\n".encode())
+    return [report, *pictures, *(file for both in strips for file in both)]
 
 
 def report_lines(
-    pools: Pools, similarity: VectorSimilarity, pictures: list[Path], has_map: bool
+    pools: Pools, pictures: Sequence[Path], has_map: bool, evidence: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The report as Markdown."""
+    """The report as Markdown, but for the pools to read."""
     yield f"# MVMR pools of {pools.source.name}"
     yield ""
     yield from table_lines([count_pools(pools.source), count_pools(pools.annotations)])
@@ -259,12 +223,20 @@ def report_lines(
             yield f"\n![{picture.stem}]({picture.name})"
     if not has_map:
         yield "\nThe map of sentences needs scikit-learn: install it, or whenabouts[sentence-transformers]."
+    if evidence:
+        yield "\n## Were pools drawn by chance\n"
+        yield from evidence
+
+
+def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) -> Iterator[str]:
+    """The pools to read, each with the pictures of its frames."""
     yield "\n## Pools to read\n"
-    yield "`+` a positive, `-` some of the negatives, each with its nearest sentence and the similarity.\n"
-    for example in examples(pools, similarity):
+    yield "`+` a positive, `-` some of the negatives, each with its nearest sentence, similarity and time.\n"
+    for example, files in zip(shown, strips, strict=True):
         yield "```"
         yield from map(_on_one_line, example.lines())
         yield "```"
+        yield from (f"\n![{file.stem}]({file.name})\n" for file in files if file.suffix == ".png")
 
 
 def about_lines(about: Mapping[str, Any]) -> Iterator[str]:

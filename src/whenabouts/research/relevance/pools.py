@@ -10,8 +10,10 @@ Two checks say of a query and a video whether the one is a positive or a negativ
   with their own video, a negative must stay below the mean of queries with videos that the query check calls
   negative.
 
-A pool of n = 50 is the query's own video, up to k - 1 = 4 positives and n minus these negatives, drawn at
-random from what passes. A query whose pool cannot be filled is dropped and counted.
+At most k = 5 moments answer a query: its own, then other moments of its own video that are described alike
+(those are in the pool anyway), then moments of other videos, drawn at random. The rest of a pool of n = 50
+are negatives, drawn likewise. A query whose pool cannot be filled is dropped and counted, as are moments of
+own videos that k has no room for: a system that finds one is counted wrong.
 
 The released construction program differs from the paper; `PoolSettings.as_released` does as it does:
 
@@ -24,7 +26,7 @@ The released construction program differs from the paper; `PoolSettings.as_relea
    there are no more.
 5. Similarities must lie beyond the thresholds (paper: candidates exclude what is below t+ and above t-).
 6. Other moments of the own video that are described alike never become positives; a system that finds them is
-   counted wrong. Here they are positives, and do not count towards k.
+   counted wrong. Here they are positives, as far as k has room.
 7. Pooled frames are not brought to unit length again (`Frames.of`).
 8. Queries whose pool stays short are kept in the file and left out by the evaluation. Here the released
    format keeps their sentence with an empty pool, so that query ids `video#i` stay those of the data set.
@@ -150,13 +152,15 @@ class Pool:
     """The pool of one query, both by number in the annotations.
 
     `videos` are the own one (or ones), the positives, the negatives. `rows` are the judgements whose moments
-    answer the query, its own first, with the `similarity` of their sentences to it.
+    answer the query, its own first, with the `similarity` of their sentences to it. `no_room` counts moments
+    of the own video that answer it, too, and stand beyond the most that a query may have.
     """
 
     query: int
     videos: tuple[int, ...]
     rows: tuple[int, ...]
     similarity: tuple[float, ...]
+    no_room: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,7 @@ class Pools:
             "as released": settings.as_released,
             "queries": len(self.full),
             "left out": self.dropped,
+            "own moments beyond the most positives": sum(pool.no_room for pool in self.full),
             **({"odd judgements": dict(self.source.counts)} if self.source.counts else {}),
         }
 
@@ -392,7 +397,10 @@ class _Work:
     def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
         settings = self.settings
         own = [self.own_videos(query) for query in queries]
-        room = np.array([max(0, settings.most_positives - len(videos)) for videos in own])
+        beside = [self._beside(query) for query in queries]
+        # As released k counts videos; in the paper "the maximum number of positive moments per query".
+        counts = map(len, own) if settings.as_released else map(self._in_own, queries, beside)
+        room = np.array([max(0, settings.most_positives - count) for count in counts])
         positives = first_passing(
             queries, [self.drawn_positives(q) for q in queries], room, visual.positive if visual else None
         )
@@ -402,23 +410,41 @@ class _Work:
         negatives = first_passing(
             queries, [self.drawn_negatives(q) for q in queries], room, visual.negative if visual else None
         )
-        for query, first, near, far in zip(queries, own, positives, negatives, strict=True):
-            rows, similarity = self._judged(query, near)
-            yield Pool(query, (*first, *near, *far), rows, similarity)
+        for query, first, others, near, far in zip(queries, own, beside, positives, negatives, strict=True):
+            yield self._pool(query, others, near, (*first, *near, *far))
 
-    def _judged(self, query: int, positives: Sequence[int]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """(judgements, similarities) that answer a query: own, others of its video, those of positives."""
+    def _in_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
+        """How many moments of its own videos answer a query."""
+        return len(self.own[query]) + len(beside)
+
+    def _pool(
+        self,
+        query: int,
+        beside: Sequence[tuple[int, float]],
+        positives: Sequence[int],
+        videos: tuple[int, ...],
+    ) -> Pool:
+        """A pool with its judgements: own ones, others of the own video, those of positives."""
         own = self.own[query]
         places, similarity = self.candidates(query)
         at = {int(self.described.video[place]): n for n, place in enumerate(places.tolist())}
         chosen = [at[video] for video in positives]
-        beside = () if self.settings.as_released else tuple(self._beside(query))
-        rows = (*own, *(row for row, _ in beside), *self.described.row[places[chosen]].tolist())
-        values = (*(1.0 for _ in own), *(value for _, value in beside), *similarity[chosen].tolist())
-        return rows, values
+        kept = beside[: max(0, self.settings.most_positives - len(own))]
+        rows = (*own, *(row for row, _ in kept), *self.described.row[places[chosen]].tolist())
+        values = (*(1.0 for _ in own), *(value for _, value in kept), *similarity[chosen].tolist())
+        return Pool(query, videos, rows, values, len(beside) - len(kept))
 
-    def _beside(self, query: int) -> Iterator[tuple[int, float]]:
-        """(judgement, similarity) of other moments of the own videos whose sentence is near; spans once."""
+    def _beside(self, query: int) -> list[tuple[int, float]]:
+        """(judgement, similarity) of other moments of the own videos whose sentence is near, each span once.
+
+        The nearest first; none as released.
+        """
+        if self.settings.as_released:
+            return []
+        return sorted(self._near_in_own(query), key=lambda pair: -pair[1])
+
+    def _near_in_own(self, query: int) -> Iterator[tuple[int, float]]:
+        """What `_beside` sorts."""
         all_, own = self.annotations, self.own[query]
         seen = {(int(all_.video[row]), float(all_.start[row]), float(all_.end[row])) for row in own}
         column, similarity = self.distance.near(query)

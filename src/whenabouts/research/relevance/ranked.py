@@ -75,7 +75,7 @@ class RankedSet:
             start=source.start[rows],
             end=source.end[rows],
             relevance=self.grades().astype(np.float64) if graded else np.ones(len(rows)),
-            similarity=np.round(self.similarity.astype(np.float64), 6),
+            similarity=np.asarray(np.round(self.similarity, 6), np.float64),
             captions=tuple(texts[number] for number in source.query[rows].tolist()),
         )
 
@@ -193,10 +193,10 @@ class _Ranking:
         begins = np.append(begins, len(queries))
         for begin in range(0, len(captions), _CAPTIONS):
             rows = captions[begin : begin + _CAPTIONS]
-            asked = queries[begins[begin] : begins[begin + len(rows)]]
+            of_block = queries[begins[begin] : begins[begin + len(rows)]]
             # Of distinct captions first: equal ones have equal cosines then, to the last digit.
             cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption]
-            yield self._chosen(asked, np.searchsorted(rows, self.caption_of[asked]), cosines)
+            yield self._chosen(of_block, np.searchsorted(rows, self.caption_of[of_block]), cosines)
 
     def _chosen(self, queries: Indices, row: Indices, cosines: Floats) -> tuple[Indices, Indices, Floats]:
         """The pairs of n queries, whose captions are rows of `cosines` (B, R): own moments, then the best."""
@@ -226,7 +226,8 @@ class _Ranking:
         order = np.lexsort((moment, -np.round(peaks[row, moment], 6), row))
         row, moment = row[order], moment[order]
         kept = np.arange(len(row)) - np.searchsorted(row, row) < count
-        return moment[kept].reshape(len(cosines), count)
+        best: Indices = moment[kept].reshape(len(cosines), count)
+        return best
 
     def _own(self, queries: Indices) -> tuple[Indices, Indices]:
         """(number among `queries`, place) of each query's own moments, once each, in their order."""
