@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from whenabouts.product.export.source import read_source
 from whenabouts.product.index.workers import Failed, Part, ReaderPool
-from whenabouts.product.server.decoding import ClipTask, Decoders, ThumbnailTask
+from whenabouts.product.server import decoding
+from whenabouts.product.server.decoding import ClipTask, Decoders, ProbeTask, SourceTask, ThumbnailTask
+from whenabouts.product.server.errors import ServerError
 from whenabouts.types import UsageError
 from whenabouts.video.opened import MAX_PIXELS
 from whenabouts.video.probe import MediaError, probe
@@ -19,7 +22,7 @@ from whenabouts.video.probe import MediaError, probe
 
 @pytest.fixture
 def decoders() -> Iterator[Decoders]:
-    made = Decoders()
+    made = Decoders(1)
     yield made
     made.close()
 
@@ -81,3 +84,39 @@ def test_a_reader_that_needs_too_much_memory_fails_alone(
         limit, failed = pool.run([Hungry(0)])
         assert isinstance(limit, Part) and limit.content == (1 << 30) + 64 * 1_000_000
         assert isinstance(failed, Failed) and "more memory than a reader may have" in failed.error
+
+
+def test_what_takes_more_memory_than_a_process_may_have_is_said_so_and_the_next_file_is_served(
+    samples: Path, tmp_path: Path
+) -> None:
+    import av
+
+    with av.open(str(tmp_path / "large.mp4"), "w") as out:
+        stream = out.add_stream("mjpeg", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuvj420p"
+        frame = av.VideoFrame(stream.width, stream.height, "yuvj420p")
+        for plane in frame.planes:
+            plane.update(bytes(plane.buffer_size))
+        out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    decoders = Decoders(1, 256 << 20)
+    with pytest.raises(MediaError, match="--memory"):
+        decoders.run(ClipTask(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4"))
+    decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"))
+    assert (tmp_path / "a.jpg").stat().st_size > 1000
+    decoders.close()
+
+
+def test_what_a_file_holds_is_found_out_elsewhere_too(decoders: Decoders, samples: Path) -> None:
+    assert decoders.run(ProbeTask(samples / "friday.mp4")) == probe(samples / "friday.mp4")
+    source = decoders.run(SourceTask(str(samples / "friday.mp4")))
+    assert source == read_source(str(samples / "friday.mp4"))
+    with pytest.raises(MediaError):
+        decoders.run(ProbeTask(samples / "friday.vtt"))
+
+
+def test_a_task_waits_for_a_process_and_not_for_ever(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_WAIT_SECONDS", 0.01)
+    with pytest.raises(ServerError) as refused:
+        Decoders(0).run(ProbeTask(samples / "friday.mp4"))
+    assert refused.value.status == 429

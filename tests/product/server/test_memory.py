@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from whenabouts.product.server.errors import ServerError
-from whenabouts.product.server.memory import MemoryBound, resident_bytes
+from whenabouts.product.server.memory import MemoryBound, Needs, Parts, resident_bytes
 from whenabouts.product.server.settings import Limits, Settings
 from whenabouts.types import UsageError
 
@@ -21,10 +25,10 @@ def test_what_is_kept_goes_first_and_then_requests_are_refused() -> None:
         dropped.append(now[0])
         held[0] -= 300
 
-    bound = MemoryBound(700 << 20, [drop], lambda: held[0] << 20, lambda: now[0])
+    bound = MemoryBound(700 << 20, [drop], 0, lambda: held[0] << 20, lambda: now[0])
     bound.check()
     held[0], now[0] = 1000, 1.0
-    with pytest.raises(ServerError, match="700 MB") as refused:
+    with pytest.raises(ServerError, match="no memory left") as refused:
         bound.check()
     assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "5")
     now[0] = 2.0
@@ -49,7 +53,7 @@ def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_
     client = opened(indexed)
     service, sizes, reads = client.application.service, iter([1, 99 << 20]), list[str]()
     clock = iter(range(100))
-    service.memory = MemoryBound(50 << 20, [], lambda: next(sizes, 99 << 20), lambda: float(next(clock)))
+    service.memory = MemoryBound(50 << 20, [], 0, lambda: next(sizes, 99 << 20), lambda: float(next(clock)))
     monkeypatch.setattr(service, "records", lambda corpus: reads.append("read"))
     assert error_of(client.get("/api/videos")) == (503, "out_of_memory", None)
     assert next(sizes, None) is None and not reads
@@ -59,7 +63,7 @@ def test_what_was_dropped_is_read_again(opened: Open, indexed: Path) -> None:
     client = opened(indexed)
     first = [client.json("/api/search", query="crown jewels")["data"] for _ in range(3)]
     service = client.application.service
-    service.memory._drop()
+    service.memory.drop()
     assert client.json("/api/search", query="crown jewels")["data"] == first[0] == first[2]
 
 
@@ -67,3 +71,61 @@ def test_a_bound_is_a_number_of_megabytes() -> None:
     assert 1 << 20 < resident_bytes() < 1 << 40
     with pytest.raises(UsageError, match="--memory"):
         Settings(limits=Limits(memory_bytes=0))
+
+
+def test_memory_that_is_dropped_goes_back_and_requests_come_in_again() -> None:
+    kept: list[bytearray] = []
+    room = 40 << 20
+    now = iter(range(0, 1000, 10))
+    bound = MemoryBound(resident_bytes() + 4 * room, [kept.clear], room, clock=lambda: float(next(now)))
+    with bound.room():
+        # Small pieces, which an allocator keeps for itself unless it is told.
+        kept.extend(bytearray(b"x" * 100_000) for _ in range(10 * room // 100_000))
+        full = resident_bytes()
+    with bound.room():
+        assert not kept
+        assert resident_bytes() < full - 8 * room
+
+
+def test_no_more_requests_are_let_in_than_the_bound_has_room_for() -> None:
+    bound = MemoryBound(100, [], 30, lambda: 30)
+    with bound.room(), bound.room():
+        with pytest.raises(ServerError):
+            bound.check()
+        with pytest.raises(ServerError), bound.room():
+            pass
+    bound.check()
+
+
+def test_a_bound_is_divided_so_that_all_parts_together_stay_below_it() -> None:
+    needs, largest = Needs(700 << 20, 32 << 20), 3300 << 20
+    for most in (1404 << 20, 1500 << 20, 3 << 30, 6 << 30, 18 << 30, 200 << 30):
+        parts = Parts.of(most, needs, 4, 3, largest)
+        assert parts.server + parts.decoders * (parts.decoder + (64 << 20)) <= most
+        assert parts.server >= needs.held + 4 * needs.request
+        assert 512 << 20 <= parts.decoder <= largest
+        assert 1 <= parts.decoders <= 3
+    assert Parts.of(18 << 30, needs, 4, 3, largest).decoder == largest
+    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2808 MB or more.*2 times"):
+        Parts.of(1403 << 20, needs, 4, 3, largest, count=2)
+
+
+@pytest.mark.slow
+def test_a_bound_below_what_the_corpus_needs_is_refused_at_the_start(indexed: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whenabouts", "serve", "--corpus", str(indexed), "--port", "0"]
+    command += ["--cache", str(tmp_path)]
+    refused = subprocess.run([*command, "--memory", "200"], capture_output=True, text=True, timeout=300)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    found = re.search(r"--memory 200: .* needs (\d+) MB or more: (\d+) MB once it is open", refused.stderr)
+    assert found is not None, refused.stderr
+    assert 500 < int(found.group(2)) + 500 < int(found.group(1)) < 4000
+    enough = str(int(found.group(1)) + 50)
+    with subprocess.Popen([*command, "--memory", enough], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = re.search(r":(\d+)/", server.stdout.readline())
+        assert port is not None
+        for query in ("crown", "lighthouse&all=true", "a&k=1000"):
+            address = f"http://127.0.0.1:{port.group(1)}/api/search?query={query}"
+            assert urllib.request.urlopen(address, timeout=60).status == 200
+        server.terminate()
+        assert server.wait(60) == 0

@@ -90,7 +90,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--memory",
         metavar="MB",
         type=int,
-        help="refuse requests while the server has more memory (default: three quarters of the machine's)",
+        help="how much memory the server may have, decoding included; requests that could exceed it are "
+        "refused (default: three quarters of the machine's)",
     )
     parser.add_argument(
         "--time-limit",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -108,16 +108,20 @@ def _start_frame(code: str, rate: Fraction) -> int:
 class Sources(Mapping[str, Source]):
     """The files of some moments by path, each looked into once, when it is first asked for.
 
-    `places` are where files lie that the list calls otherwise, by what it calls them.
+    `places` are where files lie that the list calls otherwise, by what it calls them; `read` looks into one.
     """
 
-    def __init__(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        places: Mapping[str, str] = MappingProxyType({}),
+        read: Callable[[str], Source] = read_source,
+    ) -> None:
         self._read: dict[str, Source] = {}
-        self._places = places
+        self._places, self._look = places, read
 
     def __getitem__(self, path: str) -> Source:
         if path not in self._read:
-            self._read[path] = replace(read_source(self._places.get(path, path)), path=path)
+            self._read[path] = replace(self._look(self._places.get(path, path)), path=path)
         return self._read[path]
 
     def __iter__(self) -> Iterator[str]:

@@ -33,7 +33,8 @@ _PROCESS_BYTES, _BYTES_PER_PIXEL = 1 << 30, 64
 # The reader finds its modules where this process does, whatever changed sys.path.
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from whenabouts.product.index.workers import serve; serve(int(sys.argv[2]), sys.argv[3], sys.argv[4])"
+    "from whenabouts.product.index.workers import serve; "
+    "serve(int(sys.argv[2]), *sys.argv[3:5], int(sys.argv[5]))"
 )
 
 
@@ -85,9 +86,9 @@ Message = Part | Finished | Failed
 Reader = Callable[[Any], Iterable[Any]]
 
 
-def serve(descriptor: int, module: str, name: str) -> None:
+def serve(descriptor: int, module: str, name: str, most_bytes: int) -> None:
     """Read tasks from a pipe until it is closed: the whole life of a reader process."""
-    limit_memory()
+    limit_memory(most_bytes)
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(descriptor)
@@ -100,11 +101,15 @@ def serve(descriptor: int, module: str, name: str) -> None:
         return
 
 
-def limit_memory() -> None:
-    """Let this process have no more memory than decoding needs: a file that takes more fails alone."""
+def usual_bytes() -> int:
+    """How much memory a reader may have where nobody says: what decoding the largest pictures needs."""
     from whenabouts.video.opened import most_pixels
 
-    most = _PROCESS_BYTES + _BYTES_PER_PIXEL * most_pixels()
+    return _PROCESS_BYTES + _BYTES_PER_PIXEL * most_pixels()
+
+
+def limit_memory(most: int) -> None:
+    """Let this process have no more bytes of memory than `most`: a file that takes more fails alone."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
@@ -128,7 +133,10 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
 def _sentence(error: BaseException) -> str:
     """An error as one line for a summary."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-        return "decoding it takes more memory than a reader may have; --max-pixels raises that limit, too"
+        return (
+            "decoding it takes more memory than a reader may have; a higher --max-pixels raises that limit, "
+            "in a server a higher --memory"
+        )
     text = " ".join(str(error).split())
     return text or type(error).__name__
 
@@ -155,11 +163,12 @@ class _Worker:
 class ReaderPool:
     """Runs `reader(task)` over tasks in `processes` processes and yields their messages as they come.
 
-    `reader` is a function of a module, found there again by its name.
+    `reader` is a function of a module, found there again by its name. Each process may have `most_bytes` of
+    memory (0: `usual_bytes`).
     """
 
-    def __init__(self, reader: Reader, processes: int) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, processes: int, most_bytes: int = 0) -> None:
+        self._reader, self._most_bytes = reader, most_bytes
         self._processes = max(1, processes)
         self._workers: list[_Worker] = []
 
@@ -179,7 +188,8 @@ class ReaderPool:
     def _start(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         descriptor = theirs.fileno()
-        where = json.dumps(sys.path), str(descriptor), self._reader.__module__, self._reader.__name__
+        reader, most = self._reader, self._most_bytes or usual_bytes()
+        where = json.dumps(sys.path), str(descriptor), reader.__module__, reader.__name__, str(most)
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOTSTRAP, *where],
             stdin=subprocess.DEVNULL,

@@ -1,23 +1,79 @@
-"""Thumbnails and clips made in processes of their own, whose memory is bounded (`index.workers`).
+"""Files looked into, thumbnails and clips made in processes of their own, whose memory is bounded.
 
 A decoder is C code fed with a file that somebody sent: what it does to its process must not end the server,
-nor take the memory of all other requests. A process serves one request after another, and is there as long
-as the server.
+nor take the memory of all other requests. A process (`index.workers`) serves one request after another, and
+is there as long as the server.
 """
 
 from __future__ import annotations
 
+import errno
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
+from whenabouts.product.export.source import Source, read_source
 from whenabouts.product.index.workers import Failed, Part, ReaderPool
+from whenabouts.product.server.errors import busy
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut
-from whenabouts.video.probe import MediaError
+from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.thumbnails import thumbnail
+
+_WAIT_SECONDS = 30.0
+_RETRY_SECONDS = 5
+# What a disk or a folder says; all else that FFmpeg says is about the file that it reads.
+_OF_THE_DISK = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+}  # fmt: skip
+
+
+class Task(Protocol):
+    """Something to be done with a file of a client's choice."""
+
+    @property
+    def number(self) -> int:
+        """For the pool: each of ours runs one task at a time."""
+        ...
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long it may take."""
+        ...
+
+    def make(self) -> Any:
+        """Do it, in a process that may die of it; what is returned is handed over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTask:
+    """What a file holds."""
+
+    path: Path
+    number: int = 0
+    quiet_seconds: float = 60.0
+
+    def make(self) -> Probe:
+        """Look."""
+        return probe(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTask:
+    """What a list for editors says of a file."""
+
+    path: str
+    number: int = 0
+    quiet_seconds: float = 600.0
+
+    def make(self) -> Source:
+        """Look."""
+        return read_source(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +110,79 @@ class ClipTask:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why nothing was written: a message, and the system's number of the error (0: none)."""
+    """Why nothing was made: a message, and the system's number of the error (0: none)."""
 
     kind: str
     message: str
     number: int = 0
 
 
-def make(task: ThumbnailTask | ClipTask) -> Iterator[Fault]:
-    """Carry out a task in this process; a fault is handed over (run in a reader process)."""
+def make(task: Task) -> Iterator[Any]:
+    """Carry out a task in this process; what came of it, or a Fault (run in a reader process)."""
     try:
-        task.make()
+        yield task.make()
     except (OSError, WhenaboutsError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        kinds = (UsageError, WriteError, OSError)
-        kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "MediaError")
-        yield Fault(kind, str(error), getattr(cause, "errno", None) or 0)
+        yield _fault(error)
+
+
+def _fault(error: OSError | WhenaboutsError) -> Fault:
+    import av
+
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = getattr(cause, "errno", None) or 0
+    if isinstance(cause, av.error.FFmpegError) and number not in _OF_THE_DISK:
+        # Its libraries call a lack of memory by many names.
+        reason = (
+            f"FFmpeg gave up on it ({cause.strerror}); it may take more memory than there is for one file"
+        )
+        return Fault("MediaError", f"{reason}, which --memory and --max-pixels raise")
+    kinds = (UsageError, WriteError, OSError)
+    kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "MediaError")
+    return Fault(kind, str(error), number)
 
 
 class Decoders:
-    """Processes that make thumbnails and clips: as many as are at work at one time."""
+    """At most `most` processes, each with `most_bytes` of memory (0: as much as `index` gives them).
 
-    def __init__(self) -> None:
-        self._idle: queue.SimpleQueue[ReaderPool] = queue.SimpleQueue()
+    A process starts with its first task, and the one that worked last works next: idle ones cost nothing.
+    """
 
-    def run(self, task: ThumbnailTask | ClipTask) -> None:
-        """Carry out a task and wait for it. Raises UsageError, WriteError, MediaError or OSError."""
+    def __init__(self, most: int, most_bytes: int = 0) -> None:
+        self._idle: queue.LifoQueue[ReaderPool] = queue.LifoQueue()
+        for _ in range(most):
+            self._idle.put(ReaderPool(make, 1, most_bytes))
+
+    def run(self, task: Task) -> Any:
+        """Carry out a task and wait for it; what its `make` returned.
+
+        Raises UsageError, WriteError, MediaError or OSError, and ServerError (429) where no process is free
+        for too long.
+        """
         try:
-            pool = self._idle.get_nowait()
+            pool = self._idle.get(timeout=_WAIT_SECONDS)
         except queue.Empty:
-            pool = ReaderPool(make, 1)
+            raise busy("videos", _RETRY_SECONDS) from None
+        result: Any = None
         try:
-            fault = None
             for message in pool.run([task]):
                 if isinstance(message, Part):
-                    fault = message.content
+                    result = message.content
                 elif isinstance(message, Failed):
-                    fault = Fault("MediaError", message.error)
+                    result = Fault("MediaError", message.error)
         finally:
             self._idle.put(pool)
-        if fault is not None:
-            raise _error(fault)
+        if isinstance(result, Fault):
+            raise _error(result)
+        return result
 
     def close(self) -> None:
-        """End the processes that are idle."""
+        """End the processes that are idle; one that is needed again starts again."""
+        idle = []
         while not self._idle.empty():
-            self._idle.get().__exit__(None, None, None)
+            idle.append(self._idle.get())
+        for pool in idle:
+            pool.__exit__(None, None, None)
+            self._idle.put(pool)
 
 
 def _error(fault: Fault) -> Exception:

@@ -16,6 +16,7 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.export.moments import FileMoment, moment_of_record, moments_of_result
 from whenabouts.product.export.options import DEFAULT_TITLE, Options
 from whenabouts.product.export.source import Sources
+from whenabouts.product.server.decoding import SourceTask
 from whenabouts.product.server.errors import ServerError, problems
 from whenabouts.product.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
 from whenabouts.product.server.search_routes import moment_of
@@ -65,7 +66,8 @@ def _list(
     if not moments:
         raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
     called, places = _as_shown(service, corpus, moments)
-    options = Options(title=parameters.query or DEFAULT_TITLE, sources=Sources(places))
+    sources = Sources(places, lambda path: service.decoders.run(SourceTask(path)))
+    options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
     data, _ = export.render(called, parameters.format, options)
     return moments, data
 

@@ -18,6 +18,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.server.memory import Parts
 from whenabouts.product.server.settings import Settings
 
 _PAUSE_SECONDS = 1.0
@@ -25,12 +26,17 @@ _END_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def others_serving(place: str, settings: Settings, bound: socket.socket, count: int) -> Iterator[None]:
-    """`count` further processes that serve a corpus at a socket that listens; ended at the end."""
+def others_serving(
+    place: str, settings: Settings, parts: Parts, bound: socket.socket, count: int
+) -> Iterator[None]:
+    """`count` further processes that serve a corpus at a socket that listens; ended at the end.
+
+    Each keeps to the same `parts` of memory.
+    """
     if count < 1:
         yield
         return
-    given, stop = _plain(settings), threading.Event()
+    given, stop = _plain(settings) | {"parts": parts}, threading.Event()
     keeper = threading.Thread(target=_keep, args=(place, given, bound, count, stop), daemon=True)
     keeper.start()
     try:
@@ -71,9 +77,12 @@ def _serve_here(place: str, given: Mapping[str, Any], bound: socket.socket) -> N
     from whenabouts.product.server.app import Application
     from whenabouts.product.server.run import Server
 
-    settings = Settings(**given)
+    parts = given["parts"]
+    settings = Settings(**{name: value for name, value in given.items() if name != "parts"})
     with bound:
-        server = Server(Application(Corpus(place), settings), settings, lambda: None)
+        application = Application(Corpus(place), settings)
+        application.service.divide(parts)
+        server = Server(application, settings, lambda: None)
         threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         server.run(sockets=[bound])
 

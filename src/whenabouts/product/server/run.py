@@ -35,7 +35,7 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
     """Serve a corpus until SIGINT or SIGTERM; requests that run are finished first.
 
     `say` is told the address once it can be asked; further `processes` join as soon as they have started.
-    Raises UsageError for an address that cannot be had.
+    Raises UsageError for an address that cannot be had, and for a bound on memory that the corpus exceeds.
     """
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")
@@ -43,10 +43,12 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
     settings = share_of(settings, processes)
     try:
         application = Application(corpus, settings)
+        parts = application.service.measured_parts(processes)
+        application.service.divide(parts)
         settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         server = Server(application, settings, lambda: say(greeting(settings, sockets[0])))
-        with others_serving(corpus.location, settings, sockets[0], processes - 1):
+        with others_serving(corpus.location, settings, parts, sockets[0], processes - 1):
             server.run(sockets=sockets)
     finally:
         for bound in sockets:

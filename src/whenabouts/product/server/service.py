@@ -16,13 +16,14 @@ from starlette.requests import Request
 
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.index.records import VideoRecord
-from whenabouts.product.search import SearchOptions, SearchResult
+from whenabouts.product.index.workers import usual_bytes
+from whenabouts.product.search import MOST_K, SearchOptions, SearchResult
 from whenabouts.product.server.cache import Cache, Make
-from whenabouts.product.server.decoding import Decoders
+from whenabouts.product.server.decoding import Decoders, ProbeTask
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
-from whenabouts.product.server.memory import MemoryBound
+from whenabouts.product.server.memory import MemoryBound, Needs, Parts
 from whenabouts.product.server.metrics import Metrics
 from whenabouts.product.server.paging import Pages
 from whenabouts.product.server.paths import Paths
@@ -30,12 +31,13 @@ from whenabouts.product.server.schemas import SearchParameters, SearchRequest
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, RateLimit
 from whenabouts.product.streams import stream
-from whenabouts.types import UsageError
-from whenabouts.video.probe import MediaError, Probe, probe
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.probe import MediaError, Probe
 
 Result = TypeVar("Result")
 _KEPT_ANSWERS = 64
 _KEPT_PROBES = 1000
+_QUESTION = "what is seen and said here"
 
 
 class RecentValues(OrderedDict[tuple[str, ...], Result]):
@@ -95,10 +97,11 @@ class Service:
         self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
         self.clip_rate = RateLimit("clips", limits.clips_a_minute)
         self.downloads = ConnectionLimit("files", limits.files)
-        self.decoders = Decoders()
+        self.decoders = Decoders(self._decoding)
         self.cache = Cache(settings.cache, settings.cache_bytes)
         self.metrics = Metrics()
-        self.memory = MemoryBound(limits.memory_bytes, (corpus.drop_kept, self._drop_answers))
+        self._drops = corpus.drop_kept, self._drop_answers
+        self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
         self._readers = Readers(corpus, limits.searches + limits.reads)
@@ -110,6 +113,37 @@ class Service:
     def executors(self) -> tuple[BoundedExecutor, ...]:
         """All executors."""
         return self.searches, self.reads, self.thumbnails, self.clips
+
+    @property
+    def _decoding(self) -> int:
+        """How many videos are decoded at one time at most."""
+        return self.limits.thumbnails + self.limits.clips
+
+    def measured_parts(self, count: int = 1) -> Parts:
+        """How the bound on memory is divided, by what a question takes that every handle is asked here.
+
+        Encoders and what is kept for later are loaded after that. Raises UsageError where the bound is too
+        low for them; `count` servers share the one of its message.
+        """
+        limits, requests = self.limits, self.limits.searches + self.limits.reads
+
+        def warm() -> None:
+            for _ in range(requests + 1):
+                self._ask_oneself(10)
+
+        needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K))
+        return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
+
+    def _ask_oneself(self, k: int) -> None:
+        with self._readers.lent() as corpus:
+            for model in (None, *self.settings.models.values()):
+                with contextlib.suppress(WhenaboutsError):  # whoever asks is told
+                    corpus.search(_QUESTION, k, model=model)
+
+    def divide(self, parts: Parts) -> None:
+        """Keep to parts of the memory from now on."""
+        self.memory = MemoryBound(parts.server, self._drops, parts.request)
+        self.decoders = Decoders(parts.decoders, parts.decoder)
 
     def close(self) -> None:
         """End all work that has not begun."""
@@ -125,8 +159,8 @@ class Service:
         self.memory.check()
 
         def job() -> Result:
-            self.memory.check()  # requests before this one may have filled it while it waited
-            with self._readers.lent() as corpus:
+            # Requests before this one may have filled it while it waited.
+            with self.memory.room(), self._readers.lent() as corpus:
                 return read(corpus)
 
         return await executor.run(job, partial(left, request))
@@ -206,9 +240,11 @@ class Service:
 
         def look() -> Probe | None:
             try:
-                return probe(Path(record.path))
+                probed = self.decoders.run(ProbeTask(Path(record.path)))
             except (MediaError, OSError):
                 return None
+            assert isinstance(probed, Probe)
+            return probed
 
         return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
 

@@ -27,8 +27,8 @@ class Limits:
     `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
     wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
     clips may be begun in a minute, `wait_seconds` how long a job waits at most, `job_seconds` how long a
-    search or a read takes at most. While the process has more than `memory_bytes` of memory, requests that
-    take some are refused.
+    search or a read takes at most. `memory_bytes` is how much memory the process may have, together with
+    those that decode for it: requests that could exceed it are refused.
     """
 
     searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
