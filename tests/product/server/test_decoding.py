@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,18 +100,19 @@ def test_what_takes_more_memory_than_a_process_may_have_is_said_so_and_the_next_
             plane.update(bytes(plane.buffer_size))
         out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
-    decoders = Decoders(1, 256 << 20)
-    with pytest.raises(MediaError, match="--memory"):
-        decoders.run(ClipTask(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4"))
-    decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"))
-    assert (tmp_path / "a.jpg").stat().st_size > 1000
-    decoders.close()
+    with closing(Decoders(1, 190 << 20)) as decoders:
+        with pytest.raises(MediaError, match="--memory"):
+            decoders.run(ClipTask(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4"))
+        decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"))
+        assert (tmp_path / "a.jpg").stat().st_size > 1000
 
 
 def test_what_a_file_holds_is_found_out_elsewhere_too(decoders: Decoders, samples: Path) -> None:
     assert decoders.run(ProbeTask(samples / "friday.mp4")) == probe(samples / "friday.mp4")
     source = decoders.run(SourceTask(str(samples / "friday.mp4")))
-    assert source == read_source(str(samples / "friday.mp4"))
+    here = read_source(str(samples / "friday.mp4"))
+    assert (source.rate, source.duration, source.channels) == (here.rate, here.duration, here.channels)
+    assert source.times.ticks.tolist() == here.times.ticks.tolist()
     with pytest.raises(MediaError):
         decoders.run(ProbeTask(samples / "friday.vtt"))
 

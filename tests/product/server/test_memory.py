@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from whenabouts.product.server.errors import ServerError
-from whenabouts.product.server.memory import MemoryBound, Needs, Parts, resident_bytes
+from whenabouts.product.server.memory import MemoryBound, Needs, Parts
+from whenabouts.product.server.resident import resident_bytes
 from whenabouts.product.server.settings import Limits, Settings
 from whenabouts.types import UsageError
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import queue
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 from whenabouts.product.export.source import Source, read_source
 from whenabouts.product.index.workers import Failed, Part, ReaderPool
-from whenabouts.product.server.errors import busy
+from whenabouts.product.server.resident import forget_peak, peak_bytes
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut
@@ -110,15 +111,17 @@ class ClipTask:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why nothing was made: a message, and the system's number of the error (0: none)."""
+    """Why nothing was made: a message, the system's number of the error (0: none), and how near its limit."""
 
     kind: str
     message: str
     number: int = 0
+    took_much: bool = False
 
 
 def make(task: Task) -> Iterator[Any]:
     """Carry out a task in this process; what came of it, or a Fault (run in a reader process)."""
+    forget_peak()
     try:
         yield task.make()
     except (OSError, WhenaboutsError) as error:
@@ -130,15 +133,20 @@ def _fault(error: OSError | WhenaboutsError) -> Fault:
 
     cause = error if isinstance(error, OSError) else error.__cause__
     number = getattr(cause, "errno", None) or 0
-    if isinstance(cause, av.error.FFmpegError) and number not in _OF_THE_DISK:
-        # Its libraries call a lack of memory by many names.
-        reason = (
-            f"FFmpeg gave up on it ({cause.strerror}); it may take more memory than there is for one file"
-        )
-        return Fault("MediaError", f"{reason}, which --memory and --max-pixels raise")
     kinds = (UsageError, WriteError, OSError)
     kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "MediaError")
-    return Fault(kind, str(error), number)
+    is_of_file = isinstance(cause, av.error.FFmpegError) and number not in _OF_THE_DISK
+    # FFmpeg and its libraries call a lack of memory by many names.
+    if kind != "UsageError" and number not in _OF_THE_DISK and _took_much():
+        hint = "it may take more memory than one file may have, which --memory and --max-pixels raise"
+        return Fault("MediaError", f"{error}; {hint}", took_much=True)
+    return Fault("MediaError" if is_of_file else kind, str(error), number)
+
+
+def _took_much() -> bool:
+    """Whether this task took this process to more than a third of its memory: it comes in large steps."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return limit != resource.RLIM_INFINITY and peak_bytes() > limit // 3
 
 
 class Decoders:
@@ -161,6 +169,8 @@ class Decoders:
         try:
             pool = self._idle.get(timeout=_WAIT_SECONDS)
         except queue.Empty:
+            from whenabouts.product.server.errors import busy  # not for the processes: FastAPI comes with it
+
             raise busy("videos", _RETRY_SECONDS) from None
         result: Any = None
         try:
@@ -168,7 +178,9 @@ class Decoders:
                 if isinstance(message, Part):
                     result = message.content
                 elif isinstance(message, Failed):
-                    result = Fault("MediaError", message.error)
+                    result = Fault("MediaError", message.error, took_much=True)
+            if isinstance(result, Fault) and result.took_much:
+                pool.__exit__(None, None, None)  # its memory goes back; the next task starts another
         finally:
             self._idle.put(pool)
         if isinstance(result, Fault):

@@ -9,17 +9,13 @@ limits of the system: there a file that takes more fails alone (`decoding.py`).
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from whenabouts.product.server.errors import ServerError
+from whenabouts.product.server.resident import forget_peak, peak_bytes, release, resident_bytes
 from whenabouts.types import UsageError
 
 _DROP_SECONDS = 5.0
@@ -44,10 +40,10 @@ class Needs:
         warm()
         release()
         held = resident_bytes()
-        _forget_peak()
+        forget_peak()
         ask()
         # Others may take more than the one that was tried.
-        return cls(held, max(_LEAST_REQUEST_BYTES, 2 * (_peak_bytes() - held)))
+        return cls(held, max(_LEAST_REQUEST_BYTES, 2 * (peak_bytes() - held)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ class MemoryBound:
         most_bytes: int,
         drops: Sequence[Callable[[], None]],
         request_bytes: int = 0,
-        measure: Callable[[], int] = lambda: resident_bytes(),
+        measure: Callable[[], int] = resident_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most, self._drops, self._request = most_bytes, drops, request_bytes
@@ -143,37 +139,3 @@ class MemoryBound:
 
     def _is_full(self) -> bool:
         return self._measure() + (self._running + 1) * self._request > self._most
-
-
-def release() -> None:
-    """Give memory that nothing uses back to the system; what allocates keeps it for itself otherwise."""
-    gc.collect()
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
-
-
-def resident_bytes() -> int:
-    """How much memory this process has now; 0 where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _forget_peak() -> None:
-    """Let the most memory that this process had be what it has now, where the system allows that."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _peak_bytes() -> int:
-    """The most memory that this process had; 0 where the system does not say."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)
