@@ -158,7 +158,8 @@ class Client:
 
     def look(self) -> None:
         """Learn which videos there are now."""
-        token, videos = "", list[tuple[str, float, bool]]()
+        token: str | None = ""
+        videos: list[tuple[str, float, bool]] = []
         while token is not None:
             status, body = self.get(f"/api/videos?page_token={token}" if token else "/api/videos")
             if status != 200:

@@ -100,7 +100,7 @@ def test_what_takes_more_memory_than_a_process_may_have_is_said_so_and_the_next_
             plane.update(bytes(plane.buffer_size))
         out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
-    with closing(Decoders(1, 190 << 20)) as decoders:
+    with closing(Decoders(1, 165 << 20)) as decoders:
         with pytest.raises(MediaError, match="--memory"):
             decoders.run(ClipTask(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4"))
         decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"))
@@ -112,6 +112,7 @@ def test_what_a_file_holds_is_found_out_elsewhere_too(decoders: Decoders, sample
     source = decoders.run(SourceTask(str(samples / "friday.mp4")))
     here = read_source(str(samples / "friday.mp4"))
     assert (source.rate, source.duration, source.channels) == (here.rate, here.duration, here.channels)
+    assert source.times is not None and here.times is not None
     assert source.times.ticks.tolist() == here.times.ticks.tolist()
     with pytest.raises(MediaError):
         decoders.run(ProbeTask(samples / "friday.vtt"))

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 # A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one a thread).
-_PROCESS_BYTES, _BYTES_PER_PIXEL = 1 << 30, 64
+_PROCESS_BYTES, BYTES_PER_PIXEL = 1 << 30, 64
 
 # The reader finds its modules where this process does, whatever changed sys.path.
 _BOOTSTRAP = (
@@ -105,7 +105,7 @@ def usual_bytes() -> int:
     """How much memory a reader may have where nobody says: what decoding the largest pictures needs."""
     from whenabouts.video.opened import most_pixels
 
-    return _PROCESS_BYTES + _BYTES_PER_PIXEL * most_pixels()
+    return _PROCESS_BYTES + BYTES_PER_PIXEL * most_pixels()
 
 
 def limit_memory(most: int) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whenabouts.product.export.source import Source, read_source
-from whenabouts.product.index.workers import Failed, Part, ReaderPool
-from whenabouts.product.server.resident import forget_peak, peak_bytes
+from whenabouts.product.index.workers import BYTES_PER_PIXEL, Failed, Part, ReaderPool
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut
@@ -26,6 +25,8 @@ from whenabouts.video.thumbnails import thumbnail
 
 _WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 5
+# What a process takes before it has decoded anything.
+_EMPTY_BYTES = 150 << 20
 # What a disk or a folder says; all else that FFmpeg says is about the file that it reads.
 _OF_THE_DISK = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR,
@@ -44,6 +45,11 @@ class Task(Protocol):
     @property
     def quiet_seconds(self) -> float:
         """How long it may take."""
+        ...
+
+    @property
+    def path(self) -> str | Path:
+        """The file."""
         ...
 
     def make(self) -> Any:
@@ -111,24 +117,23 @@ class ClipTask:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why nothing was made: a message, the system's number of the error (0: none), and how near its limit."""
+    """Why nothing was made: a message, the system's number of the error (0: none), and if memory may lack."""
 
     kind: str
     message: str
     number: int = 0
-    took_much: bool = False
+    is_full: bool = False
 
 
 def make(task: Task) -> Iterator[Any]:
     """Carry out a task in this process; what came of it, or a Fault (run in a reader process)."""
-    forget_peak()
     try:
         yield task.make()
     except (OSError, WhenaboutsError) as error:
-        yield _fault(error)
+        yield _fault(task.path, error)
 
 
-def _fault(error: OSError | WhenaboutsError) -> Fault:
+def _fault(path: str | Path, error: OSError | WhenaboutsError) -> Fault:
     import av
 
     cause = error if isinstance(error, OSError) else error.__cause__
@@ -137,16 +142,21 @@ def _fault(error: OSError | WhenaboutsError) -> Fault:
     kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "MediaError")
     is_of_file = isinstance(cause, av.error.FFmpegError) and number not in _OF_THE_DISK
     # FFmpeg and its libraries call a lack of memory by many names.
-    if kind != "UsageError" and number not in _OF_THE_DISK and _took_much():
+    if kind != "UsageError" and number not in _OF_THE_DISK and _takes_much(path):
         hint = "it may take more memory than one file may have, which --memory and --max-pixels raise"
-        return Fault("MediaError", f"{error}; {hint}", took_much=True)
+        return Fault("MediaError", f"{error}; {hint}", is_full=True)
     return Fault("MediaError" if is_of_file else kind, str(error), number)
 
 
-def _took_much() -> bool:
-    """Whether this task took this process to more than a third of its memory: it comes in large steps."""
+def _takes_much(path: str | Path) -> bool:
+    """Whether decoding the pictures of a file may take more memory than this process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return limit != resource.RLIM_INFINITY and peak_bytes() > limit // 3
+    try:
+        picture = probe(Path(path)).picture
+    except (OSError, WhenaboutsError):
+        return False
+    most = 0 if picture is None else _EMPTY_BYTES + BYTES_PER_PIXEL * picture.width * picture.height
+    return limit != resource.RLIM_INFINITY and most > limit
 
 
 class Decoders:
@@ -178,8 +188,8 @@ class Decoders:
                 if isinstance(message, Part):
                     result = message.content
                 elif isinstance(message, Failed):
-                    result = Fault("MediaError", message.error, took_much=True)
-            if isinstance(result, Fault) and result.took_much:
+                    result = Fault("MediaError", message.error, is_full=True)
+            if isinstance(result, Fault) and result.is_full:
                 pool.__exit__(None, None, None)  # its memory goes back; the next task starts another
         finally:
             self._idle.put(pool)
