@@ -123,7 +123,8 @@ def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float
 
 def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity) -> Spoken:
     """How much of a query is said in a moment and around its strongest place."""
-    units, there = units_of(query), units_of(_words_near(answer, scored))
+    language = rarity.languages.get(scored.video_id, "")
+    units, there = units_of(query, language), units_of(_words_near(answer, scored), language)
     present = set(there) | _joined(there)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}

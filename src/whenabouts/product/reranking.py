@@ -139,12 +139,25 @@ def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, 
     )
     values = np.zeros((len(moments), len(FEATURES)))
     values[:, 3] = _mean(np.maximum(scores, 0.0), about)
-    units = units_of(query)[:_MOST_UNITS]
+    spoken = [rarity.languages.get(block.video_ids[video], "") for video in moments.video.tolist()]
+    for language in dict.fromkeys(spoken):
+        own = np.flatnonzero([other == language for other in spoken])
+        values[own, :3] = _of_words(query, language, block, near[own], around[own], rarity)
+    return values
+
+
+def _of_words(
+    query: str, language: str, block: ClipBlock, near: Indices, around: Indices, rarity: Rarity
+) -> Floats:
+    """(M, 3) features of words, of moments of videos in one language."""
+    values = np.zeros((len(near), 3))
+    units = units_of(query, language)[:_MOST_UNITS]
     weights = _weights(units, rarity)
     if not weights:
         return values
     rows = _union(around)
-    spoken, in_order = _spoken_in(units, list(weights), [block.text[row] for row in rows.tolist()])
+    texts = [block.text[row] for row in rows.tolist()]
+    spoken, in_order = _spoken_in(units, list(weights), texts, language)
     parts = np.array(list(weights.values())) / sum(weights.values())
     is_near, is_around = (_any(spoken, np.searchsorted(rows, part)) for part in (near, around))
     values[:, 0] = is_near @ parts
@@ -203,11 +216,21 @@ def _any(flags: Flags, spans: Indices) -> Flags:
     return sums[spans[:, 1]] > sums[spans[:, 0]]
 
 
-def _spoken_in(units: Sequence[str], counted: Sequence[str], texts: Sequence[str]) -> tuple[Flags, Flags]:
+def _spoken_in(
+    units: Sequence[str], counted: Sequence[str], texts: Sequence[str], language: str
+) -> tuple[Flags, Flags]:
     """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
     words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
     spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
     for row, text in enumerate(texts):
+        if language:  # a stem need not be the beginning of its words
+            own = units_of(text, language)
+            present = set(own)
+            for both in joined.keys() & present:
+                present.update(joined[both])
+            flags = [unit in present for unit in counted]
+            spoken[row], in_order[row] = flags, all(flags) and stand_in_order(units, own)
+            continue
         plain = text.lower() if text.isascii() else _folded(text)
         # A unit is the beginning of its words, so that a text without it need not be taken apart.
         there = [unit for unit in counted if unit in plain]

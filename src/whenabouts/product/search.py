@@ -31,6 +31,7 @@ from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.people import People
+from whenabouts.product.query_language import note_on_languages
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
 from whenabouts.product.streams import all_streams
@@ -76,7 +77,7 @@ class Calibration:
     `clips` is how many clips each stream had then. `rates` is what a search hands on (`Report.summary`), None
     where no stream is calibrated. `adjustment` is what answers of known truth say of probabilities here.
     `banks` are the languages of the unrelated sentences of each stream; `withheld` says why there are none,
-    `note` what users should know of the corpus's language.
+    `note` what users should know of the corpus's language, `foreign` the languages that no encoder knows.
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class Calibration:
     banks: Mapping[str, str] = field(default_factory=dict)
     withheld: str = ""
     note: str = ""
+    foreign: tuple[str, ...] = ()
     alike_scales: Mapping[str, Scale] = field(default_factory=dict)
     alike_chances: Mapping[str, Chance] = field(default_factory=dict)
 
@@ -108,6 +110,7 @@ def load_calibration(store: Store) -> Calibration:
         answers,
         UNADJUSTED if answers is None else Adjustment.from_json(answers["adjustment"]),
         {name: fact["bank"] for name, fact in facts.items() if "bank" in fact},
+        foreign=tuple(next((fact["foreign"] for fact in facts.values() if fact.get("foreign")), ())),
         **texts,
         alike_scales={
             name: Scale.from_json(fact["alike_scale"])
@@ -587,7 +590,7 @@ class Searcher:
             answer, doubt = _judged(
                 words, ranked, answers, interval, self._calibration.withheld, is_name=is_name
             )
-            notes += [self._calibration.note] if self._calibration.note else []
+            notes += self._notes_on_languages(words)
             if not streams:
                 notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
@@ -641,6 +644,14 @@ class Searcher:
             coverage=self.coverage(allowed.videos, [answer.stream for answer in answers]),
             like=unambiguous(like.name),
         )
+
+    def _notes_on_languages(self, query: str) -> list[str]:
+        """What to say where an encoder does not know the language of some videos."""
+        calibration = self._calibration
+        if not calibration.note:
+            return []
+        spoken = self._store.ledger().languages
+        return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
 
     def with_records(
         self, moments: Iterable[ScoredMoment]

@@ -13,6 +13,7 @@ from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
+from whenabouts.product.query_language import name_of
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, UsageError, number_of
@@ -201,6 +202,7 @@ class Stats:
     gone: tuple[VideoRecord, ...]
     indexed_at: float
     coverage: Coverage
+    languages: Mapping[str, int]
 
     @classmethod
     def of(
@@ -218,6 +220,7 @@ class Stats:
             gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
             coverage=coverage_of(records, (), list(store.streams), with_clips(store, store.streams)),
+            languages={name_of(code): count for code, count in store.ledger().languages.items() if code},
         )
 
     @property
@@ -249,6 +252,7 @@ class Stats:
             },
             "calibration": None if self.rates is None else dict(self.rates),
             "searched": self.coverage.to_json(),
+            "languages": dict(self.languages),
             "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
             "gone": [unambiguous(r.path) for r in self.gone],
             "indexed_at": self.indexed_at,
@@ -270,6 +274,9 @@ class Stats:
             lines.append(f"{made}, searched {how}{sure}")
         if self.coverage.videos:
             lines.append(f"  {self.coverage.line}")
+        if self.languages:
+            spoken = ", ".join(f"{name} ({count})" for name, count in self.languages.items())
+            lines.append(f"  languages of words: {spoken}")
         if self.rates is not None:
             alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(

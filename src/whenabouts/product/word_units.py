@@ -1,4 +1,8 @@
-"""Words as a query and a place are compared: folded, without their endings, and how rare each is here."""
+"""Words as a query and a place are compared: folded, without their endings, and how rare each is here.
+
+A language is given by its code (ISO 639-1). In those that have a stemmer, units are its stems; in English,
+and where the language is not known, words without a usual English ending.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
+from whenabouts.product.index.stemming import has_stems, stemmed
 from whenabouts.product.index.store import Store
 
 # Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
 _PASSAGES = 600
 _VIDEOS = 60
+# Thai, Lao, Burmese and Khmer put no spaces between words.
+_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
 _STEMMED_FROM = 4
 _ACCENT = re.compile("(?<=[a-z])[\u0300-\u036f]+")
@@ -38,21 +45,28 @@ def folded(text: str) -> str:
 
 
 @lru_cache(maxsize=50_000)
-def _units(word: str) -> tuple[str, ...]:
-    """The units of one word: the word without its English ending, or each two neighbouring signs."""
-    if DENSE_SCRIPT.search(word):
+def _units(word: str, language: str = "") -> tuple[str, ...]:
+    """The units of one folded word: the word without its ending, or each two neighbouring signs.
+
+    In a language with stems the word is lower-case and not folded yet.
+    """
+    if DENSE_SCRIPT.search(word) or _SPACELESS.search(word):
         return (word,) if len(word) == 1 else tuple(word[i : i + 2] for i in range(len(word) - 1))
+    if language:
+        return (folded(stemmed(word, language)),)
     if len(word) >= _STEMMED_FROM and word.isascii() and word.isalpha():
         return (_ENDING.sub("", word) or word,)
     return (word,)
 
 
-def units_of(text: str) -> list[str]:
+def units_of(text: str, language: str = "") -> list[str]:
     """The units by which words are compared, in order.
 
     >>> units_of("Mining pools"), units_of("比特币")
     (['min', 'pool'], ['比特', '特币'])
     """
+    if has_stems(language):
+        return [unit for word in words_of(text) for unit in _units(word, language)]
     return [unit for word in words_of(folded(text)) for unit in _units(word)]
 
 
@@ -63,10 +77,14 @@ def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rarity:
-    """In how many of some passages of a corpus each unit is said."""
+    """In how many of some passages of a corpus each unit is said.
+
+    `languages` are those of the videos that are not in English, by id; units are counted in these as well.
+    """
 
     passages: int
     counts: Mapping[str, int]
+    languages: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, unit: str) -> float:
         """How much it says that a unit is said, in nats: near 0 for what is said everywhere."""
@@ -78,17 +96,22 @@ class Rarity:
         return math.log((self.passages + 1) / 2.5)
 
     @classmethod
-    def in_texts(cls, texts: Sequence[str]) -> Rarity:
-        """Counted in some passages, evenly chosen where there are many."""
+    def in_texts(cls, texts: Sequence[str], spoken: Sequence[str] = ()) -> Rarity:
+        """Counted in some passages, evenly chosen where there are many; `spoken` are their languages."""
         rows = np.unique(np.linspace(0, len(texts) - 1, min(_PASSAGES, len(texts))).astype(int)).tolist()
         counts: Counter[str] = Counter()
         for row in rows:
-            counts.update(set(units_of(texts[row])))
+            units = set(units_of(texts[row]))
+            counts.update(units | set(units_of(texts[row], spoken[row])) if spoken else units)
         return cls(len(rows), counts)
 
     @classmethod
     def in_stream(cls, store: Store, stream: str) -> Rarity:
         """Counted in a stream of a corpus; videos all over it are looked at."""
-        ids = [record.video_id for record in store.videos() if stream in record.streams]
-        chosen = ids[:: max(1, math.ceil(len(ids) / _VIDEOS))]
-        return cls.in_texts(store.clips_of(stream, chosen, vectors=False).text)
+        videos = [record for record in store.videos() if stream in record.streams]
+        languages = {video.video_id: video.language for video in videos if has_stems(video.language)}
+        chosen = [video.video_id for video in videos[:: max(1, math.ceil(len(videos) / _VIDEOS))]]
+        block = store.clips_of(stream, chosen, vectors=False)
+        own = [languages.get(video_id, "") for video_id in block.video_ids]
+        spoken = np.repeat(own, np.diff(block.offsets)).tolist() if languages else ()
+        return replace(cls.in_texts(block.text, spoken), languages=languages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +80,8 @@ _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
 _TIME = re.compile(_STAMP)
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
 _ASS_LINE = re.compile(rf"Dialogue:[^,]*,\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
+_HEADER = 2_000
+_HEADER_LANGUAGE = re.compile(r"Language:\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)\s*")
 _VOICE = re.compile(r"<v(?:\.[\w.-]*+)?\s++([^<>]++)>")
 _PROGRAM_TAG = re.compile(r"<(/?)(?:script|style)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(
@@ -179,7 +182,16 @@ def read_cue_file(path: Path) -> CueTrack:
             f"{printable(path)}: no line with times in it, so not subtitles in srt, vtt, ass or sbv; "
             "convert it to one of these or leave it out"
         )
-    return CueTrack(cues, f"sidecar:{path.name}", None, (*notes, *repairs))
+    return CueTrack(cues, f"sidecar:{path.name}", _named_language(text), (*notes, *repairs))
+
+
+def _named_language(text: str) -> str | None:
+    """The language that the header of a WebVTT file names, which ends with the first empty line."""
+    header = itertools.takewhile(str.strip, text[:_HEADER].lstrip().splitlines())
+    if not next(header, "").startswith("WEBVTT"):
+        return None
+    named = (_HEADER_LANGUAGE.fullmatch(line) for line in header)
+    return next((match[1].lower() for match in named if match), None)
 
 
 def last_time(path: Path) -> float:
@@ -228,7 +240,7 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
         return CueTrack((), f"sidecar:{path.name}", None, (f"left out: {error}",))
     tags = [_LANGUAGE_NAMES.get(mark, mark) for mark in marks]
     tags = [tag for tag in tags if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", tag)]
-    language = next((tag for tag in tags if tag not in ("sdh", "asr", "cc")), None)
+    language = next((tag for tag in tags if tag not in ("sdh", "asr", "cc")), track.language)
     is_forced = "forced" in marks or "foreign" in marks
     return CueTrack(track.cues, track.source, language, track.notes, is_forced)
 

@@ -31,13 +31,13 @@ LEANING = 3.0
 class Bank:
     """The unrelated sentences of one stream, in `languages` (codes, such as "fr" or "en fr").
 
-    `understood`: whether the stream's encoder knows these. `withheld` says why there are none; then English
-    ones stand in, that measure the encoder and nothing else. `note` is what users should know.
+    `foreign` are those of them that the stream's encoder does not know. `withheld` says why there are none;
+    then English ones stand in, that measure the encoder and nothing else. `note` is what users should know.
     """
 
     languages: str
     sentences: tuple[str, ...]
-    understood: bool = True
+    foreign: tuple[str, ...] = ()
     withheld: str = ""
     note: str = ""
 
@@ -67,7 +67,7 @@ def _bank(store: Store, stream: str, encoder: QueryEncoder | None) -> Bank:
     return Bank(
         " ".join(language.code for language in own),
         tuple(sentence for language in own for sentence in language.sentences[:ALIGNED]),
-        understood=not foreign,
+        foreign=tuple(language.code for language in foreign),
         note=_note(foreign),
     )
 

@@ -248,7 +248,7 @@ def measure(
     scales = {
         name: scale
         for name, bank in vectors.items()
-        if (scale := _scale(store, name, bank, understood=banks[name].understood)) is not None
+        if (scale := _scale(store, name, bank, understood=not banks[name].foreign)) is not None
     }
     searcher = Searcher(store, encoders, Calibration(scales))
     to_ask = made_from(store, made) if questions is None else list(questions)
@@ -302,6 +302,7 @@ def _report(
         banks={name: bank.languages for name, bank in banks.items()},
         withheld=next((bank.withheld for bank in banks.values() if bank.withheld), ""),
         note=next((bank.note for bank in banks.values() if bank.note), ""),
+        foreign=tuple(dict.fromkeys(code for bank in banks.values() for code in bank.foreign)),
     )
     return Report(calibration, outcomes, made)
 
@@ -408,6 +409,8 @@ def _keep(store: Store, report: Report) -> None:
             fact["bank"] = calibration.banks[name]
         texts = {"withheld": calibration.withheld, "note": calibration.note}
         fact |= {key: text for key, text in texts.items() if text}
+        if calibration.foreign:
+            fact["foreign"] = list(calibration.foreign)
         if name in calibration.chances:
             fact["chance"] = calibration.chances[name].to_json()
         if answers is not None:

@@ -34,6 +34,7 @@ from whenabouts.product.index.workers import Failed, Message, Part, ReaderPool, 
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.files import printable
+from whenabouts.video.language import language_of_track
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -220,7 +221,8 @@ class _Writer:
         cues: Sequence[Cue] = track.cues if track else ()
         if read.probe is not None and record.duration:
             cues = self._inside(work, cues, record.duration)
-        return replace(record, words=track.source if track else ""), cues
+        record = replace(record, words=track.source if track else "")
+        return replace(record, metadata=_with_language(record, work, track)), cues
 
     def _inside(self, work: Work, cues: Sequence[Cue], duration: float) -> list[Cue]:
         """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
@@ -282,6 +284,16 @@ class _Writer:
             self._store.remove_videos(self._obsolete)
             self._waiting, self._failures, self._obsolete, self._rows = [], [], [], 0
         self._written = time.monotonic()
+
+
+def _with_language(record: VideoRecord, work: Work, track: CueTrack | None) -> dict[str, Any]:
+    """The metadata of a video with the language of its words; what a person wrote of it comes first."""
+    given = work.metadata.get("language")
+    if given or track is None or not track.cues:
+        return dict(record.metadata)
+    rest = {key: value for key, value in record.metadata.items() if key != "language"}
+    language = language_of_track(track)
+    return {**rest, "language": language} if language else rest
 
 
 def _was_never_read(record: VideoRecord) -> bool:

@@ -7,6 +7,7 @@ read the ledger from disk once (20,000 videos: a second of processor time), name
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,12 @@ class Ledger:
     def names(self) -> VideoNames:
         """What people call the videos."""
         return VideoNames((record.video_id, record.path) for record in self.records)
+
+    @cached_property
+    def languages(self) -> Mapping[str, int]:
+        """How many videos are in each language, the most frequent first; "" is not known."""
+        counts = Counter(record.language for record in self.records if record.words)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     @cached_property
     def listed(self) -> Sequence[VideoRecord]:

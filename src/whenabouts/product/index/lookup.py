@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
 from whenabouts.product.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
+from whenabouts.product.index.stemming import as_indexed, stemmed
 
 if TYPE_CHECKING:
     from whenabouts.product.index.upkeep import Distance, VectorIndex
@@ -213,21 +214,31 @@ def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
     return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
 
 
-def match(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
+def match(table: Any, query: str, k: int, narrowing: Narrowing, languages: Sequence[str] = ()) -> ClipHits:
     """The k clips whose words match best by BM25; nothing for a query without words.
+
+    `languages` are those of the clips: words are also looked for as their stems in these.
 
     Words and their joined neighbours are searched one after the other and added up: LanceDB leaves out what
     cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
     against 89 for one question made of both. A clip among the best k of one list only counts by that one.
     """
-    words, joined = query_words(printable(query))
-    words, joined = (list(dict.fromkeys(some))[:_MOST_QUERY_WORDS] for some in (words, joined))
+    ways = [query_words(printable(query), language) for language in ("", *languages)]
+    words, joined = (
+        _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
+        for part in (0, 1)
+    )
     if not words or narrowing.impossible:
         return no_hits()
     by_word = _matching(table, words, k, narrowing)
     if not joined:
         return hits_of(by_word, by_word["_score"].to_numpy().astype(np.float32), k)
     return _summed(by_word, _matching(table, joined, k, narrowing), JOINED_WEIGHT, k)
+
+
+def _each_once(words: Sequence[str], several: bool) -> list[str]:
+    """The words, each once; where there are `several` ways to write them, what the index writes alike."""
+    return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 
 def _matching(table: Any, words: Sequence[str], k: int, narrowing: Narrowing) -> Any:
@@ -286,8 +297,10 @@ def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     return block_of(rows, video_ids, dimension)
 
 
-def search_words(text: str) -> str:
+def search_words(text: str, language: str = "") -> str:
     """A text as the full-text index holds it: its words, and each two neighbours joined.
+
+    In a `language` that is stemmed here (`stemming.py`), all as stems.
 
     Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
     words that stand together in the question count more where they stand together in what is said. No
@@ -296,17 +309,17 @@ def search_words(text: str) -> str:
     >>> search_words("On-chain fees")
     'on chain fees onchain chainfees'
     """
-    words, joined = query_words(text)
+    words, joined = query_words(text, language)
     return " ".join(words + joined)
 
 
-def query_words(text: str) -> tuple[list[str], list[str]]:
+def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
     """The words of a question and its joined neighbours; these are to weigh `JOINED_WEIGHT` of those.
 
     >>> query_words("On-chain fees")
     (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
     """
-    words = words_of(text)
+    words = [stemmed(word, language) for word in words_of(text)] if language else words_of(text)
     pairs = [first + second for first, second in itertools.pairwise(words)]
     return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
 

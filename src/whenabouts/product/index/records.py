@@ -102,6 +102,15 @@ class VideoRecord:
     def __post_init__(self) -> None:
         check_video_id(self.video_id)
 
+    @property
+    def language(self) -> str:
+        """The language of its words (ISO 639-1; "mul": several), "" where that is not known.
+
+        It stands among the metadata, so that it is shown, filtered by and corrected like these.
+        """
+        language = self.metadata.get("language")
+        return language if isinstance(language, str) else ""
+
 
 EXTRA_COLUMNS = ("box", "recognised")
 """Columns that a table of clips has once its stream has given some."""

@@ -91,6 +91,7 @@ from whenabouts.product.index.records import (
     unit_query,
     vector_field,
 )
+from whenabouts.product.index.stemming import has_stems
 from whenabouts.product.index.upkeep import (
     AFTER_RUN,
     ALWAYS,
@@ -746,8 +747,9 @@ class Store:
     ) -> ClipHits:
         """The k clips of a stream whose words match best by BM25, best first; any text is a valid query.
 
-        Words are stemmed (English) and folded to ASCII; signs and operators mean nothing. Only the first
-        200 different words of a query count. `parts`: also by parts of words, where the stream has them.
+        Words are stemmed in the languages of the videos and folded to ASCII; signs and operators mean
+        nothing. Only the first 200 different words of a query count. `parts`: also by parts of words, where
+        the stream has them.
         """
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
@@ -757,7 +759,8 @@ class Store:
         def read() -> ClipHits:
             if not self._has_words(stream):
                 return no_hits()
-            hits = lookup.match(self._clips(stream), query, k, narrowing)
+            languages = [name for name in self.ledger().languages if has_stems(name)]
+            hits = lookup.match(self._clips(stream), query, k, narrowing, languages)
             return (
                 summed_hits(hits, match_parts(self._clips(stream), query, k, narrowing), k) if parts else hits
             )

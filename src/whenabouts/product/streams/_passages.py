@@ -97,13 +97,18 @@ class Passage:
 
 
 def passages_of(
-    cues: Iterable[TimedText], duration: float | None = None, *, seconds: float = PASSAGE_SECONDS
+    cues: Iterable[TimedText],
+    duration: float | None = None,
+    *,
+    seconds: float = PASSAGE_SECONDS,
+    language: str = "",
 ) -> list[Passage]:
     """The passages of one video, by start; empty where nothing is said.
 
     `duration` is the video's length in seconds, where it is known: a video that is short is cut finer, a
     cue a passage in the end, so that a moment of it is no longer than what is said in it. Cues may overlap,
     come in any order, lack punctuation, be empty or far too long; those without finite times are left out.
+    `language` is that of the words.
 
     >>> from types import SimpleNamespace as Cue
     >>> cues = [Cue(start=0.0, end=1.0, text="Hildy!"), Cue(start=1.0, end=2.0, text="How are you?")]
@@ -118,7 +123,7 @@ def passages_of(
     groups = list(_group(pieces, target))
     bounds = [(group[0].start, max(piece.end for piece in group)) for group in groups]
     texts = [" ".join(piece.text for piece in group) for group in groups]
-    contexts = _contexts(bounds, texts, CONTEXT_LENGTHS * target)
+    contexts = _contexts(bounds, texts, CONTEXT_LENGTHS * target, language)
     minutes = _minutes(bounds, CONTEXT_LENGTHS * target)
     return [
         Passage(start, end, text, context, minute)
@@ -249,7 +254,9 @@ def _is_full(last: Piece, piece: Piece, lasted: float, weight: int, target: floa
     )
 
 
-def _contexts(bounds: Sequence[tuple[float, float]], texts: Sequence[str], seconds: float) -> list[str]:
+def _contexts(
+    bounds: Sequence[tuple[float, float]], texts: Sequence[str], seconds: float, language: str
+) -> list[str]:
     """For each passage the search words of all whose middle lies within half of `seconds` of its own.
 
     Never more than `_NEIGHBOURS` on either side: where lines overlap without end, contexts stay short.
@@ -259,7 +266,7 @@ def _contexts(bounds: Sequence[tuple[float, float]], texts: Sequence[str], secon
     for i, middle in enumerate(middles):
         near = range(max(0, i - _NEIGHBOURS), min(len(texts), i + _NEIGHBOURS + 1))
         words = " ".join(texts[j] for j in near if abs(middles[j] - middle) <= seconds / 2)
-        contexts.append(search_words(words))
+        contexts.append(search_words(words, language))
     return contexts
 
 

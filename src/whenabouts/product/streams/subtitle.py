@@ -63,7 +63,7 @@ class Subtitle(Stream):
         from whenabouts.product.index.records import ClipColumns
         from whenabouts.product.streams._passages import passage_vectors, passages_of
 
-        passages = passages_of(video.cues, video.record.duration)
+        passages = passages_of(video.cues, video.record.duration, language=video.record.language)
         encode = None if run.encoder is None or not passages else partial(encode_passages, run.encoder)
         return ClipColumns(
             start=np.array([passage.start for passage in passages], np.float64),
