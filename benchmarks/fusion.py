@@ -20,6 +20,7 @@ Queries and their truth:
   is PLANTED: it knows by its frames which of these queries a picture answers, as MiniLM's vector of the query
   under noise of `NOISE` times its length, and all other pictures are noise. It says nothing of real models.
 
+Titles all of whose words are said or written together somewhere else as well are left out, and counted.
 A hit: the right film, and at least half of the shorter span is shared. Intervals (95 %) draw whole films.
 """
 
@@ -49,6 +50,7 @@ from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.encoders import open_text_encoder
+from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.search import Searcher, StreamAnswer
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import Cue, read_cue_file
@@ -406,6 +408,25 @@ def rank_of(asked: Asked, fused: Sequence[ScoredMoment], stems: dict[str, str]) 
     return 99
 
 
+def texts_of(corpus: Corpus, stems: dict[str, str]) -> Iterator[tuple[str, float, float, str]]:
+    """Film, start, end and text of every clip with words."""
+    for name in ("subtitle", "screen_text"):
+        for video_id, stem in stems.items():
+            block = corpus.store.clips_of(name, [video_id], vectors=False)
+            for row, text in enumerate(block.text):
+                yield stem, float(block.start[row]), float(block.end[row]), text
+
+
+def is_elsewhere(query: Asked, texts: Sequence[tuple[str, float, float, str]]) -> bool:
+    """Whether all words of a title stand together in a clip outside of its truth."""
+    words = set(query_words(query.text)[0])
+    return "by title" in query.kind and any(
+        says(text, words)
+        for film, start, end, text in texts
+        if film != query.film or start >= query.end or end <= query.start
+    )
+
+
 def subsets(streams: Sequence[str]) -> list[tuple[str, ...]]:
     return [own for size in range(1, len(streams) + 1) for own in itertools.combinations(streams, size)]
 
@@ -415,9 +436,11 @@ def measure(data: Path, folder: Path, *, choose: bool) -> dict[str, Any]:
     encoder = PlantedEncoder(data, real_films(choose=choose))
     corpus = Corpus(folder / "corpus")
     corpus.encoders.adopt(encoder, corpus.store.streams["vision"])
-    asked = [Asked(**row) for row in json.loads((folder / "asked.json").read_text(encoding="utf-8"))]
+    every_query = [Asked(**row) for row in json.loads((folder / "asked.json").read_text(encoding="utf-8"))]
     stems = {record.video_id: Path(record.path).stem for record in corpus.records()}
     searcher: Searcher = corpus.searcher()
+    texts = list(texts_of(corpus, stems))
+    asked = [query for query in every_query if not is_elsewhere(query, texts)]
     ranks: defaultdict[str, list[int]] = defaultdict(list)
     sure: list[dict[str, Any]] = []
     for query in asked:
@@ -433,6 +456,7 @@ def measure(data: Path, folder: Path, *, choose: bool) -> dict[str, Any]:
         "machine": describe_machine("lancedb", "rapidocr", "faster-whisper"),
         "date": time.strftime("%Y-%m-%d"),
         "noise": NOISE,
+        "answered_elsewhere": len(every_query) - len(asked),
         "queries": [[query.kind, query.film] for query in asked],
         "table": table(asked, ranks),
         "gain of all over the best stream alone": gains(asked, ranks),

@@ -1,6 +1,6 @@
 """How well text on the screen is read and searched: text rendered into real videos, and what it costs.
 
-    python -m benchmarks.screen_text DATA OUT.json [--films 6] [--choose]
+    python -m benchmarks.screen_text DATA OUT.json [--films 6] [--side 640] [--choose]
 
 DATA is the folder of `real_video` and `transcripts`. Slides, captions, lower thirds, signs and a ticker are
 drawn into films of `real_video` in several fonts, sizes, speeds and compressions, encoded with x264, indexed
@@ -13,6 +13,8 @@ other seeds, films and fonts than those that are reported on.
 - hit@1, hit@5: the right film and time among the first answers (at least half of the shorter span is shared).
   Words: two or three words that stand together. Part: some signs of a number plate. Meaning: the heading that
   an editor gave to the part of a talk whose sentences stand on a slide without it.
+- How sure: of texts by how sure the reader was of them, the share of lines that are right to the letter.
+- Scripts: one line in each language, in the font that fontconfig names for it.
 - Cost: processor seconds for an hour of film beside those of decoding and of the words.
 """
 
@@ -24,6 +26,7 @@ import json
 import random
 import re
 import resource
+import subprocess
 import tempfile
 import textwrap
 import time
@@ -548,8 +551,66 @@ def report(films: Sequence[Film], folder: Path) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "reader": reader.fingerprint,
         "reading": rows,
+        "sure": sure_and_right(corpus, films),
+        "scripts": list(scripts(reader)),
         "search": search_quality(corpus, films),
     }
+
+
+def sure_and_right(corpus: Corpus, films: Sequence[Film]) -> list[dict[str, Any]]:
+    """Lines by how sure the reader was of their text, and the share of them that is a true line."""
+    lines: list[tuple[float, bool]] = []
+    for film in films:
+        video = corpus.resolve(film.path.name)
+        block = corpus.store.clips_of("screen_text", [video.video_id], vectors=False)
+        true = {plain(line) for shown in film.shown for line in shown.lines}
+        assert block.recognised is not None
+        for text, sure in zip(block.text, block.recognised.tolist(), strict=True):
+            lines += [(sure, plain(line) in true) for line in text.split("\n")]
+    table = []
+    for low, high in ((0.7, 0.9), (0.9, 0.97), (0.97, 0.99), (0.99, 1.01)):
+        own = [right for sure, right in lines if low <= sure < high]
+        if own:
+            right = round(sum(own) / len(own), 3)
+            table.append({"from": low, "to": min(high, 1.0), "lines": len(own), "right": right})
+    return table
+
+
+SCRIPTS = {
+    "en": "The harbour opens at seven",
+    "de": "Müller über große Straßen, Übergänge",
+    "fr": "Où êtes-vous, garçon français à Noël ?",
+    "es": "¿Dónde está el niño mañana?",
+    "pl": "Zażółć gęślą jaźń w Łodzi",
+    "cs": "Příliš žluťoučký kůň úpěl",
+    "tr": "Işık ağaç çiçeği İstanbul",
+    "sv": "Åsa går över ån på älven",
+    "vi": "Tiếng Việt rất đẹp và khó",
+    "zh-cn": "今天天气很好我们去公园",
+    "zh-tw": "歡迎來到臺灣的圖書館",
+    "ja": "こんにちは東京タワーへようこそ",
+    "ko": "안녕하세요 서울 날씨가",
+    "ru": "Привет мир, хорошая погода",
+    "el": "Καλημέρα κόσμε από την Αθήνα",
+    "ar": "مرحبا بالعالم الجميل",
+    "he": "שלום עולם יפה",
+    "hi": "नमस्ते दुनिया",
+    "th": "สวัสดีชาวโลก",
+}
+
+
+def scripts(reader: TextReader) -> Iterator[dict[str, Any]]:
+    """A line in each of some languages: what was read, and how like the truth it is."""
+    for language, text in SCRIPTS.items():
+        command = ["fc-match", "-f", "%{file}", f":lang={language}"]
+        path = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        picture = Image.new("RGB", (1280, 360), (240, 240, 235))
+        ImageDraw.Draw(picture).text((80, 140), text, (20, 20, 40), ImageFont.truetype(path, 44))
+        (lines,) = reader.read([np.asarray(picture)])
+        read = " ".join(line.text for line in lines)
+        error = min(1.0, distance(plain(text), plain(read)) / len(plain(text)))
+        row = {"language": language, "font": Path(path).name, "text": text, "read": read}
+        yield row | {"character_error": round(error, 3)}
 
 
 def clips_in(corpus: Corpus, film: Film) -> list[Clip]:
@@ -575,8 +636,10 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--films", type=int, default=6, help="of each condition")
+    parser.add_argument("--side", type=int, default=text_reader.LONGEST_SIDE, help="pixels that are read")
     parser.add_argument("--choose", action="store_true")
     options = parser.parse_args()
+    text_reader.LONGEST_SIDE = options.side
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         films = make_films(folder, options.data, options.films, choose=options.choose)

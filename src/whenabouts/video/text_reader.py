@@ -1,7 +1,7 @@
 """The text in a picture, line by line, where the extra `screen` (rapidocr) is installed.
 
 PP-OCR finds lines and reads them; the networks are files of rapidocr's wheel, named by their paths, so that
-nothing is ever downloaded. They read Latin letters, Chinese and Japanese; other scripts come out as noise.
+nothing is ever downloaded. They read Latin letters, Chinese and Japanese; other scripts are noise or nothing.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class TextReader:
     `fingerprint` names what it reads with: readings of two fingerprints differ.
     """
 
-    def __init__(self, threads: int = 1, longest_side: int = LONGEST_SIDE) -> None:
+    def __init__(self, threads: int = 1, longest_side: int | None = None) -> None:
         if (reason := why_unavailable()) is not None:
             raise TextReaderUnavailableError(reason)
         version = importlib.metadata.version("rapidocr")
+        longest_side = LONGEST_SIDE if longest_side is None else longest_side
         self.fingerprint = f"rapidocr={version} side={longest_side} score={LEAST_SCORE:g}"
         self._threads = threads
         self._longest_side = longest_side

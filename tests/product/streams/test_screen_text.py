@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,57 @@ def test_another_reader_makes_the_texts_anew(
     monkeypatch.setattr("whenabouts.video.text_reader.LEAST_SCORE", 0.99)
     reasons = {reason for work in plan_index(corpus, [folder]).work for reason in work.reasons}
     assert reasons == {"texts on the screen added"}
+
+
+def turned(path: Path, turn: tuple[int, int, int, int]) -> None:
+    """Write into the header of an MP4 how its picture is to be turned: a, b, c, d of the matrix."""
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 4 + 40
+    one = 1 << 16
+    a, b, c, d = (one * value for value in turn)
+    data[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("quarters", "turn"),
+    [(1, (0, 1, -1, 0)), (2, (-1, 0, 0, -1)), (3, (0, -1, 1, 0))],
+    ids=["90", "180", "270"],
+)
+def test_a_film_that_is_turned_is_read_upright_and_its_places_are_those_of_the_upright_picture(
+    quarters: int, turn: tuple[int, int, int, int], tmp_path: Path
+) -> None:
+    film = tmp_path / "turned.mp4"
+    write_film(film, lambda number: np.rot90(slide(*TALK[1], seed=number), quarters).copy(), 3)
+    turned(film, turn)
+    with uncalibrated():
+        corpus = Corpus(tmp_path / "corpus", create=True)
+        corpus.add(film, screen_text=True, processes=1)
+    block = corpus.store.clips_of("screen_text", [corpus.records()[0].video_id])
+    assert block.text == ["\n".join(TALK[1])] and block.box is not None
+    left, top, right, bottom = block.box[0].tolist()
+    assert 0.05 < left < 0.1 and 0.1 < top < 0.2 and 0.3 < right < 0.8 and 0.55 < bottom < 0.8
+
+
+def test_text_on_its_head_is_read_where_the_file_does_not_say_that_it_is_turned(tmp_path: Path) -> None:
+    film = write_film(tmp_path / "f.mp4", lambda number: slide("magma rises", seed=number)[::-1, ::-1], 3)
+    with uncalibrated():
+        corpus = Corpus(tmp_path / "corpus", create=True)
+        corpus.add(film, screen_text=True, processes=1)
+    block = corpus.store.clips_of("screen_text", [corpus.records()[0].video_id])
+    assert block.text == ["magma rises"] and block.box is not None
+    assert block.box[0, 0] > 0.4 and block.box[0, 1] > 0.7
+
+
+@pytest.mark.slow
+def test_a_film_of_8k_is_read_at_720_lines(tmp_path: Path) -> None:
+    picture = slide("magma rises", "lava flows", size=(7680, 4320))
+    film = write_film(tmp_path / "large.mp4", lambda _: picture, 1, rate=1)
+    with uncalibrated():
+        corpus = Corpus(tmp_path / "corpus", create=True)
+        corpus.add(film, screen_text=True, processes=1)
+    block = corpus.store.clips_of("screen_text", [corpus.records()[0].video_id])
+    assert block.text == ["magma rises\nlava flows"]
 
 
 def test_a_slide_that_stands_is_read_once_across_batches() -> None:
