@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from whenabouts.product.index.records import VideoRecord, unambiguous
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
-from whenabouts.types import ScoredMoment, WhenaboutsError
+from whenabouts.types import Evidence, ScoredMoment, WhenaboutsError
 
 if TYPE_CHECKING:
     from whenabouts.product.search import SearchResult
@@ -44,7 +45,7 @@ def html_of(result: SearchResult) -> str:
 def _row(result: SearchResult, rank: int, scored: ScoredMoment) -> str:
     record = result.videos[scored.video_id]
     picture = _picture(record, result.instant(scored))
-    image = "" if picture is None else f'<img alt="" width="{_PIXELS_WIDE}" src="{picture}">'
+    image = "" if picture is None else _framed(picture, scored.evidence.values())
     name, title = escape(result.name(scored)), escape(unambiguous(scored.title))
     confidence = "" if scored.confidence is None else f"{scored.confidence:.2f}"
     cells = [
@@ -59,6 +60,17 @@ def _row(result: SearchResult, rank: int, scored: ScoredMoment) -> str:
         ),
     ]
     return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _framed(picture: str, pieces: Iterable[Evidence]) -> str:
+    """A picture with a frame around each place in it that is evidence."""
+    image = f'<img alt="" width="{_PIXELS_WIDE}" style="display:block" src="{picture}">'
+    frames = ""
+    for left, top, right, bottom in (piece.box for piece in pieces if piece.box is not None):
+        shares = {"left": left, "top": top, "width": right - left, "height": bottom - top}
+        place = ";".join(f"{name}:{100 * share:.1f}%" for name, share in shares.items())
+        frames += f'<span style="position:absolute;outline:2px solid #f5a623;{place}"></span>'
+    return f'<div style="position:relative;width:{_PIXELS_WIDE}px">{image}{frames}</div>'
 
 
 def _picture(record: VideoRecord, at: float) -> str | None:

@@ -131,7 +131,8 @@ class Shown:
         for name, texts in self.texts.items():
             lines.append(f"  {stream_named(name).title}:")
             lines += [
-                f"  {format_time(line.start):>12}  {' / '.join(line.text.splitlines())}" for line in texts
+                f"  {format_time(line.start):>12}  {' / '.join(line.text.splitlines())}{_doubt(line)}"
+                for line in texts
             ]
         return [unambiguous(line) for line in lines]
 

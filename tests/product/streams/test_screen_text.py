@@ -122,6 +122,14 @@ def test_the_place_in_the_picture_is_evidence(
     assert answered["evidence"]["screen_text"]["box"] == shown
 
 
+def test_a_notebook_frames_the_place_in_the_picture(corpus: Corpus) -> None:
+    piece = corpus.search("magma").moments[0].evidence["screen_text"]
+    assert piece.box is not None
+    left, top, right, _ = piece.box
+    html = corpus.search("magma", k=1)._repr_html_()
+    assert f"left:{100 * left:.1f}%;top:{100 * top:.1f}%;width:{100 * (right - left):.1f}%" in html
+
+
 def test_a_second_run_has_nothing_to_do(corpus: Corpus, folder: Path) -> None:
     assert not plan_index(corpus, [folder]).work
 
