@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +15,8 @@ from whenabouts.times import format_time, parse_instant, parse_moment
 from whenabouts.types import Moment, UsageError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from numpy.typing import NDArray
 
     from whenabouts.product.corpus import Corpus
@@ -61,21 +64,28 @@ def example_of(corpus: Corpus, like: Like) -> Example:
     if isinstance(like, np.ndarray):
         return Example("a picture", picture=_checked(like))
     if isinstance(like, str) and not Path(like).is_file() and "@" in like:
-        return example_in(corpus, like)
+        return example_at(like, corpus.resolve, corpus.rate_of)
     return _of_file(corpus, Path(like))
 
 
-def example_in(corpus: Corpus, place: str) -> Example:
-    """The moment of the corpus that is called VIDEO@TIME or VIDEO@START-END. Raises UsageError."""
+def example_at(
+    place: str,
+    resolve: Callable[[str], VideoRecord],
+    rate_of: Callable[[str], Fraction | None] = lambda video: None,
+) -> Example:
+    """The moment that is called VIDEO@TIME or VIDEO@START-END; `resolve` gives the record of a video's name.
+
+    Raises UsageError, and what `resolve` raises.
+    """
     try:
-        video, start, end = parse_moment(place, corpus.rate_of)
+        video, start, end = parse_moment(place, rate_of)
     except UsageError as error:
         try:
-            video, at = parse_instant(place, corpus.rate_of)
+            video, at = parse_instant(place, rate_of)
         except UsageError:
             raise error from None
-        return _of_instant(corpus.resolve(video), at)
-    record = corpus.resolve(video)
+        return _of_instant(resolve(video), at)
+    record = resolve(video)
     return _of_span(record, Moment(record.video_id, start, end))
 
 

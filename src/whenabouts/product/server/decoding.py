@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from whenabouts.product.export.source import Source, read_source
 from whenabouts.product.index.workers import BYTES_PER_PIXEL, Failed, Part, ReaderPool
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut
+from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.thumbnails import thumbnail
 
@@ -113,6 +117,21 @@ class ClipTask:
     def make(self) -> None:
         """Write it."""
         cut(self.path, self.start, self.end, self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureTask:
+    """A picture that was sent, to be decoded with a short side of `size` pixels at most."""
+
+    data: bytes
+    size: int
+    path: Path = Path("the picture")
+    number: int = 0
+    quiet_seconds: float = 30.0
+
+    def make(self) -> NDArray[np.uint8]:
+        """The picture, (H, W, 3)."""
+        return decode_picture(self.data, str(self.path), self.size)
 
 
 @dataclass(frozen=True, slots=True)

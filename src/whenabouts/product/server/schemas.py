@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
 
 from whenabouts.product.index.filters import Condition
 from whenabouts.product.search import MOST_K
@@ -14,6 +14,8 @@ from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 
 MOST_QUERY_CHARACTERS = 2000
+# A picture that is sent, before it is written in base64.
+MOST_PICTURE_BYTES = 6 << 20
 MOST_PAGE = 50
 MOST_LISTED = 50
 MOST_MOMENTS = 200
@@ -53,6 +55,22 @@ MomentName = Annotated[
         max_length=400,
         pattern=r"^[^@]+@[0-9:.]+s?-[0-9:.]+s?$",
         description="VIDEO_ID@START-END, times in seconds or as h:mm:ss.mmm",
+    ),
+]
+ExampleName = Annotated[
+    str,
+    Field(
+        min_length=3,
+        max_length=400,
+        pattern=r"^[^@]+@[0-9:.]+s?(-[0-9:.]+s?)?$",
+        description="moments like this one: VIDEO_ID@TIME or VIDEO_ID@START-END",
+    ),
+]
+PictureBytes = Annotated[
+    Base64Bytes,
+    Field(
+        max_length=MOST_PICTURE_BYTES,
+        description="moments like this picture: a JPEG, PNG, WebP, GIF, BMP or TIFF file in base64",
     ),
 ]
 PageToken = Annotated[
@@ -100,9 +118,10 @@ class Narrowing(Strict):
 
 
 class SearchRequest(Narrowing):
-    """A query and what may answer it."""
+    """A query, of words, of a moment that the answer is to be like, or of both; and what may answer it."""
 
-    query: Query
+    query: Query | None = None
+    like: ExampleName | None = None
     k: int | None = Field(
         default=None,
         ge=1,
@@ -124,7 +143,13 @@ class SearchParameters(SearchRequest, PageParameters):
     @property
     def subject(self) -> str:
         """What a page token belongs to: the search request, whatever the length of a page."""
-        return json.dumps(self.model_dump(exclude={"page_limit", "page_token"}), sort_keys=True)
+        return json.dumps(self.model_dump(mode="json", exclude={"page_limit", "page_token"}), sort_keys=True)
+
+
+class SearchBodyParameters(SearchParameters):
+    """The same, with a picture that the answer is to be like."""
+
+    picture: PictureBytes | None = None
 
 
 class ExportParameters(Narrowing):
@@ -258,11 +283,14 @@ class PlacesBody(BaseModel):
 class SearchBody(BaseModel):
     """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here.
 
+    `query` are its words, `like` is what its moment or picture is called; "" where there is none.
+
     `confidence` is the probability that a moment is right, `confidence_interval` the range that it leaves
     open for the first one; `chance_percentile` is the share of unrelated queries that score lower.
     """
 
     query: str
+    like: str
     answer: Literal["match", "unsure", "no_match"]
     confidence_interval: tuple[float, float] | None
     doubt: str

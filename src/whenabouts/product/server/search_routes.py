@@ -20,6 +20,7 @@ from whenabouts.product.server.schemas import (
     PlacesBody,
     ResultBody,
     SearchBody,
+    SearchBodyParameters,
     SearchedBody,
     SearchParameters,
     SearchPool,
@@ -35,15 +36,17 @@ from whenabouts.types import Moment, ScoredMoment, UsageError
 router = APIRouter(prefix="/api")
 
 
-@router.get("/search", responses=problems(404, 409), summary="Ranked moments for a sentence")
+@router.get(
+    "/search", responses=problems(404, 409), summary="Ranked moments for a sentence, or like another one"
+)
 async def search(request: Request, parameters: Annotated[SearchParameters, Query()]) -> SearchBody:
     """At most `k` moments, best first, a page at a time, and whether there is an answer at all."""
     return await _search(request, parameters)
 
 
 @router.post("/search", responses=problems(404, 409, 413), summary="The same, with a JSON body")
-async def search_by_body(request: Request, parameters: SearchParameters) -> SearchBody:
-    """For queries that are too long for an address."""
+async def search_by_body(request: Request, parameters: SearchBodyParameters) -> SearchBody:
+    """For queries that are too long for an address, and for pictures."""
     return await _search(request, parameters)
 
 
@@ -68,6 +71,7 @@ def _page(
     more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
     return SearchBody(
         query=result.query,
+        like=result.like,
         answer=result.answer,
         confidence_interval=result.interval,
         doubt=service.paths.without_folders(result.doubt),

@@ -23,6 +23,7 @@ _COOKIE_SECONDS = 30 * 86_400
 # So many wrong tokens a minute are answered 401; what comes on top 429, which a right one never gets.
 _WRONG_A_MINUTE = 30
 HEALTH = "/api/health"
+SEARCH = "/api/search"
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _log = logging.getLogger(__name__)
 
@@ -103,11 +104,17 @@ class Guard:
         lengths = _values(scope, b"content-length")
         if any(not _LENGTH.fullmatch(length) for length in lengths) or len(lengths) > 1:
             raise ServerError(400, "bad_length", "Content-Length is no length", field="Content-Length")
-        if lengths and int(lengths[0]) > self._settings.limits.body_bytes:
-            raise self._too_large()
+        if lengths and int(lengths[0]) > self._most_bytes(scope):
+            raise self._too_large(scope)
 
-    def _too_large(self) -> ServerError:
-        most = self._settings.limits.body_bytes
+    def _most_bytes(self, scope: Scope) -> int:
+        """How long a body may be; a search may bring a picture."""
+        limits = self._settings.limits
+        is_search = scope["method"] == "POST" and scope["path"] == SEARCH
+        return limits.picture_bytes if is_search else limits.body_bytes
+
+    def _too_large(self, scope: Scope) -> ServerError:
+        most = self._most_bytes(scope)
         return ServerError(413, "too_large", f"a body may have at most {most} bytes")
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive | None:
@@ -120,8 +127,8 @@ class Guard:
             message = await receive()
             messages.append(message)
             read += len(message.get("body", b""))
-            if read > self._settings.limits.body_bytes:
-                raise self._too_large()
+            if read > self._most_bytes(scope):
+                raise self._too_large(scope)
             if message["type"] != "http.request" or not message.get("more_body"):
                 break
 

@@ -15,11 +15,12 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.example import PICTURE_SIZE, Example, example_at
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import usual_bytes
 from whenabouts.product.search import MOST_K, SearchOptions, SearchResult
 from whenabouts.product.server.cache import Cache, Make
-from whenabouts.product.server.decoding import Decoders, ProbeTask
+from whenabouts.product.server.decoding import Decoders, PictureTask, ProbeTask
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
@@ -27,7 +28,7 @@ from whenabouts.product.server.memory import MemoryBound, Needs, Parts
 from whenabouts.product.server.metrics import Metrics
 from whenabouts.product.server.paging import Pages
 from whenabouts.product.server.paths import Paths
-from whenabouts.product.server.schemas import SearchParameters, SearchRequest
+from whenabouts.product.server.schemas import SearchBodyParameters, SearchParameters, SearchRequest
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, RateLimit
 from whenabouts.product.streams import stream
@@ -187,14 +188,36 @@ class Service:
             include={"k", "min_confidence", "after", "before", "where", "segments", "all"}
         )
         model = None if search.model is None else self.model(search.model)
+        like = self._example(corpus, search)
+        if search.query is None and like is None:
+            raise ServerError(
+                400, "missing_parameter", "give a query, a moment (like) or a picture", field="query"
+            )
 
         def answer() -> SearchResult:
-            options = SearchOptions(within=within, streams=search.stream, model=model, **narrowing)
-            return corpus.search(search.query, options=options)
+            options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
+            return corpus.search(search.query or "", options=options)
 
-        key = (search.model_dump_json(exclude={"page_limit", "page_token"}), str(corpus.version))
+        key = (_digest(search), str(corpus.version))
         is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
         return self._answers.get_or_make(key, answer, anew=not is_later_page)
+
+    def _example(self, corpus: Corpus, search: SearchRequest) -> Example | None:
+        """What the answer is to be like: a moment by its video's id, or the bytes that were sent; no file.
+
+        A picture is decoded in a process of its own. Raises ServerError 400 and 404.
+        """
+        picture = search.picture if isinstance(search, SearchBodyParameters) else None
+        if search.like is not None and picture is not None:
+            raise ServerError(400, "invalid", "give a moment (like) or a picture, not both", field="picture")
+        if search.like is not None:
+            return example_at(search.like, lambda video_id: record_of(corpus, video_id))
+        if picture is None:
+            return None
+        try:
+            return Example("the picture", picture=self.decoders.run(PictureTask(picture, PICTURE_SIZE)))
+        except (MediaError, UsageError) as error:
+            raise ServerError(400, "bad_picture", str(error), field="picture") from None
 
     def model(self, name: str) -> str:
         """Where a trained system lies; ServerError 404 for one that is not served."""
@@ -261,6 +284,11 @@ class Service:
             self.metrics.waiting.labels(executor.kind).set(executor.inside)
             self.metrics.refused.labels(executor.kind).set(executor.refused)
         return self.metrics.text()
+
+
+def _digest(search: SearchRequest) -> str:
+    """What tells a search from others, whichever page of it is read; a picture may be large."""
+    return blake2b(search.model_dump_json(exclude={"page_limit", "page_token"}).encode()).hexdigest()
 
 
 def _places(corpus: Corpus, settings: Settings) -> list[str]:

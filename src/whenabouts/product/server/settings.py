@@ -27,7 +27,8 @@ class Limits:
     `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
     wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
     clips may be begun in a minute, `wait_seconds` how long a job waits at most, `job_seconds` how long a
-    search or a read takes at most. `memory_bytes` is how much memory the process may have, together with
+    search or a read takes at most. The body of a request may have `body_bytes`, that of a search, which may
+    bring a picture, `picture_bytes`. `memory_bytes` is how much memory the process may have, together with
     those that decode for it: requests that could exceed it are refused.
     """
 
@@ -45,6 +46,7 @@ class Limits:
     job_seconds: float = 60.0
     memory_bytes: int = field(default_factory=lambda: machine_memory() * 3 // 4)
     body_bytes: int = 64 << 10
+    picture_bytes: int = 9 << 20
     head_seconds: float = 15.0
     stall_seconds: float = 30.0
     graceful_seconds: float = 20.0

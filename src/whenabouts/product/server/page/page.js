@@ -1,5 +1,6 @@
 // The page: everything shown follows from its address.
 
+import { exampleOf, pictureIn } from "./example.js";
 import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { keyOf, momentCard, videoCard, waiting } from "./results.js";
@@ -13,9 +14,15 @@ const PAGE = 12;
 const PLACES = 50;
 const CLOSEST = 3;
 const FILTERS = ["within", "stream", "model", "min", "after", "before", "all"];
+const EXAMPLES = ["like", "picture"];
 
-/** The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. */
-let state = { q: "", v: "", s: null, e: null, vs: null };
+/**
+ * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. `like` is the
+ * moment that results are to be like, `picture` the key of the picture: the address does not hold the picture itself.
+ */
+let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null };
+/** The pictures that were chosen since the page was opened, by their keys. */
+const pictures = new Map();
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
 let shown = null;
 let pending = new AbortController();
@@ -27,7 +34,9 @@ const player = new Player({
   onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
   say,
   results: () => (shown?.isSearch ? shown.data : []),
-  question: () => ({ ...parametersOf(state), k: state.all ? "" : shown.data.length }),
+  question: () => (state.like || state.picture
+    ? { moments: shown.data.map(keyOf).join(",") }
+    : { ...parametersOf(state), k: state.all ? "" : shown.data.length }),
 });
 
 // The address
@@ -36,7 +45,7 @@ function readAddress() {
   const given = new URLSearchParams(location.search);
   const seconds = (name) => readClock(given.get(name) ?? "");
   const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
-  for (const name of FILTERS) read[name] = given.get(name) ?? "";
+  for (const name of [...EXAMPLES, ...FILTERS]) read[name] = given.get(name) ?? "";
   if (!(Number(read.min) > 0)) read.min = "";
   const vs = given.getAll("vs");
   read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
@@ -49,7 +58,7 @@ function readAddress() {
 
 function addressOf(target) {
   const given = new URLSearchParams();
-  for (const name of ["q", ...FILTERS, "v"]) if (target[name]) given.set(name, target[name]);
+  for (const name of ["q", ...EXAMPLES, ...FILTERS, "v"]) if (target[name]) given.set(name, target[name]);
   if (target.v && target.s !== null) {
     given.set("s", target.s.toFixed(3));
     given.set("e", target.e.toFixed(3));
@@ -111,7 +120,7 @@ async function compare(focus) {
   if (focus && !state.vs) byId(byId("compare").hidden ? "results" : "compare").focus();
 }
 
-const questionOf = (of) => JSON.stringify(["q", ...FILTERS].map((name) => of[name] ?? ""));
+const questionOf = (of) => JSON.stringify(["q", ...EXAMPLES, ...FILTERS].map((name) => of[name] ?? ""));
 
 /** The result that the open moment came from: the same video, most of the time shared. */
 function resultOf(of) {
@@ -130,7 +139,7 @@ function resultOf(of) {
 
 function parametersOf(of) {
   return {
-    query: of.q, within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, all: of.all,
+    query: of.q, like: of.like, picture: pictures.get(of.picture)?.data ?? "", within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, all: of.all,
     min_confidence: of.min ? String(Number(of.min) / 100) : "",
   };
 }
@@ -142,7 +151,7 @@ async function search() {
   pending = new AbortController();
   const { signal } = pending;
   const mine = state;
-  shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim()), data: [] };
+  shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim() || mine.like || mine.picture), data: [] };
   showWaiting();
   try {
     await (shown.isSearch ? searchMoments(mine, signal) : listVideos(signal));
@@ -154,9 +163,10 @@ async function search() {
 }
 
 async function searchMoments(mine, signal) {
+  if (mine.picture && !pictures.has(mine.picture)) throw new Error("An address does not hold the picture. Choose it again, or leave it out.");
   const reply = await ask("search", listOf(mine), { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const measured = mine.model ? null : reply.calibration ?? (await statsOnce()).calibration;
+  const measured = mine.model || mine.like || mine.picture ? null : reply.calibration ?? (await statsOnce()).calibration;
   if (signal.aborted) return;
   showRates(measured);
   Object.assign(shown, reply, { data: reply.data ?? [], question: shown.question });
@@ -174,7 +184,7 @@ const systems = async () => ["", ...((await statsOnce()).models ?? [])];
 
 async function offerComparison() {
   const all = await systems();
-  byId("compare").hidden = !shown.isSearch || all.length < 2;
+  byId("compare").hidden = !state.q.trim() || all.length < 2;
 }
 
 /** Compare the system that is chosen with another one, two trained ones where there are so many. */
@@ -286,6 +296,8 @@ function showAnswer() {
   } else if (answer === "match") {
     const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
     head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
+  } else if (shown.like && data.length) {
+    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), `${looked} ${sentence(doubt)}`.trim());
   } else if (answer === "unsure") {
     head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
   } else {
@@ -301,6 +313,11 @@ function showAnswer() {
   showCards();
 }
 
+/** What changes when more is looked for that is like a moment: words and what an example cannot have go. */
+const alike = (moment) => ({ q: "", like: moment, picture: "", model: "", min: "", all: "", vs: null, v: "", s: null, e: null });
+
+const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?? "the picture" : shown.like);
+
 const filtered = (of) => FILTERS.some((name) => name !== "all" && of[name]);
 
 /** What is likely is shown; what is hardly ever right is behind one more click. */
@@ -311,8 +328,9 @@ function showCards() {
     return answer === "match" && result.confidence !== null && result.confidence < thresholds.noMatch;
   };
   const cardOf = (result, row) => momentCard(result, {
-    answer, query: state.q, isPlace: Boolean(shown.places), dim: answer === "no_match" || isTail(result, row),
+    answer, query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || isTail(result, row),
     href: addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end }),
+    likeHref: addressOf({ ...state, ...alike(keyOf(result)) }),
   });
   const cards = data.map(cardOf);
   const tail = data.map(isTail);
@@ -371,8 +389,45 @@ function fillForm() {
     byId(name).value = state[name];
   }
   showMin();
+  showExample();
   const on = FILTERS.filter((name) => state[name]).length;
   byId("filters-on").textContent = on ? String(on) : "";
+}
+
+function showExample() {
+  const chosen = pictures.get(state.picture);
+  byId("example").hidden = !(state.like || state.picture);
+  byId("example-image").hidden = !chosen;
+  if (chosen) byId("example-image").src = chosen.address;
+  byId("example-name").textContent = `like ${chosen?.name ?? (state.like || "a picture")}`;
+}
+
+async function searchByPicture(file) {
+  if (!file) return;
+  try {
+    const example = await exampleOf(file);
+    pictures.set(example.key, example);
+    go({ ...alike(""), q: byId("query").value.trim(), picture: example.key });
+  } catch (error) {
+    showFault(error, () => byId("picture").click());
+  }
+}
+
+function listenToPictures() {
+  byId("picture").addEventListener("change", () => {
+    void searchByPicture(pictureIn(byId("picture")));
+    byId("picture").value = "";
+  });
+  byId("example-out").addEventListener("click", () => go({ like: "", picture: "", v: "", s: null, e: null }));
+  document.addEventListener("paste", (event) => void searchByPicture(pictureIn(event.clipboardData)));
+  document.addEventListener("dragover", (event) => {
+    if ([...event.dataTransfer.types].includes("Files")) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    void searchByPicture(pictureIn(event.dataTransfer));
+  });
 }
 
 function showMin() {
@@ -443,10 +498,11 @@ function submit(event) {
 }
 
 function clickLink(event) {
-  const link = event.target.closest?.("a.card-link, .lost a");
+  const link = event.target.closest?.("a.card-link, a.like-link, .lost a");
   if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  openLink(link);
+  if (link.matches(".like-link")) go(alike(new URL(link.href).searchParams.get("like")));
+  else openLink(link);
 }
 
 function closeTop() {
@@ -542,6 +598,7 @@ function listen() {
     if (menu && !menu.contains(event.target)) menu.open = false;
   });
   document.addEventListener("keydown", key);
+  listenToPictures();
   window.addEventListener("popstate", () => void follow(readAddress()));
   const network = () => { byId("offline").hidden = navigator.onLine !== false; };
   window.addEventListener("online", network);
@@ -550,5 +607,5 @@ function listen() {
 }
 
 listen();
-if (!readAddress().q && !readAddress().v) byId("query").focus({ preventScroll: true });
+if (!readAddress().q && !readAddress().like && !readAddress().v) byId("query").focus({ preventScroll: true });
 void follow(readAddress(), { focus: false });

@@ -3,11 +3,11 @@
 import { badge, clock, length, make, marker, span, streamName, wordOf } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
-function card({ href, key, picture, places = [], caption, children, dim }) {
+function card({ href, key, picture, places = [], caption, children, dim, beside = null }) {
   const link = make("a", { class: "card-link", href, "data-key": key },
     make("span", { class: "thumb" }, picture, ...places, make("span", { class: "time" }, caption)),
     make("span", { class: "card-body" }, ...children));
-  return make("li", { class: dim ? "card dim" : "card" }, link);
+  return make("li", { class: dim ? "card dim" : "card" }, link, beside);
 }
 
 /** The server's picture of a video or a moment; a note where there is only sound, or only words. */
@@ -40,7 +40,7 @@ function placed(image, pieces) {
 }
 
 /** A moment. */
-export function momentCard(result, { answer, query, href, dim, isPlace }) {
+export function momentCard(result, { answer, query, href, likeHref, dim, isPlace }) {
   const mark = marker(query);
   const word = wordOf(result.confidence, answer, result.rank);
   const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
@@ -52,6 +52,7 @@ export function momentCard(result, { answer, query, href, dim, isPlace }) {
   const image = picture(result.thumbnail_url);
   return card({
     href, dim,
+    beside: likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
     key: keyOf(result),
     picture: image,
     places: placed(image, result.evidence ?? {}),

@@ -36,7 +36,7 @@ export const clipOf = (id, start, end) =>
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const body = await (await fetched(address(path, parameters), signal)).json();
+      const body = await (await replied(path, parameters, signal)).json();
       Object.assign(streamTitles, body.stream_titles);
       return body;
     } catch (fault) {
@@ -48,11 +48,21 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   }
 }
 
-/** A response that is well; Fault otherwise. */
-export async function fetched(url, signal) {
+/** The reply of a route; what brings a picture is sent as a body, because no address is so long. */
+function replied(path, parameters, signal) {
+  if (!parameters.picture) return fetched(address(path, parameters), signal);
+  const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const listed = given.map(([name, value]) => [name, ["within", "stream"].includes(name) ? [value] : value]);
+  return fetched(address(path), signal, JSON.stringify(Object.fromEntries(listed)));
+}
+
+/** A response that is well; Fault otherwise. With a body it is posted as JSON. */
+export async function fetched(url, signal, body) {
   let response;
   try {
-    response = await fetch(url, { signal, headers: { Accept: "application/json, */*" } });
+    const posted = body === undefined ? {} : { method: "POST", body };
+    const headers = { Accept: "application/json, */*", ...(posted.body && { "Content-Type": "application/json" }) };
+    response = await fetch(url, { signal, headers, ...posted });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Fault(0, navigator.onLine === false
