@@ -136,13 +136,28 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a model said that looked at a moment a second time (`--check`).
+
+    Whether it `matches`, the `reason` in its own words, and where it would have the moment start and end, in
+    seconds; None where it would leave it.
+    """
+
+    matches: bool
+    reason: str = ""
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredMoment:
     """A moment that was retrieved.
 
     `score` orders moments of one query; it may be negative. `confidence` in [0, 1] is the probability that
     the moment is right, None where nothing is known of it. `chance_percentile` in [0, 1] is the share of
     unrelated queries that score lower on this corpus, None where that was not measured. `path` and `title`
-    are those of its video where a corpus answered, else empty.
+    are those of its video where a corpus answered, else empty. `verdict` is what a checker said of it, None
+    where none was asked.
     """
 
     moment: Moment
@@ -153,6 +168,7 @@ class ScoredMoment:
     text: str = ""
     path: str = ""
     title: str = ""
+    verdict: Verdict | None = field(default=None, kw_only=True)
 
     @property
     def video_id(self) -> str:

@@ -26,6 +26,7 @@ from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
 
 if TYPE_CHECKING:
+    from whenabouts.checkers.protocol import Checker
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.formats.annotations import Annotations
     from whenabouts.product.corpus_run import CorpusRun
@@ -65,6 +66,7 @@ class Corpus:
         self.transcripts = Transcripts(self.location, storage_options)
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, OpenedModel] = {}
+        self._checkers: dict[str, Checker] = {}
         self._systems: CorpusSystems | None = None
         self._people: People | None = None
 
@@ -145,14 +147,35 @@ class Corpus:
 
         What stands in quotation marks must be said as it is; with `all` every place where all is said is
         listed, in order of time. `changes` are fields of `SearchOptions` (within, streams, min_confidence,
-        after, before, where, model, retriever, segments, all, skip, like), which replace those of `options`.
+        after, before, where, model, retriever, segments, all, skip, like, check, check_best,
+        check_seconds), which replace those of `options`.
         """
-        from whenabouts.product.example import example_of
-        from whenabouts.product.place_search import search_words, with_note_on_quotes
         from whenabouts.product.search import SearchOptions
 
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
+        if options.check is None:
+            return self._search(query, options)
+        from whenabouts.product.checking import checked
+
+        if not query.strip():
+            raise UsageError("a check holds moments against words; say in words what they are to show")
+        checker = self._checker(options.check)
+        return checked(
+            self,
+            self._search(query, options),
+            checker,
+            best=options.check_best,
+            seconds=options.check_seconds,
+            min_confidence=options.min_confidence,
+            by_streams=options.model is None,
+        )
+
+    def _search(self, query: str, options: SearchOptions) -> SearchResult:
+        """What the search itself finds."""
+        from whenabouts.product.example import example_of
+        from whenabouts.product.place_search import search_words, with_note_on_quotes
+
         self.store.refresh()
         system, example = None, None
         searcher, chosen = self.searcher(), self._filter(options)
@@ -172,6 +195,16 @@ class Corpus:
             like=example,
         )
         return result if system is None and example is None else with_note_on_quotes(result)
+
+    def _checker(self, check: Checker | str) -> Checker:
+        """A checker, opened by its name once for all searches of this corpus."""
+        if not isinstance(check, str):
+            return check
+        if check not in self._checkers:
+            from whenabouts.checkers import open_checker
+
+            self._checkers[check] = open_checker(check)
+        return self._checkers[check]
 
     def answers(
         self,

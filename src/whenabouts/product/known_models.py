@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whenabouts import hub
+from whenabouts.checkers import check_models
 from whenabouts.encoders import known_models
 from whenabouts.hub import ModelCard, Pin
 from whenabouts.video import speech_models
@@ -37,7 +38,7 @@ class ListedModel:
 
 def listed_models() -> list[ListedModel]:
     """All that are known by name, then what else was fetched."""
-    cards = [*known_models(), *speech_models.MODELS]
+    cards = [*known_models(), *speech_models.MODELS, *check_models()]
     names = {model.name for model in cards}
     others = [pin for pin in hub.pins() if pin.repository not in names]
     return [*(_listed(model) for model in cards), *(_fetched(pin) for pin in others)]

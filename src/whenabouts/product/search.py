@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from whenabouts.checkers.protocol import Checker
     from whenabouts.models.trained import Trained
     from whenabouts.product.example import Like
 
@@ -56,6 +57,7 @@ CANDIDATE_VIDEOS = 40
 # A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
 MOST_QUERY_WORDS = 256
 MOST_K = 1000
+MOST_CHECKED = 50
 MOST_PLACES = 10_000
 """Moments that `all` lists at most; what comes behind is listed with `skip`."""
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
@@ -145,7 +147,9 @@ class SearchOptions:
     looks into these. `like` is an example, with or without words beside it: the file of a picture, VIDEO@T,
     VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`.
     `all` lists every place where all of the query is said, in order of video and time, from
-    the one behind the first `skip` on: all of them up to `MOST_PLACES`, or `k`.
+    the one behind the first `skip` on: all of them up to `MOST_PLACES`, or `k`. `check` is a checker
+    (`whenabouts.checkers`), or its name, that looks at the first `check_best` moments once more, within about
+    `check_seconds` (`checking.py`).
 
     Raises UsageError for options that cannot be honoured together.
     """
@@ -163,6 +167,9 @@ class SearchOptions:
     all: bool = False
     skip: int = 0
     like: Like | None = None
+    check: Checker | str | None = None
+    check_best: int = 5
+    check_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         for name in ("within", "streams", "where"):
@@ -186,6 +193,14 @@ class SearchOptions:
                 "an example (--like, like=) is compared by streams; neither a trained system nor a list of "
                 "all places takes one: leave out --model (model=) and --all (all=), or the example"
             )
+        if self.check is not None and self.all:
+            raise UsageError(
+                "every place where it is said is not checked; leave out the check, or --all (all=)"
+            )
+        if not 1 <= self.check_best <= MOST_CHECKED:
+            raise UsageError(f"check_best is {self.check_best}; check 1 to {MOST_CHECKED} moments")
+        if not 0 < self.check_seconds < math.inf:
+            raise UsageError(f"check_seconds is {self.check_seconds}; give seconds, more than 0")
         if self.skip < 0 or (self.skip and not self.all):
             raise UsageError(f"skip is {self.skip}; give 0 or more, together with --all (all=)")
 
@@ -243,6 +258,21 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How an answer was checked: by which model, how many moments, and how often it is wrong.
+
+    `counts` says whether its word changed confidence and order; `line` says it for people, `rates` is what
+    was measured of it on this corpus (`checking.CheckRates`), None where nothing was.
+    """
+
+    model: str
+    moments: int
+    counts: bool
+    line: str
+    rates: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
@@ -252,7 +282,7 @@ class SearchResult:
     are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
     `places` is there where all places are listed, in order of time. `like` is what the query's example is
-    called, "" without one.
+    called, "" without one. `check` says how it was checked, None where it was not.
     """
 
     query: str
@@ -266,6 +296,7 @@ class SearchResult:
     interval: tuple[float, float] | None = None
     places: Places | None = None
     like: str = ""
+    check: CheckReport | None = None
 
     @property
     def question(self) -> str:
@@ -356,6 +387,7 @@ class SearchResult:
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
             "searched": None if self.coverage is None else self.coverage.to_json(),
+            **({} if self.check is None else {"check": asdict(self.check)}),
         }
 
     def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
@@ -382,6 +414,7 @@ class SearchResult:
             },
             "text": scored.text,
             "link": self.link(scored),
+            **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
         }
 
 

@@ -19,6 +19,7 @@ from whenabouts.types import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from whenabouts.checkers import Checker
     from whenabouts.product.corpus import Corpus
     from whenabouts.product.search import SearchOptions, SearchResult
 
@@ -193,6 +194,9 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         segments=segments,
         all=options.all,
         skip=options.skip,
+        check=opened_checker(options),
+        check_best=getattr(options, "check_best", 5),
+        check_seconds=getattr(options, "check_seconds", 60.0),
         like=options.like,
     )
     if model is not None:
@@ -263,6 +267,33 @@ def add_retriever(parser: argparse._ActionsContainer) -> None:
         metavar="RUN",
         help="let this trained system choose the videos (default: the one that a staged run names)",
     )
+
+
+def add_check(parser: argparse._ActionsContainer, what: str) -> None:
+    """A model that looks at moments a second time."""
+    parser.add_argument(
+        "--check",
+        metavar="MODEL",
+        help=f"{what}: a vision-language model by folder or hub name (it computes on this machine), or an "
+        "OpenAI-compatible address with the model behind a '#', such as http://127.0.0.1:8000/v1#MODEL (a "
+        "key is "
+        "taken from $WHENABOUTS_CHAT_KEY)",
+    )
+    parser.add_argument(
+        "--send-frames",
+        action="store_true",
+        help="yes, frames of my videos, words that are said in them and my queries may be sent to the "
+        "address of --check though it is another machine",
+    )
+
+
+def opened_checker(options: argparse.Namespace) -> Checker | None:
+    """The checker that was named, opened; None where none was."""
+    if getattr(options, "check", None) is None:
+        return None
+    from whenabouts.checkers import open_checker
+
+    return open_checker(options.check, send_frames=options.send_frames)
 
 
 def add_segments(parser: argparse._ActionsContainer) -> None:

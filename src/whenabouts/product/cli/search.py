@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.cli.options import (
+    add_check,
     add_corpus,
     add_format,
     add_narrowing,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from whenabouts.formats.annotations import Annotations
     from whenabouts.product.search import SearchResult
-    from whenabouts.types import ScoredMoment
+    from whenabouts.types import ScoredMoment, Verdict
 
 _EPILOG = """\
 examples:
@@ -50,6 +51,7 @@ examples:
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
   whenabouts search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
   whenabouts search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4
+  whenabouts search "a red flower opens" --corpus my.corpus --check http://127.0.0.1:8000/v1#qwen3-vl
 many queries at once, as a run that `evaluate` measures and `run --retriever` takes:
   whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
@@ -88,6 +90,17 @@ def add_parser(verbs: Any) -> None:
     )
     add_retriever(parser)
     add_segments(parser)
+    add_check(parser, "let this model look at the best moments once more and say whether they match")
+    parser.add_argument(
+        "--check-best", metavar="N", type=int, default=5, help="so many moments are looked at (default 5)"
+    )
+    parser.add_argument(
+        "--check-seconds",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="time for all looks at one answer (default 60); what is left then is not checked",
+    )
     add_format(parser)
 
 
@@ -199,9 +212,13 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         line.stylize(f"link {result.link(scored)}", span_at, span_at + len(row[2]))
         table.print(line, soft_wrap=True)
         table.print(Padding(Text.assemble(*_evidence(scored)), (0, 0, 0, widths[0] + 2)))
+        if scored.verdict is not None:
+            table.print(Padding(Text.assemble(*_verdict(scored.verdict)), (0, 0, 0, widths[0] + 2)))
     if result.answer == "match" and len(shown) < len(result.moments):
         hidden = len(result.moments) - len(shown)
         table.print(f"and {hidden} more that are hardly ever right (--json lists them)", style="dim")
+    if result.check is not None:
+        table.print(for_terminal(f"checked: {result.check.line}"), style="dim", markup=False, soft_wrap=True)
     if result.coverage is not None:
         table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)
 
@@ -226,6 +243,16 @@ def _percent(confidence: float | None) -> str:
         return "?"
     # Not rounded up: what is no match must not look like one.
     return f"{int(100 * confidence)} %"
+
+
+def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
+    """What a checker said of a moment."""
+    from whenabouts.times import format_time
+
+    parts = [("match " if verdict.matches else "no match ", "green" if verdict.matches else "red")]
+    if verdict.start is not None and verdict.end is not None:
+        parts.append((f"({format_time(verdict.start)} - {format_time(verdict.end)}) ", ""))
+    return [*parts, (for_terminal(verdict.reason), "italic")]
 
 
 def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:

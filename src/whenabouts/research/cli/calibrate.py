@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.cli.options import (
+    add_check,
     add_corpus,
     add_data,
     add_device,
     add_format,
     add_verb,
     open_corpus,
+    opened_checker,
     print_either,
 )
 from whenabouts.research.cli.splits import SplitOptions, stages_named
@@ -32,6 +34,7 @@ examples:
   whenabouts calibrate --corpus my.corpus
   whenabouts calibrate --corpus my.corpus --queries known.jsonl --out figures
 a line of --queries: {"query": "a red flower opens", "video": "flower.webm", "start": 1.5, "end": 4.0}
+  whenabouts calibrate --corpus my.corpus --queries known.jsonl --check http://127.0.0.1:8000/v1#qwen3-vl
 
   whenabouts calibrate --checkpoint runs/xml --features features
   whenabouts calibrate --checkpoint runs/xml --features features --pools pools.json --out figures
@@ -58,6 +61,16 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument(
         "--out", metavar="DIR", help="write the diagrams (SVG, PNG) and the numbers (JSON) into this folder"
+    )
+    add_check(
+        parser, "in place of the answers, measure how often this model is wrong that looks a second time"
+    )
+    parser.add_argument(
+        "--check-questions",
+        metavar="N",
+        type=int,
+        default=60,
+        help="without --queries: questions that are made for --check (default 60; two looks each)",
     )
     _add_checkpoint(parser)
     parser.add_argument("--wait", action="store_true", help="wait while another command writes to the corpus")
@@ -121,6 +134,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_checkpoint(options)
     if options.features or options.pools:
         raise UsageError("--features and --pools are for the calibration of a --checkpoint, which is missing")
+    if options.check is not None:
+        return _run_check(options)
     from whenabouts.product.calibration.measuring import calibrate
 
     corpus = open_corpus(options)
@@ -130,6 +145,30 @@ def run(options: argparse.Namespace) -> int:
         options,
         lambda: {**report.to_json(), "files": [str(path) for path in written]},
         lambda: [*report.lines(), *(f"written: {path}" for path in written)],
+    )
+    return 0
+
+
+def _run_check(options: argparse.Namespace) -> int:
+    """Measure a checker on a corpus, keep and show what came of it."""
+    from whenabouts.product.calibration.checks import calibrate_checker, lines_of
+
+    if options.out:
+        raise UsageError("--out writes the diagrams of answers; --check has none, leave it out")
+    corpus, checker = open_corpus(options), opened_checker(options)
+    assert checker is not None  # it was named
+    rates, notes = calibrate_checker(
+        corpus,
+        checker,
+        options.queries,
+        count=options.check_questions,
+        wait=options.wait,
+        progress=_progress(),
+    )
+    print_either(
+        options,
+        lambda: {"check": checker.name, **rates.to_json(), "notes": notes},
+        lambda: [*lines_of(checker, rates), *(f"note: {note}" for note in notes)],
     )
     return 0
 

@@ -1,0 +1,68 @@
+"""A real vision-language model of tiny size with random weights, saved as its publishers save one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{% for part in message.content %}"
+    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def vision_language_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes folders with a LLaVA of two narrow layers a side, its tokenizer of bytes and its processor."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("PIL")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    def make(seed: int = 5, template: str | None = TEMPLATE) -> Path:
+        folder = tmp_path_factory.mktemp("llava")
+        special = ["<pad>", "<end>", "<image>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocabulary = {token: place for place, token in enumerate([*special, *letters])}
+        words = Tokenizer(models.BPE(vocabulary, []))
+        words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        words.decoder = decoders.ByteLevel()
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=words,
+            pad_token="<pad>",
+            eos_token="<end>",
+            additional_special_tokens=special[2:],
+            extra_special_tokens={"image_token": "<image>"},
+        )
+        small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        torch.manual_seed(seed)
+        config = transformers.LlavaConfig(
+            vision_config=transformers.CLIPVisionConfig(image_size=32, patch_size=16, **small),
+            text_config=transformers.LlamaConfig(
+                vocab_size=len(vocabulary), max_position_embeddings=8192, initializer_range=0.5,
+                bos_token_id=None, eos_token_id=1, pad_token_id=0, **small,
+            ),
+            image_token_index=2,
+            vision_feature_layer=-1,
+            image_seq_length=4,
+        )  # fmt: skip
+        transformers.LlavaForConditionalGeneration(config).save_pretrained(folder)
+        pictures = transformers.CLIPImageProcessorPil(
+            size={"height": 32, "width": 32}, crop_size={"height": 32, "width": 32}
+        )
+        processor = transformers.LlavaProcessor(
+            pictures,
+            tokenizer,
+            patch_size=16,
+            vision_feature_select_strategy="default",
+            num_additional_image_tokens=1,
+            chat_template=template,
+        )
+        processor.save_pretrained(folder)
+        return folder
+
+    return make
