@@ -124,6 +124,34 @@ def qwen_folder(tmp_path_factory: pytest.TempPathFactory, torchvision: None) -> 
 
 
 @pytest.fixture(scope="session")
+def naflex_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Siglip2Model with random weights: SigLIP 2 that takes pictures in their own proportions."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("naflex")
+    tokens = _word_tokenizer(folder, model_input_names=["input_ids"], model_max_length=16)
+    torch.manual_seed(2)
+    config = transformers.Siglip2Config(
+        text_config={
+            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "max_position_embeddings": 16, "projection_size": 32,
+        },
+        vision_config={
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_patches": 16, "patch_size": 8,
+        },
+    )  # fmt: skip
+    transformers.Siglip2Model(config).save_pretrained(folder)
+    settings = {
+        "image_processor_type": "Siglip2ImageProcessor", "patch_size": 8, "max_num_patches": 16,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "do_resize": True, "resample": 2,
+        "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "do_convert_rgb": True,
+    }  # fmt: skip
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def clap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ClapModel with random weights, as the unfused ones are published."""
     return _clap(tmp_path_factory.mktemp("clap"), fused=False)

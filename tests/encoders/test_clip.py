@@ -17,7 +17,7 @@ from whenabouts.encoders import EncoderSettings, EncoderUnavailable, open_image_
 TEXTS = ["a person pours batter", "", "dogs", "🦊 and more words than the model can take " * 5]
 
 
-@pytest.fixture(params=["clip_folder", "siglip_folder"])
+@pytest.fixture(params=["clip_folder", "siglip_folder", "naflex_folder"])
 def folder(request: pytest.FixtureRequest) -> Path:
     found: Path = request.getfixturevalue(request.param)
     return found

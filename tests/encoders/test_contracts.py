@@ -30,8 +30,8 @@ TEXTS = [
     "the speaker thanks the audience for coming",
 ]
 TEXT_KINDS = ["minilm", "onnx", "onnx-mean", "sentence-transformers", "multilingual-e5"]
-TEXT_KINDS += ["clip", "siglip", "clap", "fused_clap"]
-IMAGE_KINDS = ["clip", "siglip"]
+TEXT_KINDS += ["clip", "siglip", "naflex", "clap", "fused_clap"]
+IMAGE_KINDS = ["clip", "siglip", "naflex"]
 SOUND_KINDS = ["clap", "fused_clap"]
 
 

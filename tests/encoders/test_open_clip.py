@@ -76,3 +76,22 @@ def test_vectors_equal_open_clips_own(weights: Path, pictures: list[NDArray[np.u
 def test_a_wrong_name_is_refused_with_what_is_right(name: str, reason: str) -> None:
     with pytest.raises(EncoderUnavailable, match=reason):
         open_image_encoder(name)
+
+
+def test_a_perception_encoder_opens_by_architecture_and_file(
+    tmp_path: Path, pictures: list[NDArray[np.uint8]]
+) -> None:
+    """PE-Core, the smallest that OpenCLIP knows, with random weights."""
+    from safetensors.torch import save_file
+
+    names = [name for name in open_clip.list_models() if name.startswith("PE-Core-T")]
+    if not names:
+        pytest.skip("this OpenCLIP has no small PE-Core")
+    model = open_clip.create_model(names[0])
+    save_file(
+        {name: value.contiguous() for name, value in model.state_dict().items()}, tmp_path / "pe.safetensors"
+    )
+    encoder = open_image_encoder(f"open_clip:{names[0]}/{tmp_path / 'pe.safetensors'}")
+    vectors = encoder.encode_images(pictures[:2])
+    assert vectors.shape == (2, encoder.dimension) and encoder.image_size >= 224
+    assert encoder.encode_text(["dogs"]).shape == (1, encoder.dimension)

@@ -68,31 +68,27 @@ def locate(name: str) -> ModelFolder:
 
 
 def folder_at_hand(name: str) -> Path | None:
-    """The folder of a model given by path, or by a hub name that is on this machine; asks no network."""
+    """The folder of a model given by path, or by a hub name that is on this machine; None without one."""
     if (folder := local_folder(name)) is not None or not is_hub_name(name):
         return folder
-    repository, _, revision = name.partition("@")
     try:
-        from huggingface_hub import snapshot_download
-
-        return Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
-    except Exception as error:  # not in the cache: the library has many ways to say so
-        _log.debug("%s is not in the cache: %s", name, error)
+        return hub.folder_of(name, _has_model)
+    except hub.HubError:
         return None
 
 
 def _from_hub(name: str) -> Path:
     """The snapshot folder of a hub name, from the cache."""
-
-    def has_model(folder: Path) -> bool:
-        return any((folder / file).is_file() for file in ("config.json", "modules.json"))
-
     try:
-        folder = hub.folder_of(name, has_model)
+        folder = hub.folder_of(name, _has_model)
     except hub.HubError as error:
         raise EncoderUnavailable(str(error)) from error
     _require_safetensors(folder, name)
     return folder
+
+
+def _has_model(folder: Path) -> bool:
+    return any((folder / file).is_file() for file in ("config.json", "modules.json"))
 
 
 def hub_file(repository: str, file: str, name: str) -> Path:
@@ -135,8 +131,12 @@ def _require_safetensors(folder: Path, name: str) -> None:
     raise EncoderUnavailable(f"{name}: {folder} has no model*.safetensors; the weights are missing")
 
 
-def whole_model(folder: ModelFolder, dtype: Any) -> Any:
-    """A model of `transformers` with every weight from the file; it would make up missing ones at random."""
+def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
+    """A model of `transformers` with a text side and another ("image", "audio"), every weight from the file.
+
+    EncoderUnavailable for another kind, with the `remedy`, and where weights are missing: transformers would
+    make them up at random.
+    """
     from transformers import AutoModel
 
     model, loading = AutoModel.from_pretrained(
@@ -147,6 +147,10 @@ def whole_model(folder: ModelFolder, dtype: Any) -> Any:
         trust_remote_code=False,
         output_loading_info=True,
     )
+    if not (hasattr(model, "get_text_features") and hasattr(model, f"get_{side}_features")):
+        raise EncoderUnavailable(
+            f"{folder.name}: a {type(model).__name__} has not both a text and an {side} side; {remedy}"
+        )
     if missing := sorted(loading["missing_keys"]):
         raise EncoderUnavailable(
             f"{folder.name}: the weights lack {missing[0]}"

@@ -23,6 +23,7 @@ from whenabouts.encoders.protocol import (
     check_texts,
     fingerprint,
 )
+from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 PREFIX = "clap"
 ORDER = 80
 _NEEDS = ("torch", "transformers")
+MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds", 615, "Apache-2.0"),)
+"""What `whenabouts models list` shows of these; any other CLAP works by name as well."""
 _INPUT_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
@@ -142,19 +145,14 @@ class ClapEncoder:
 
 
 def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model with every weight from the file. Raises EncoderUnavailable for a model of another kind."""
+    """The model. Raises EncoderUnavailable for a model of another kind."""
     config = _weights.model_config(folder.path) or {}
     if "audio_config" not in config:
         raise EncoderUnavailable(
             f"{folder.name}: a model of type {config.get('model_type', 'unknown')} hears nothing; "
             "give a CLAP model, such as laion/clap-htsat-unfused"
         )
-    model = _weights.whole_model(folder, dtype)
-    if not (hasattr(model, "get_text_features") and hasattr(model, "get_audio_features")):
-        raise EncoderUnavailable(
-            f"{folder.name}: a {type(model).__name__} has not both a text and a sound side; give a CLAP model"
-        )
-    return model
+    return _weights.dual_model(folder, dtype, "audio", "give a CLAP model")
 
 
 def _pooled(output: Any) -> torch.Tensor:

@@ -16,7 +16,6 @@ from whenabouts.encoders._dual import DualEncoder
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
-    EncoderUnavailable,
     ImageEncoder,
     TextEncoder,
     fingerprint,
@@ -81,7 +80,11 @@ class ClipEncoder(DualEncoder):
         super().__init__(folder.name, settings)
         self._folder = folder.path
         with _torch.quiet_transformers():
-            self._model = _load(folder, self._dtype).to(self._device).eval()
+            self._model = (
+                _weights.dual_model(folder, self._dtype, "image", "give a CLIP or SigLIP model")
+                .to(self._device)
+                .eval()
+            )
             own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **own)
             self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **own)
@@ -107,8 +110,8 @@ class ClipEncoder(DualEncoder):
     @cached_property
     def _padding(self) -> str:
         """How to pad: "longest" where that does not move a vector (CLIP), else "max_length" (SigLIP)."""
-        probe = ["a", "a person pours batter into a pan"]
-        full, short = (self._padded_features(probe, padding).float() for padding in ("max_length", "longest"))
+        # One short text: beside a long one it would be padded either way.
+        full, short = (self._padded_features(["a"], padding).float() for padding in ("max_length", "longest"))
         scale = float(full.norm(dim=-1).max())
         return "longest" if float((full - short).abs().max()) <= 1e-5 * scale else "max_length"
 
@@ -133,17 +136,6 @@ class ClipEncoder(DualEncoder):
             name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
             for name, tensor in inputs.items()
         }
-
-
-def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model with every weight from the file. Raises EncoderUnavailable for a model of another kind."""
-    model = _weights.whole_model(folder, dtype)
-    if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-        raise EncoderUnavailable(
-            f"{folder.name}: a {type(model).__name__} has not both a text and an image side; "
-            "give a CLIP or SigLIP model"
-        )
-    return model
 
 
 def _pooled(output: Any) -> torch.Tensor:

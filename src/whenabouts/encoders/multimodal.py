@@ -28,12 +28,15 @@ from whenabouts.encoders.protocol import (
     check_clips,
 )
 from whenabouts.encoders.sentence_transformers import PREFIX, SentenceTransformersEncoder
+from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
     import torch
 
 ORDER = 55
 _NEEDS = ("sentence_transformers", "torchvision", "PIL")
+MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictures", 4260, "Apache-2.0"),)
+"""What `whenabouts models list` shows of these; any other in the form of sentence-transformers works."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448
 # By architecture; and how many tokens of the language model a frame of that size becomes.
