@@ -3,7 +3,7 @@
     python -m benchmarks.watching --out benchmarks/results/watching.json [--models clip siglip clap qwen]
 
 Cost does not depend on what weights hold. Each model is saved to disk and opened as a user's would be, in a
-process of its own: processor seconds and peak memory of its items (frames, sounds, clips) on one thread, and the
+process of its own: processor seconds of its items (frames, sounds, clips) on one thread, peak memory, and the
 operations of one (a multiplication and its addition count two), from which other machines can be estimated.
 `gemma` is only counted. Needs torchvision for qwen.
 """
