@@ -18,6 +18,7 @@ from whenabouts.product.streams import all_streams, index_options
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import Evidence
 from whenabouts.video.cues import Cue
+from whenabouts.video.faces import Face
 from whenabouts.video.voices import RATE, Voices
 
 STREAMS = list(all_streams())
@@ -41,6 +42,13 @@ class AnyEncoder:
 
     def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         return self._unit([[1 + len(samples), *samples[:5]] for samples in sounds])
+
+    def faces(self, images: Sequence[NDArray[np.uint8]]) -> list[list[Face]]:
+        """A face in each picture, another one every five."""
+        return [
+            [Face((0.1, 0.1, 0.5, 0.5), np.eye(6, dtype=np.float32)[row // 5 % 6])]
+            for row in range(len(images))
+        ]
 
     def voices(self, samples: NDArray[np.float32], start: float = 0.0) -> Voices:
         """A window a second, of another voice every five."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST = 4000
-"""Vectors that are compared pair by pair (64 MB); of more, an even sample is, and the others follow it."""
+_MOST = 2000
+"""Vectors that are compared pair by pair (2 s); of more, an even sample is, and the others follow it."""
 
 
 def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:

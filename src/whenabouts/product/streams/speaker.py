@@ -109,7 +109,7 @@ class Speaker(Stream):
         from whenabouts.video.speakers import is_role, turns_of
 
         voices = _together(batches, run.info.dimension)
-        turns = turns_of(video.cues) or voice_turns(voices, video.record.video_id)
+        turns = turns_of(video.cues) or voice_turns(voices)
         labels = [
             label_in(turn.speaker, video.record.video_id) if is_role(turn.speaker) else turn.speaker
             for turn in turns
@@ -126,7 +126,7 @@ class Speaker(Stream):
         )
 
 
-def voice_turns(voices: Voices, video_id: str) -> list[Turn]:
+def voice_turns(voices: Voices) -> list[Turn]:
     """Turns of voices that nobody named, by start: each window speaks for the middle of its time."""
     import numpy as np
 
@@ -144,7 +144,7 @@ def voice_turns(voices: Voices, video_id: str) -> list[Turn]:
     start = np.append(voices.start[0], np.where(meets, middle, voices.start[1:]))
     end = np.append(np.where(meets, middle, voices.end[:-1]), voices.end[-1])
     for first, last, number in zip(start.tolist(), end.tolist(), speaker.tolist(), strict=True):
-        label = label_in(f"voice {number + 1}", video_id)
+        label = f"voice {number + 1}"
         if turns and turns[-1].speaker == label and first - turns[-1].end <= _SAME_TURN:
             turns[-1] = turns[-1]._replace(end=max(last, turns[-1].end))
         elif last > first:

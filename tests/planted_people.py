@@ -1,0 +1,165 @@
+"""Models of faces and voices with planted weights, and films in which they find somebody.
+
+The face detector gives what YuNet gives, and finds what is red or blue and not green; the embedder tells red
+from blue. The voice model tells loud from quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+RED, BLUE, GREY = (255, 0, 60), (60, 0, 255), (110, 110, 110)
+SIDE = 96
+"""Pixels of a planted face."""
+
+
+def _save(
+    path: Path, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], weights: dict[str, Any]
+) -> Path:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(list(nodes), "planted", list(inputs), list(outputs), constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    onnx.save(model, str(path))
+    return path
+
+
+def _value(name: str, *shape: int | str) -> Any:
+    from onnx import TensorProto, helper
+
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+
+def face_detector(path: Path) -> Path:
+    """Scores cells of 32 pixels by red + blue - 2 green; boxes are four cells wide."""
+    from onnx import helper
+
+    node = helper.make_node
+    weights: dict[str, Any] = {
+        "colour": np.array([1, -2, 1], np.float32).reshape(1, 3, 1, 1) / 255,
+        "low": np.float32(0),
+        "high": np.float32(1),
+        "shape": np.array([1, -1, 1], np.int64),
+        "bbox_is": np.array([0.5, 0.5, np.log(4), np.log(4)], np.float32).reshape(1, 1, 4),
+        "kps_is": np.array([0, 0.2, 1, 0.2, 0.5, 0.5, 0.1, 1, 0.9, 1], np.float32).reshape(1, 1, 10),
+        "bbox_by": np.zeros((1, 1, 4), np.float32),
+        "kps_by": np.zeros((1, 1, 10), np.float32),
+    }
+    nodes = [
+        node("Conv", ["input", "colour"], ["raw"]),
+        node("Clip", ["raw", "low", "high"], ["face"]),
+    ]
+    for stride in (8, 16, 32):
+        weights[f"is_{stride}"] = np.float32(stride == 32)
+        nodes += [
+            node(
+                "AveragePool", ["face"], [f"mean_{stride}"], kernel_shape=[stride] * 2, strides=[stride] * 2
+            ),
+            node("Mul", [f"mean_{stride}", f"is_{stride}"], [f"score_{stride}"]),
+        ]
+        nodes += [
+            node("Reshape", [f"score_{stride}", "shape"], [f"{name}_{stride}"]) for name in ("cls", "obj")
+        ]
+        for name in ("bbox", "kps"):
+            nodes += [
+                node("MatMul", [f"cls_{stride}", f"{name}_by"], [f"{name}_zero_{stride}"]),
+                node("Add", [f"{name}_zero_{stride}", f"{name}_is"], [f"{name}_{stride}"]),
+            ]
+    widths = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
+    gives = [
+        _value(f"{name}_{stride}", 1, f"n{stride}", widths[name]) for name in widths for stride in (8, 16, 32)
+    ]
+    return _save(path, nodes, [_value("input", 1, 3, "height", "width")], gives, weights)
+
+
+def face_embedder(path: Path, seed: int = 0) -> Path:
+    """A vector (1, 16) by the mean colour, from red to blue."""
+    from onnx import helper
+
+    rng = np.random.default_rng(seed)
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["data"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["flat"]),
+        helper.make_node("Sub", ["flat", "middle"], ["colour"]),
+        helper.make_node("MatMul", ["colour", "by"], ["fc1"]),
+    ]
+    by = np.stack([rng.normal(size=16), np.zeros(16), np.zeros(16)]).astype(np.float32)
+    by[2] = rng.normal(size=16) / 5 - by[0]
+    weights = {"middle": np.array([[0, 0, 0]], np.float32), "by": by}
+    return _save(path, nodes, [_value("data", 1, 3, 112, 112)], [_value("fc1", 1, 16)], weights)
+
+
+def face_models(folder: Path) -> Path:
+    """A folder with both."""
+    folder.mkdir(exist_ok=True)
+    face_detector(folder / "detector.onnx")
+    face_embedder(folder / "embedder.onnx")
+    return folder
+
+
+def voice_model(path: Path, loudness: float = 0.05) -> Path:
+    """(1, 8) of sound (batch, samples): one way for a mean amplitude above `loudness`, the other below."""
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Abs", ["sound"], ["size"]),
+        helper.make_node("ReduceMean", ["size"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Sub", ["mean", "middle"], ["louder"]),
+        helper.make_node("MatMul", ["louder", "by"], ["embedding"]),
+    ]
+    by = np.random.default_rng(1).normal(size=(1, 8)).astype(np.float32)
+    weights = {"middle": np.array([[loudness]], np.float32), "by": by}
+    return _save(
+        path, nodes, [_value("sound", "batch", "samples")], [_value("embedding", "batch", 8)], weights
+    )
+
+
+def bank_model(path: Path, *, nemo: bool = False, width: int = 12) -> Path:
+    """Small random weights over (batch, time, 80), or with `nemo` over (batch, 80, time) with a length."""
+    from onnx import TensorProto, helper
+
+    by = np.random.default_rng(2).normal(size=(80, width)).astype(np.float32)
+    nodes = [
+        *([helper.make_node("Transpose", ["bands"], ["rows"], perm=[0, 2, 1])] if nemo else []),
+        helper.make_node("MatMul", ["rows" if nemo else "bands", "by"], ["seen"]),
+        helper.make_node("Relu", ["seen"], ["kept"]),
+        helper.make_node("ReduceMean", ["kept"], ["embs"], axes=[1], keepdims=0),
+    ]
+    shape: list[int | str] = ["batch", 80, "time"] if nemo else ["batch", "time", 80]
+    inputs = [_value("bands", *shape)]
+    if nemo:
+        inputs.append(helper.make_tensor_value_info("length", TensorProto.INT64, ["batch"]))
+    return _save(path, nodes, inputs, [_value("embs", "batch", width)], {"by": by})
+
+
+def film(path: Path, scenes: Sequence[tuple[float, Sequence[tuple[int, int, int]]]], rate: int = 4) -> Path:
+    """A film of scenes: seconds, and the colours of the faces that are seen, from left to right."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 320, 224, "yuv444p"
+        stream.options = {"crf": "1"}
+        frames = [picture(colours) for seconds, colours in scenes for _ in range(round(seconds * rate))]
+        for at, image in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(image, "rgb24")
+            frame.pts, frame.time_base = at, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def picture(colours: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
+    """(224, 320, 3): squares on grey."""
+    image = np.full((224, 320, 3), GREY, np.uint8)
+    for place, colour in enumerate(colours):
+        image[64 : 64 + SIDE, 32 + 160 * place : 32 + 160 * place + SIDE] = colour
+    return image
