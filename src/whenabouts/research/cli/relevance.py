@@ -10,6 +10,7 @@ from whenabouts.product.cli.options import (
     add_format,
     add_sentence_encoder,
     add_verb,
+    print_either,
     print_json,
     print_lines,
     wants_json,
@@ -28,9 +29,10 @@ def add_parser(verbs: Any) -> None:
         description="Derive from captions what nobody judged: which queries are relevant to one "
         "another's moments, and which moments are most like a query.",
     )
-    kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked", required=True)
+    kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked|figures", required=True)
     _add_pairs(kinds)
     _add_ranked(kinds)
+    _add_figures(kinds)
 
 
 def _add_pairs(kinds: Any) -> None:
@@ -128,6 +130,39 @@ def _add_ranked(kinds: Any) -> None:
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_ranked)
+
+
+def _add_figures(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "figures",
+        help="grades against similarity, annotators, candidates, and answers beside the truth",
+        description="Draw figures 4 to 7 of TVR-Ranking's paper for any graded judgements: relevance against "
+        "similarity and place; lowest and highest grade, and final grades; the most similar moments of some "
+        "queries; answers beside the truth.",
+    )
+    parser.add_argument(
+        "--truth", required=True, metavar="FILE", help="judgements with grades, in any format"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the pictures, PNG and SVG")
+    parser.add_argument(
+        "--raw", metavar="FILE.csv", help="grades of annotators: columns pair_id, worker, relevance"
+    )
+    parser.add_argument("--answers", metavar="FILE", help="a run to show beside the truth")
+    parser.add_argument(
+        "--query", action="append", default=[], metavar="TEXT",
+        help="a query to show, by text or id; may be given again (default: by chance, and by its answers)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", default="nDCG@10,IoU=0.3", metavar="NAME",
+        help="how answers are matched and measured (default: nDCG@10,IoU=0.3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--count", type=int, default=3, metavar="N", help="queries to show answers of (default: 3)"
+    )
+    parser.add_argument("--rows", type=int, default=10, metavar="N", help="moments of each (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides what chance draws")
+    add_format(parser)
+    parser.set_defaults(run=run_figures)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -261,3 +296,35 @@ def _sources(options: argparse.Namespace) -> list[str | Path]:
 
     named = [options.queries, *options.leave_out, *(options.asked_in or ())]
     return [file for name in named if name for file in files_of(Path(name))]
+
+
+def run_figures(options: argparse.Namespace) -> int:
+    """Draw what there is to draw, and say what was left out and why."""
+    import numpy as np
+
+    from whenabouts.formats import open_run, read_annotations
+    from whenabouts.research.evaluation import ranked_figures as figures
+
+    if options.count < 1 or options.rows < 1 or options.seed < 0:
+        raise UsageError("--count and --rows take 1 or more, --seed 0 or more")
+    annotations, out = read_annotations(options.truth), Path(options.out)
+    named = figures.queries_named(annotations, options.query)
+    raw = figures.read_raw_grades(Path(options.raw)) if options.raw else None
+    files, left_out = figures.draw_agreement(annotations, raw, out / "agreement"), []
+    if annotations.similarity is None:
+        left_out.append("similarity and candidates: the judgements have no similarities")
+    else:
+        files += figures.draw_similarity(annotations, out / "similarity", seed=options.seed)
+        judged = np.unique(annotations.query)
+        chance = np.sort(np.random.default_rng(options.seed).permutation(judged)[:2]).tolist()
+        files += figures.draw_candidates(annotations, named or chance, out / "candidates", options.rows)
+    if options.answers:
+        run = open_run(options.answers)
+        shown = figures.cases_of(annotations, run, options.query, metric=options.metric, count=options.count)
+        files += figures.draw_cases(shown, options.metric, out / "answers", options.rows)
+    print_either(
+        options,
+        lambda: {"files": [str(file) for file in files], "left_out": left_out},
+        lambda: [*(f"written: {file}" for file in files), *(f"left out: {why}" for why in left_out)],
+    )
+    return 0
