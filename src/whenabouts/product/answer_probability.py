@@ -13,7 +13,7 @@ import numpy as np
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
 from whenabouts.product.index.lookup import words_of
 from whenabouts.product.streams import stream
-from whenabouts.product.word_units import Rarity, stand_in_order, units_of
+from whenabouts.product.word_units import Rarity, compounded_in, stand_in_order, units_of
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: 
     """How much of a query is said in a moment and around its strongest place."""
     language = rarity.languages.get(scored.video_id, "")
     units, there = units_of(query, language), units_of(_words_near(answer, scored), language)
-    present = set(there) | _joined(there)
+    present = set(there) | _joined(there) | compounded_in(there, units, language)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
     is_part = False

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
 from whenabouts.product.index.records import ClipBlock
-from whenabouts.product.word_units import Rarity, folded, stand_in_order, units_of
+from whenabouts.product.word_units import Rarity, compounded_in, folded, stand_in_order, units_of
 from whenabouts.types import WhenaboutsError
 
 Floats = NDArray[np.float64]
@@ -225,7 +225,7 @@ def _spoken_in(
     for row, text in enumerate(texts):
         if language:  # a stem need not be the beginning of its words
             own = units_of(text, language)
-            present = set(own)
+            present = set(own) | compounded_in(own, counted, language)
             for both in joined.keys() & present:
                 present.update(joined[both])
             flags = [unit in present for unit in counted]

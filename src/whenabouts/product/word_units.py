@@ -10,14 +10,14 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
-from whenabouts.product.index.stemming import has_stems, stemmed
+from whenabouts.product.index.stemming import LEAST_PART, has_stems, makes_compounds, stemmed
 from whenabouts.product.index.store import Store
 
 # Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
@@ -68,6 +68,23 @@ def units_of(text: str, language: str = "") -> list[str]:
     if has_stems(language):
         return [unit for word in words_of(text) for unit in _units(word, language)]
     return [unit for word in words_of(folded(text)) for unit in _units(word)]
+
+
+def compounded_in(there: Collection[str], units: Iterable[str], language: str) -> set[str]:
+    """The units of a query that begin or end a longer one of a text, where nouns are written together.
+
+    >>> compounded_in(["donaudampfschifffahrt"], ["schifffahrt", "dampf"], "de")
+    {'schifffahrt'}
+    """
+    if not makes_compounds(language):
+        return set()
+    parts = [unit for unit in units if len(unit) >= LEAST_PART]
+    longer = {unit for unit in there if len(unit) >= 2 * LEAST_PART - 1}
+    return {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
+
+
+def _begins_or_ends(part: str, unit: str) -> bool:
+    return len(unit) >= len(part) + LEAST_PART - 1 and (unit.startswith(part) or unit.endswith(part))
 
 
 def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:

@@ -81,3 +81,18 @@ def test_parts_are_codes_and_the_whole_query() -> None:
     assert parts_of("a sentence that nobody would write on a sign") == {}
     assert list(parts_of("Flight BA2490")) == ["flightba2490", "ba2490"]
     assert parts_of("ab") == {}
+
+
+def test_a_word_finds_the_compounds_that_begin_or_end_with_it(tmp_path: Path) -> None:
+    lines = ["Die Donaudampfschifffahrt ruht.", "Schifffahrtsrecht", "Eine Schifffahrt.", "Schiffe", "nichts"]
+    start = np.arange(len(lines), dtype=np.float64)
+    found = {}
+    for language in ("de", "fr"):
+        store = Store.open(tmp_path / language, create=True)
+        store.add_stream(replace(SIGNS, settings={}))
+        record = VideoRecord(
+            "film", "/film.mp4", words="x", streams={"signs": "letters"}, metadata={"language": language}
+        )
+        store.put_video(record, {"signs": ClipColumns(start, start + 1, lines)})
+        found[language] = sorted(store.match_text("signs", "Schifffahrt", 10).index.tolist())
+    assert found == {"de": [0, 1, 2], "fr": [2]}

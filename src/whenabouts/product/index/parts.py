@@ -25,6 +25,7 @@ from whenabouts.product.index.lookup import (
     words_of,
 )
 from whenabouts.product.index.records import ClipHits, printable
+from whenabouts.product.index.stemming import LEAST_PART
 
 # Signs that are indexed together, and as long as a part may be.
 _GRAM, _LONGEST = 3, 24
@@ -48,8 +49,10 @@ def index_parts(table: Any) -> None:
         table.create_index("text", config=config)
 
 
-def parts_of(query: str) -> dict[str, tuple[str, ...]]:
+def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...]]:
     """What may be a part of a word: the query without its spaces, and its words that hold digits.
+
+    With `compounds` each longer word instead: it may be written together with others.
 
     Each with the words that it is made of.
 
@@ -57,38 +60,67 @@ def parts_of(query: str) -> dict[str, tuple[str, ...]]:
     {'vanre16': ('van', 're16'), 're16': ('re16',)}
     """
     words = words_of(query)
+    if compounds:
+        return {word: (word,) for word in words if LEAST_PART <= len(word) <= _LONGEST}
     codes = [(word,) for word in words if any(letter.isdigit() for letter in word)]
     parts = {"".join(some): tuple(some) for some in [words, *codes]}
     return {part: some for part, some in parts.items() if _GRAM <= len(part) <= _LONGEST}
 
 
-def match_parts(table: Any, query: str, k: int, narrowing: Narrowing) -> ClipHits:
-    """The k clips in which a part of a query stands, best first; rarer parts score more."""
+def match_parts(table: Any, query: str, k: int, narrowing: Narrowing, *, compounds: bool = False) -> ClipHits:
+    """The k clips in which a part of a query stands, best first; rarer parts score more.
+
+    With `compounds` those in which a word of the query begins or ends a longer word.
+    """
     if narrowing.impossible or not has_index(table, "text"):
         return no_hits()
     hits = no_hits()
     text = printable(query)
-    for part, words in list(parts_of(text).items())[:_MOST_PARTS]:
+    for part, words in list(parts_of(text, compounds=compounds).items())[:_MOST_PARTS]:
+        if compounds:
+            hits = summed_hits(hits, _clips_with_compound(table, part, narrowing), k)
+            continue
         # Signs between the words ("2.10.3") are in the index, and between the words of a part they are not.
         searched = part if len(words) == 1 else f"{text} {part}"
         hits = summed_hits(hits, _clips_with(table, searched, part, words, narrowing), k)
     return hits
 
 
+def _clips_with_compound(table: Any, part: str, narrowing: Narrowing) -> ClipHits:
+    """The clips that have a word which begins or ends with a part, and is more than an ending longer."""
+    rows = _looked_at(table, part, narrowing)
+    has_part = [
+        any(
+            len(word) >= len(part) + LEAST_PART - 1 and (word.startswith(part) or word.endswith(part))
+            for word in words_of(text)
+        )
+        for text in rows["text"].to_pylist()
+    ]
+    return _scored_by_rarity(table, rows.filter(np.array(has_part, np.bool_)))
+
+
 def _clips_with(table: Any, searched: str, part: str, words: Sequence[str], narrowing: Narrowing) -> ClipHits:
     """The clips that have a part in one of their lines; none where it stands somewhere as whole words."""
+    rows = _looked_at(table, searched, narrowing)
+    lines = [text.split("\n") for text in rows["text"].to_pylist()]
+    if any(says(line, words) for some in lines for line in some):
+        return no_hits()
+    has_part = np.array([any(part in "".join(words_of(line)) for line in some) for some in lines], np.bool_)
+    return _scored_by_rarity(table, rows.filter(has_part))
+
+
+def _looked_at(table: Any, searched: str, narrowing: Narrowing) -> Any:
+    """The clips that share most runs of signs with a text."""
     from lancedb.query import MatchQuery
 
     search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
     if narrowing.sql is not None:
         search = search.where(narrowing.sql, prefilter=True)
-    rows = search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow()
-    lines = [text.split("\n") for text in rows["text"].to_pylist()]
-    if any(says(line, words) for some in lines for line in some):
-        return no_hits()
-    has_part = np.array([any(part in "".join(words_of(line)) for line in some) for some in lines], np.bool_)
-    rows = rows.filter(has_part)
-    # As rare as a word that stands in so many clips.
+    return search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow()
+
+
+def _scored_by_rarity(table: Any, rows: Any) -> ClipHits:
+    """Clips that score as a word which stands in so many clips."""
     count, total = len(rows), table.count_rows()
     score = math.log1p((max(total - count, 0) + 0.5) / (count + 0.5))
     return hits_of(rows, np.full(count, score, np.float32), _LOOKED_AT)

@@ -20,6 +20,10 @@ _NAMES = (
     "tr turkish, yi yiddish"
 )
 _ALGORITHMS = dict(pair.split() for pair in _NAMES.split(", "))
+_COMPOUNDING = frozenset({"da", "de", "et", "fi", "hu", "is", "nb", "nl", "nn", "no", "sv"})
+LEAST_PART = 5
+"""Letters of a word that is looked for at the ends of longer ones: shorter ones end too many."""
+
 _LONGEST = 40
 # A stemmer holds the word that it works on.
 _one_at_a_time = threading.Lock()
@@ -28,6 +32,11 @@ _one_at_a_time = threading.Lock()
 def has_stems(language: str) -> bool:
     """Whether words of a language (ISO 639-1) are stemmed here; English is left to the index."""
     return language in _ALGORITHMS
+
+
+def makes_compounds(language: str) -> bool:
+    """Whether a language writes nouns together ("Donaudampfschifffahrt"): their parts are looked for."""
+    return language in _COMPOUNDING
 
 
 @lru_cache(maxsize=1 << 17)

@@ -91,7 +91,7 @@ from whenabouts.product.index.records import (
     unit_query,
     vector_field,
 )
-from whenabouts.product.index.stemming import has_stems
+from whenabouts.product.index.stemming import has_stems, makes_compounds
 from whenabouts.product.index.upkeep import (
     AFTER_RUN,
     ALWAYS,
@@ -633,7 +633,8 @@ class Store:
         table = self._clips(name)
         if table.count_rows("context != ''"):
             index_words(table)
-            if self._streams[name].settings.get("parts_of_words"):
+            compounds = any(map(makes_compounds, self.ledger().languages))
+            if compounds or self._streams[name].settings.get("parts_of_words"):
                 index_parts(table)
 
     def put_records(self, records: Iterable[VideoRecord]) -> None:
@@ -760,10 +761,12 @@ class Store:
             if not self._has_words(stream):
                 return no_hits()
             languages = [name for name in self.ledger().languages if has_stems(name)]
-            hits = lookup.match(self._clips(stream), query, k, narrowing, languages)
-            return (
-                summed_hits(hits, match_parts(self._clips(stream), query, k, narrowing), k) if parts else hits
-            )
+            table = self._clips(stream)
+            hits = lookup.match(table, query, k, narrowing, languages)
+            if any(map(makes_compounds, languages)):
+                compounds = match_parts(table, query, k, narrowing, compounds=True)
+                hits = summed_hits(hits, compounds, k)
+            return summed_hits(hits, match_parts(table, query, k, narrowing), k) if parts else hits
 
         return self._read("search", read)
 
