@@ -36,7 +36,8 @@ FEWEST = 15
 """Right and wrong moments (of so many independent questions each) that a checker must have been shown."""
 
 _FRAMES_INSIDE = 6
-_PIXELS_WIDE = 448
+PIXELS_WIDE = 448
+"""Width of the frames that a checker is shown."""
 # How far before and behind a moment a checker sees, and may move its borders to.
 _LEAST_AROUND, _MOST_AROUND = 2.0, 10.0
 # No measured share is taken for certain.
@@ -140,7 +141,7 @@ def picture_of(record: VideoRecord, at: float) -> bytes:
     status = Path(record.path).stat()
     if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
         raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
-    return thumbnail(Path(record.path), at, _PIXELS_WIDE)
+    return thumbnail(Path(record.path), at, PIXELS_WIDE)
 
 
 def view_of(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.product.cli.options import (
+    add_check,
     add_corpus,
     add_max_pixels,
     add_verb,
@@ -75,6 +76,7 @@ def add_parser(verbs: Any) -> None:
         help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
         "for more)",
     )
+    add_check(parser, "let people have the best moments looked at once more by this model, and by no other")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
         files=tuple(options.files),
         show_paths=options.show_paths,
         limits=Limits(job_seconds=options.time_limit, **memory),
+        check=options.check or "",
+        send_frames=options.send_frames,
     )
     corpus = open_corpus(options)
     for model in options.model:

@@ -104,6 +104,21 @@ class ThumbnailTask:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameTask:
+    """A picture of one instant, handed over as JPEG."""
+
+    path: Path
+    at: float
+    width: int
+    number: int = 0
+    quiet_seconds: float = 60.0
+
+    def make(self) -> bytes:
+        """The picture."""
+        return thumbnail(self.path, self.at, self.width)
+
+
+@dataclass(frozen=True, slots=True)
 class ClipTask:
     """A stretch of a video to be cut out to `out`."""
 

@@ -128,6 +128,34 @@ class SearchRequest(Narrowing):
         le=MOST_K,
         description="at most so many moments: 10 if not given; with `all`, all places",
     )
+    check: bool = Field(
+        default=False,
+        description="let the server's checker look at the best moments (`checker` in /api/stats)",
+    )
+    check_best: int = Field(default=5, ge=1, le=20, description="with `check`: so many moments")
+
+
+class VerdictBody(BaseModel):
+    """What the checker said of a moment, and where it would have it start and end (null: as it is)."""
+
+    matches: bool
+    reason: str
+    start: float | None
+    end: float | None
+
+
+class CheckBody(BaseModel):
+    """Which model looked at how many moments; `line` says how often it is wrong.
+
+    `counts`: whether its word changed confidence and order. `rates` is what was measured of it here, null
+    where nothing was.
+    """
+
+    model: str
+    moments: int
+    counts: bool
+    line: str
+    rates: dict[str, Any] | None
 
 
 class PageParameters(Strict):
@@ -238,6 +266,7 @@ class ResultBody(BaseModel):
     text: str
     evidence: dict[str, EvidenceBody]
     labels: dict[str, str]
+    verdict: VerdictBody | None = Field(default=None, exclude_if=lambda verdict: verdict is None)
     thumbnail_url: str | None
     clip_url: str | None
     video_url: str | None
@@ -302,6 +331,7 @@ class SearchBody(BaseModel):
     places: PlacesBody | None
     stream_titles: dict[str, str]
     calibration: dict[str, Any] | None
+    check: CheckBody | None = Field(default=None, exclude_if=lambda check: check is None)
 
 
 class VideoBody(BaseModel):

@@ -13,6 +13,7 @@ from whenabouts.product.curves import curves_of
 from whenabouts.product.search import SearchResult
 from whenabouts.product.server.errors import ServerError, printable, problems
 from whenabouts.product.server.schemas import (
+    CheckBody,
     CurvesBody,
     CurvesParameters,
     EvidenceBody,
@@ -24,6 +25,7 @@ from whenabouts.product.server.schemas import (
     SearchedBody,
     SearchParameters,
     SearchPool,
+    VerdictBody,
     WhyParameters,
 )
 from whenabouts.product.server.service import Service, check_streams, record_of, service_of, stream_titles
@@ -59,7 +61,8 @@ async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
         result = service.search(corpus, parameters)
         return _page(service, corpus, result, parameters, offset)
 
-    return await service.read(service.searches, request, read)
+    executor = service.checks if parameters.check else service.searches
+    return await service.read(executor, request, read)
 
 
 def _page(
@@ -85,6 +88,7 @@ def _page(
         places=None if result.places is None else PlacesBody(**asdict(result.places)),
         stream_titles=stream_titles(corpus),
         calibration=None if result.calibration is None else dict(result.calibration),
+        check=None if result.check is None else CheckBody(**asdict(result.check)),
     )
 
 
@@ -118,6 +122,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
             for name, piece in scored.evidence.items()
         },
         labels={name: stream_named(name).evidence_label for name in scored.evidence},
+        verdict=None if scored.verdict is None else VerdictBody(**asdict(scored.verdict)),
         thumbnail_url=thumbnail_url,
         clip_url=clip_url,
         video_url=video_url,

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from whenabouts.checkers import Checker, open_checker
+from whenabouts.product.checking import PIXELS_WIDE, checked
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.example import PICTURE_SIZE, Example, example_at
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import usual_bytes
 from whenabouts.product.search import MOST_K, SearchOptions, SearchResult
 from whenabouts.product.server.cache import Cache, Make
-from whenabouts.product.server.decoding import Decoders, PictureTask, ProbeTask
+from whenabouts.product.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
@@ -96,6 +99,10 @@ class Service:
         self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait, most)
         self.thumbnails = BoundedExecutor("thumbnails", limits.thumbnails, limits.thumbnails_waiting, wait)
         self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
+        self.checks = BoundedExecutor("checks", limits.checks, limits.checks_waiting, wait, most)
+        self.checker = (
+            open_checker(settings.check, send_frames=settings.send_frames) if settings.check else None
+        )
         self.clip_rate = RateLimit("clips", limits.clips_a_minute)
         self.downloads = ConnectionLimit("files", limits.files)
         self.decoders = Decoders(self._decoding)
@@ -105,7 +112,7 @@ class Service:
         self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
-        self._readers = Readers(corpus, limits.searches + limits.reads)
+        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks)
         self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
         self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
         self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
@@ -113,7 +120,7 @@ class Service:
     @property
     def executors(self) -> tuple[BoundedExecutor, ...]:
         """All executors."""
-        return self.searches, self.reads, self.thumbnails, self.clips
+        return self.searches, self.reads, self.thumbnails, self.clips, self.checks
 
     @property
     def _decoding(self) -> int:
@@ -194,13 +201,62 @@ class Service:
                 400, "missing_parameter", "give a query, a moment (like) or a picture", field="query"
             )
 
+        checker = self._checker_for(search)
+
         def answer() -> SearchResult:
             options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
-            return corpus.search(search.query or "", options=options)
+            result = corpus.search(search.query or "", options=options)
+            return result if checker is None else self._checked(corpus, search, result, checker)
 
         key = (_digest(search), str(corpus.version))
         is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
         return self._answers.get_or_make(key, answer, anew=not is_later_page)
+
+    def _checker_for(self, search: SearchRequest) -> Checker | None:
+        """The checker that a search asks for; ServerError where there is none, or nothing to hold against."""
+        if not search.check:
+            return None
+        if self.checker is None:
+            raise ServerError(
+                404,
+                "no_checker",
+                "this server checks no moments; its owner starts it with --check",
+                field="check",
+            )
+        if search.query is None or search.all:
+            raise ServerError(
+                400, "invalid", "a check needs a query, and not every place where it is said", field="check"
+            )
+        return self.checker
+
+    def _checked(
+        self, corpus: Corpus, search: SearchRequest, result: SearchResult, checker: Checker
+    ) -> SearchResult:
+        """An answer that the checker has looked at, through the processes that decode."""
+        looked_at = checked(
+            corpus,
+            result,
+            checker,
+            best=search.check_best,
+            seconds=min(self.limits.check_seconds, self.limits.job_seconds / 2),
+            min_confidence=search.min_confidence,
+            by_streams=search.model is None,
+            picture=self._picture,
+        )
+        before = len(result.notes)
+        hidden = "not every moment was checked: the model gave no usable answer"
+        own = (self.paths.unless_hidden(note, hidden) for note in looked_at.notes[before:])
+        return replace(looked_at, notes=(*result.notes, *dict.fromkeys(own)))
+
+    def _picture(self, record: VideoRecord, at: float) -> bytes:
+        """A picture for the checker, of a file that is served and as it was indexed."""
+        try:
+            with self.folders.held(record) as path:
+                picture = self.decoders.run(FrameTask(path, at, PIXELS_WIDE))
+        except ServerError as error:
+            raise MediaError(str(error)) from error
+        assert isinstance(picture, bytes)
+        return picture
 
     def _example(self, corpus: Corpus, search: SearchRequest) -> Example | None:
         """What the answer is to be like: a moment by its video's id, or the bytes that were sent; no file.

@@ -27,10 +27,13 @@ async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
 
 @router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """What `whenabouts stats --json` prints, without where files lie on the server; and `models` to ask."""
+    """What `whenabouts stats --json` prints, without where files lie; and `models` and `checker`."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
-    return service.paths.of_stats(numbers) | {"models": list(service.settings.models)}
+    return service.paths.of_stats(numbers) | {
+        "models": list(service.settings.models),
+        "checker": None if service.checker is None else service.checker.name,
+    }
 
 
 @router.get(

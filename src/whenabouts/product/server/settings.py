@@ -40,6 +40,9 @@ class Limits:
     thumbnails_waiting: int = 200
     clips: int = 1
     clips_waiting: int = 8
+    checks: int = 2
+    checks_waiting: int = 8
+    check_seconds: float = 30.0
     clips_a_minute: int = 30
     files: int = 64
     wait_seconds: float = 30.0
@@ -60,6 +63,8 @@ class Settings:
     `files` are the folders (or files) whose videos are served; none: those that were indexed.
     `show_paths`: whether clients may see where files lie; None: where only people at this machine can ask,
     which is at a loopback address without a token (what comes through a proxy needs one).
+    `check` is the one checker that clients may have moments looked at by, "" for none; `send_frames` lets it
+    be on another machine.
     Raises UsageError for an address other than this machine's own without a token, and for a token that
     could be guessed.
     """
@@ -73,6 +78,8 @@ class Settings:
     files: tuple[Path, ...] = ()
     show_paths: bool | None = None
     limits: Limits = field(default_factory=Limits)
+    check: str = field(default="", repr=False)
+    send_frames: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.limits.job_seconds < float("inf"):

@@ -13,7 +13,7 @@ const PAGE = 12;
 // Every place: as many on a page as the server gives.
 const PLACES = 50;
 const CLOSEST = 3;
-const FILTERS = ["within", "stream", "model", "min", "after", "before", "all"];
+const FILTERS = ["within", "stream", "model", "min", "after", "before", "all", "check"];
 const EXAMPLES = ["like", "picture"];
 
 /**
@@ -144,7 +144,7 @@ function parametersOf(of) {
   };
 }
 
-const listOf = (of) => ({ ...parametersOf(of), k: of.all ? "" : MOST, page_limit: of.all ? PLACES : PAGE });
+const listOf = (of) => ({ ...parametersOf(of), check: of.all || !of.q ? "" : of.check, k: of.all ? "" : MOST, page_limit: of.all ? PLACES : PAGE });
 
 async function search() {
   pending.abort();
@@ -268,7 +268,7 @@ function head(answer, beneath = "") {
 function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
-  byId("fault").hidden = byId("rates").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
+  byId("fault").hidden = byId("rates").hidden = byId("checked").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
   byId("answer").textContent = shown.isSearch ? "Searching…" : "";
   byId("beneath").textContent = "";
   if (!shown.isSearch) byId("compare").hidden = true;
@@ -310,6 +310,8 @@ function showAnswer() {
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   byId("notes").hidden = notes.length === 0;
   byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+  byId("checked").hidden = !shown.check;
+  byId("checked").textContent = shown.check ? `Looked at twice. ${shown.check.line}.` : "";
   showCards();
 }
 
@@ -318,7 +320,7 @@ const alike = (moment) => ({ q: "", like: moment, picture: "", model: "", min: "
 
 const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?? "the picture" : shown.like);
 
-const filtered = (of) => FILTERS.some((name) => name !== "all" && of[name]);
+const filtered = (of) => FILTERS.some((name) => !["all", "check"].includes(name) && of[name]);
 
 /** What is likely is shown; what is hardly ever right is behind one more click. */
 function showCards() {
@@ -383,9 +385,9 @@ function say(text) {
 function fillForm() {
   byId("query").value = state.q;
   for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
-  for (const name of ["stream", "model"]) {
+  for (const name of ["stream", "model", "check"]) {
     if (!state[name] || byId(name).value === state[name]) continue;
-    byId(name).append(make("option", { value: state[name] }, streamName(state[name])));
+    byId(name).append(make("option", { value: state[name] }, name === "check" ? "yes" : streamName(state[name])));
     byId(name).value = state[name];
   }
   showMin();
@@ -573,6 +575,8 @@ async function fillFilters() {
       byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, streamName(name))));
     }
     byId("models").hidden = !stats.models.length;
+    if (stats.checker && !state.check) byId("check").append(make("option", { value: "true" }, stats.checker));
+    byId("checks").hidden = !stats.checker;
   } catch { /* the search itself shows the error */ }
 }
 

@@ -62,8 +62,17 @@ export function momentCard(result, { answer, query, href, likeHref, dim, isPlace
         make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title" }, title)),
       isPlace ? null : badge(word, result.confidence),
       ...pieces,
+      ...verdictOf(result.verdict),
     ],
   });
+}
+
+/** What the checker said of a moment, in its own words; it is often wrong, and the line above says how often. */
+function verdictOf(verdict) {
+  if (!verdict) return [];
+  const borders = Number.isFinite(verdict.start) && Number.isFinite(verdict.end) ? ` (${span(verdict.start, verdict.end)})` : "";
+  return [make("span", { class: verdict.matches ? "verdict yes" : "verdict no" },
+    make("span", { class: "stream" }, verdict.matches ? "✓ match" : "✗ no match"), `${borders} ${verdict.reason}`)];
 }
 
 /** A video of the corpus. */
