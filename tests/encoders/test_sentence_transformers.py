@@ -28,6 +28,21 @@ def test_prompts_of_the_model_are_used(bert_folder: Callable[..., Path]) -> None
     assert asking.fingerprint != plain.fingerprint
 
 
+@pytest.mark.parametrize("family", ["sentence-transformers", "onnx"])
+def test_an_e5_that_carries_no_prompts_gets_those_of_its_paper(
+    bert_folder: Callable[..., Path], tmp_path: Path, family: str
+) -> None:
+    folder = bert_folder("mean")
+    shutil.copytree(folder, tmp_path / "multilingual-e5-small")
+    plain = open_text_encoder(f"{family}:{folder}")
+    asking = open_text_encoder(f"{family}:{tmp_path / 'multilingual-e5-small'}")
+    np.testing.assert_allclose(asking.encode_text(["dogs"]), plain.encode_text(["query: dogs"]), atol=1e-6)
+    np.testing.assert_allclose(
+        encode_passages(asking, ["dogs"]), plain.encode_text(["passage: dogs"]), atol=1e-6
+    )
+    assert asking.fingerprint != plain.fingerprint
+
+
 def test_copies_in_two_folders_have_one_fingerprint(bert_folder: Callable[..., Path], tmp_path: Path) -> None:
     folder = bert_folder("max")
     shutil.copytree(folder, tmp_path / "elsewhere")

@@ -30,6 +30,10 @@ class ModelFolder:
     name: str
 
 
+E5_PROMPTS = ("query: ", "passage: ")
+"""What E5 models read before a query, and before what is searched."""
+
+
 def looks_like_path(name: str) -> bool:
     """True for what can only be meant as a path, whether or not something is there."""
     return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name in (".", "..")
@@ -101,6 +105,14 @@ def hub_file(repository: str, file: str, name: str) -> Path:
             f"models "
             f"get {repository} --file {file}` fetches them, or give a .safetensors file"
         ) from error
+
+
+def needs_e5_prompts(known_as: str) -> bool:
+    """Whether a model is an E5 by its name or folder: it wants prompts, and its files seldom carry them.
+
+    See https://arxiv.org/abs/2402.05672. The instructed ones want others, which their files do carry.
+    """
+    return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as.lower()) is not None
 
 
 def safetensors_files(folder: Path) -> list[Path]:

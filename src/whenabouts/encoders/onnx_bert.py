@@ -120,6 +120,7 @@ class _Recipe:
     lower: bool
     query_prompt: str
     passage_prompt: str
+    prompts_added: bool
 
 
 def _read_recipe(folder: Path) -> _Recipe | str:
@@ -177,6 +178,8 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     sentences = _optional_json(folder / "config_sentence_transformers.json")
     prompts = sentences.get("prompts") or {}
     default = prompts.get(sentences.get("default_prompt_name"), "")
+    is_bare_e5 = not any(prompts.values()) and _weights.needs_e5_prompts(str(folder))
+    asking, asked = _weights.E5_PROMPTS if is_bare_e5 else (default, default)
     limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
     if text.get("max_seq_length") is None:
         limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
@@ -192,10 +195,11 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
         architecture=(config.get("architectures") or ["BertModel"])[0],
         tokens=int(min(limit for limit in limits if limit)),
         lower=bool(text.get("do_lower_case")),
-        query_prompt=prompts.get("query") or default,
+        query_prompt=prompts.get("query") or asking,
         passage_prompt=next(
-            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), default
+            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), asked
         ),
+        prompts_added=is_bare_e5,
     )
 
 
@@ -272,6 +276,7 @@ class OnnxBertEncoder:
             normalisation="l2",
             dtype="float32",
             tokens=recipe.tokens,
+            **({"prompts": "e5"} if recipe.prompts_added else {}),
         )
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:

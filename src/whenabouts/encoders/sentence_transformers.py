@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders._weights import E5_PROMPTS
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
@@ -68,7 +69,11 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
             loaded = _of_first_token(
                 loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
             )
-    return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH)
+    carried = [prompt for prompt in (loaded.prompts or {}).values() if prompt]
+    prompts = () if carried or not _weights.needs_e5_prompts(_known_as(name, model.path)) else E5_PROMPTS
+    if prompts:
+        loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
+    return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)
 
 
 def _known_as(name: str, folder: Path) -> str:
@@ -111,10 +116,14 @@ def status() -> EncoderStatus:
 class SentenceTransformersEncoder:
     """A sentence-transformers model; vectors are brought to unit length if the model does not."""
 
-    def __init__(self, model: _weights.ModelFolder, loaded: Any, batch_size: int) -> None:
+    def __init__(
+        self, model: _weights.ModelFolder, loaded: Any, batch_size: int, prompts: Sequence[str] = ()
+    ) -> None:
         self.name = model.name
         self.dimension = int(loaded.get_embedding_dimension())
         self._folder = model.path
+        # Those that its files lack.
+        self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
         self._batch_size = batch_size
 
@@ -143,6 +152,7 @@ class SentenceTransformersEncoder:
             normalisation="l2",
             dtype="float32",
             tokens=self._model.max_seq_length,
+            **self._added,
         )
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
