@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whenabouts import Corpus, Evidence, Moment, ScoredMoment
 from whenabouts.confidence.probability import general
-from whenabouts.product.answer_probability import Spoken, features_of
+from whenabouts.models.zero_shot import Moments
+from whenabouts.product.answer_probability import Spoken, features_of, spoken_at
 from whenabouts.product.calibration.measuring import results_with_and_without
 from whenabouts.product.calibration.questions import CalibrationQuestion
-from whenabouts.product.search import load_calibration
+from whenabouts.product.index.records import ClipBlock
+from whenabouts.product.search import StreamAnswer, load_calibration
+from whenabouts.product.word_units import Rarity
 
 
 def scored(video: str, score: float, text: str) -> ScoredMoment:
@@ -58,3 +62,23 @@ def test_in_a_longer_video_more_places_compete_unless_it_is_said_as_it_stands() 
 
     assert probability(24.0, phrase=False) < probability(1.0, phrase=False)
     assert probability(24.0, phrase=True) == probability(1.0, phrase=True)
+
+
+def answer_of(stream: str, text: str) -> StreamAnswer:
+    """What a stream answers that has one clip, from 0 to 4 s of the film."""
+    numbers, row = np.zeros(1), np.zeros(1, np.int64)
+    vectors = np.zeros((1, 0), np.float32)
+    block = ClipBlock(["film"], np.array([0, 1]), row.astype(np.int32), numbers, numbers + 4, [text], vectors)
+    moments = Moments(row, numbers, numbers + 4, numbers, row, row)
+    return StreamAnswer(stream, None, None, block, numbers, moments)
+
+
+@pytest.mark.parametrize(("query", "is_phrase"), [("RE16 TGK", True), ("E16T", True), ("RE16 boat", False)])
+def test_what_is_written_in_the_picture_counts_as_what_is_said(query: str, is_phrase: bool) -> None:
+    answers = [answer_of("subtitle", "we are at the harbour"), answer_of("screen_text", "RE16 TGK")]
+    rarity = {answer.stream: Rarity.in_texts(answer.block.text) for answer in answers}
+    there = spoken_at(query, scored("film", 9.0, "RE16 TGK"), answers, rarity)
+    alone = spoken_at(query, scored("film", 9.0, "RE16 TGK"), answers[:1], rarity)
+    assert there is not None and there.spoken > 0 and there.phrase == is_phrase
+    assert alone is not None and alone.spoken == 0 and not alone.phrase
+    assert spoken_at(query, scored("film", 9.0, ""), [], rarity) is None
