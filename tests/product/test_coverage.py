@@ -24,8 +24,8 @@ def test_a_stream_counts_where_it_has_something_and_pictures_that_are_not_indexe
     assert not coverage.is_whole and coverage.searched == "words"
     assert coverage.line == (
         "searched: words of 2 of 3 videos (the others have none); pictures were not searched (index with "
-        "--vision MODEL for pictures); 1 of 3 videos has no words and no index of pictures: what is only "
-        "seen there cannot be found"
+        "--vision MODEL for pictures); 1 of 3 videos has no words and no pictures that can be searched: what "
+        "is only seen there cannot be found"
     )
 
 
@@ -51,7 +51,7 @@ def test_only_streams_that_were_asked_are_told() -> None:
 def test_a_video_whose_words_were_looked_for_and_not_found_has_none() -> None:
     coverage = coverage_of([HEARD, SPOKEN], (), ["subtitle"], {"subtitle": {"spoken"}})
     assert coverage.streams == {"subtitle": 1} and coverage.silent == 1
-    assert "1 of 2 videos has no words and no index of pictures" in coverage.line
+    assert "1 of 2 videos has no words and no pictures that can be searched" in coverage.line
     alone = coverage_of([HEARD], (), ["subtitle"], {"subtitle": set()})
     assert alone.line == "searched: nothing; the video has no words: what is there cannot be found"
 

@@ -72,9 +72,14 @@ class Coverage:
         which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
         has = "has" if self.silent == 1 else "have"
         lacks = [f"no {stream_named(name).title}" for name in self.streams if not self.missing.get(name)]
-        lacks += [f"no index of {stream_named(name).title}" for name, count in self.missing.items() if count]
+        lacks += [
+            f"no {stream_named(name).title} that can be searched"
+            for name, count in self.missing.items()
+            if count
+        ]
+        both = " and ".join([", ".join(lacks[:-1]), lacks[-1]] if len(lacks) > 1 else lacks)
         lost = "what is only seen there" if self.unseen else "what is there"
-        return f"{which} {has} {' and '.join(lacks) or 'no stream'}: {lost} cannot be found"
+        return f"{which} {has} {both or 'no stream'}: {lost} cannot be found"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
