@@ -247,6 +247,7 @@ class Stats:
                     "clips": stream.clips,
                     "videos": self.coverage.streams.get(name, 0),
                     "vector_index": stream.vector_index,
+                    "narrows_by": stream_named(name).filter_key or None,
                     "calibrated": name in self.chances,
                 }
                 for name, stream in self.store.streams.items()

@@ -17,6 +17,7 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.server import (
     explain_routes,
     export_routes,
+    people_routes,
     search_routes,
     service_routes,
     video_routes,
@@ -126,7 +127,7 @@ def _routes(service: Service) -> FastAPI:
     api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
     api.state.service = service
     handle_errors(api, service.paths)
-    for routes in (search_routes, explain_routes, export_routes, video_routes, service_routes):
+    for routes in (search_routes, explain_routes, export_routes, video_routes, people_routes, service_routes):
         api.include_router(routes.router)
     described = api.openapi
 

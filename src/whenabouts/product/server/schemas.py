@@ -390,6 +390,47 @@ class CuesBody(BaseModel):
     data: list[CueBody]
 
 
+class PersonBody(BaseModel):
+    """Somebody who is heard or seen; `where` is the condition that narrows a search to that person."""
+
+    name: str
+    stream: str
+    where: str
+    videos: int
+    clips: int
+    seconds: float
+
+
+class PeopleBody(BaseModel):
+    """Who speaks and who is seen, and how many there are in all."""
+
+    data: list[PersonBody]
+    total: int
+
+
+class TurnBody(BaseModel):
+    """Somebody speaks, or is seen, in [start, end)."""
+
+    start: float
+    end: float
+    name: str
+
+
+class TurnsOfStream(BaseModel):
+    """The turns or sightings that a stream knows of, by start; `title` is what people call the stream."""
+
+    stream: str
+    title: str
+    turns: list[TurnBody]
+
+
+class TurnsBody(BaseModel):
+    """Who speaks and who is seen in a video."""
+
+    video_id: str
+    data: list[TurnsOfStream]
+
+
 class CurveBody(BaseModel):
     """What each clip scored: columns of one length; the percentile is empty where not calibrated."""
 

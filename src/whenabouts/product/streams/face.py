@@ -31,7 +31,7 @@ SAME_FACE = 0.363
 _FRAME_SIZE = 480
 # Sightings of one person that are no farther apart are one.
 _SAME_SIGHTING = 2
-# Measured on one core with tiny models (benchmarks/people.py); real ones cost about ten times as much.
+# Measured on one core with tiny models (benchmarks/people.py): 40 s; what real ones add is a guess.
 _COST = Cost(seconds=300.0, bytes=0.5e6)
 
 

@@ -33,8 +33,8 @@ SAME_VOICE = 0.5
 
 # Windows of one voice that are no farther apart are one turn.
 _SAME_TURN = 1.0
-# Measured on one core (benchmarks/people.py); what a model costs beside silero depends on it.
-_COST_OF_NAMES = Cost(seconds=0.05, bytes=0.1e6)
+# Measured on one core (benchmarks/people.py): silero, filter banks, clusters: 24 s; the model is a guess.
+_COST_OF_NAMES = Cost(seconds=0.001, bytes=0.1e6)
 _COST_OF_VOICES = Cost(seconds=180.0, bytes=0.6e6)
 
 

@@ -13,7 +13,7 @@ const PAGE = 12;
 // Every place: as many on a page as the server gives.
 const PLACES = 50;
 const CLOSEST = 3;
-const FILTERS = ["within", "stream", "model", "min", "after", "before", "all", "check"];
+const FILTERS = ["within", "stream", "model", "min", "after", "before", "where", "all", "check"];
 const EXAMPLES = ["like", "picture"];
 
 /**
@@ -139,7 +139,7 @@ function resultOf(of) {
 
 function parametersOf(of) {
   return {
-    query: of.q, like: of.like, picture: pictures.get(of.picture)?.data ?? "", within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, all: of.all,
+    query: of.q, like: of.like, picture: pictures.get(of.picture)?.data ?? "", within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, where: of.where, all: of.all,
     min_confidence: of.min ? String(Number(of.min) / 100) : "",
   };
 }
@@ -390,6 +390,7 @@ function fillForm() {
     byId(name).append(make("option", { value: state[name] }, name === "check" ? "yes" : streamName(state[name])));
     byId(name).value = state[name];
   }
+  if (state.where) byId("who").hidden = false;
   showMin();
   showExample();
   const on = FILTERS.filter((name) => state[name]).length;
@@ -567,10 +568,13 @@ function key(event) {
 async function fillFilters() {
   // Conveniences: without them the fields can still be typed into.
   try {
-    const [videos, stats] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce()]);
+    const [videos, stats, people] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce(), ask("people")]);
+    byId("people").replaceChildren(...people.data.map(({ where }) => make("option", { value: where })));
+    byId("who").hidden = !people.data.length && !state.where;
     byId("videos").replaceChildren(...videos.data.map((video) =>
       make("option", { value: video.video_id }, video.title || video.video_id)));
-    const choices = { stream: Object.keys(stats.streams), model: stats.models };
+    const searched = Object.keys(stats.streams).filter((name) => !stats.streams[name].narrows_by);
+    const choices = { stream: searched, model: stats.models };
     for (const [id, names] of Object.entries(choices)) {
       byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, streamName(name))));
     }

@@ -1,6 +1,7 @@
 // One moment of one video: played, its borders moved, its words read, taken away.
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
+import { Lanes } from "./lanes.js";
 import { Timeline, curvesOf } from "./timeline.js";
 import { clock, day, length, make, marker, noTime, readClock, span } from "./words.js";
 
@@ -13,8 +14,10 @@ export class Player {
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("player");
+    this.lanes = new Lanes(byId("lanes"), (seconds) => this.seek(seconds));
     this.timeline = new Timeline(byId("timeline"), {
       seek: (seconds) => this.seek(seconds),
+      viewed: (from, to) => this.lanes.view(from, to),
       changed: (start, end, isFinal, side) => this.#moved(start, end, isFinal, side),
     });
     this.loops = true;
@@ -61,7 +64,7 @@ export class Player {
     if (signal.aborted) return;
     this.#describe();
     this.#load(same);
-    await Promise.all([same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal, same)]);
+    await Promise.all([same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal, same), same ? null : this.#people(signal)]);
     this.isWhole ||= !signal.aborted;
   }
 
@@ -87,6 +90,7 @@ export class Player {
     byId("unplayable").hidden = true;
     byId("cues").hidden = true;
     byId("cue-list").replaceChildren();
+    this.lanes.show([]);
   }
 
   #refuse(error) {
@@ -348,6 +352,15 @@ export class Player {
       this.#tick();
     } catch (error) {
       if (error.name !== "AbortError") this.#tell(`No curves: ${error.message}`, true);
+    }
+  }
+
+  async #people(signal) {
+    try {
+      const reply = await ask(ofVideo(this.opened.id, "/people"), {}, { signal });
+      if (!signal.aborted) this.lanes.show(reply.data);
+    } catch (error) {
+      if (error.name !== "AbortError") this.#tell(`Who speaks is not known: ${error.message}`, true);
     }
   }
 

@@ -52,7 +52,7 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
 function replied(path, parameters, signal) {
   if (!parameters.picture) return fetched(address(path, parameters), signal);
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const listed = given.map(([name, value]) => [name, ["within", "stream"].includes(name) ? [value] : value]);
+  const listed = given.map(([name, value]) => [name, ["within", "stream", "where"].includes(name) ? [value] : value]);
   return fetched(address(path), signal, JSON.stringify(Object.fromEntries(listed)));
 }
 

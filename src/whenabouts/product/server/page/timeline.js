@@ -14,7 +14,7 @@ const MOST_STEPS = 1200;
 const CLICK_PIXELS = 5;
 
 export class Timeline {
-  /** `hooks`: seek(seconds), changed(start, end, isFinal), hovered(text or null). */
+  /** `hooks`: seek(seconds), changed(start, end, isFinal), hovered(text or null), viewed(from, to). */
   constructor(root, hooks) {
     this.root = root;
     this.hooks = hooks;
@@ -142,6 +142,7 @@ export class Timeline {
     this.#ticks();
     this.#place();
     this.setHead(this.at);
+    this.hooks.viewed?.(this.from, this.to);
   }
 
   #curve(curve, row) {

@@ -1,0 +1,84 @@
+// Who speaks and who is seen, below the time line: a lane a stream, a colour and a name a person.
+
+import { clock, make } from "./words.js";
+
+// The colours of Okabe and Ito, which people of every colour vision tell apart; the text that is read on each.
+const COLOURS = [
+  ["#e69f00", "#000"], ["#56b4e9", "#000"], ["#009e73", "#000"], ["#f0e442", "#000"],
+  ["#0072b2", "#fff"], ["#d55e00", "#000"], ["#cc79a7", "#000"], ["#bbbbbb", "#000"],
+];
+// Turns that overlap stand below each other, in so many rows at most; so many are drawn.
+const MOST_ROWS = 3;
+const MOST_DRAWN = 600;
+
+export class Lanes {
+  /** `seek(seconds)` is called with where a turn that was pressed begins. */
+  constructor(root, seek) {
+    this.root = root;
+    this.seek = seek;
+    this.show([]);
+  }
+
+  /** The streams of an answer of /api/videos/…/people. */
+  show(streams) {
+    this.streams = streams.filter(({ turns }) => turns.length).map(({ title, turns }) => ({ title, turns, colours: coloursOf(turns) }));
+    this.root.hidden = !this.streams.length;
+    this.#redraw();
+  }
+
+  /** Draw what is between two times. */
+  view(from, to) {
+    Object.assign(this, { from, to });
+    this.#redraw();
+  }
+
+  #redraw() {
+    if (this.to > this.from) this.root.replaceChildren(...this.streams.map((stream) => this.#lane(stream)));
+  }
+
+  #lane({ title, turns, colours }) {
+    const seen = turns.filter((turn) => turn.end > this.from && turn.start < this.to);
+    const rows = rowsOf(seen);
+    const lane = make("div", { class: "lane", role: "group", "aria-label": title });
+    lane.style.setProperty("--rows", String(Math.max(1, ...rows.map((row) => row + 1))));
+    lane.append(...seen.slice(0, MOST_DRAWN).map((turn, place) => this.#turn(turn, rows[place], colours.get(turn.name))));
+    const names = [...new Set(seen.map((turn) => turn.name))];
+    const legend = make("p", { class: "lane-names" }, make("span", { class: "lane-title" }, `${title}: `), ...names.map((name) => swatch(name, colours.get(name))));
+    if (seen.length > MOST_DRAWN) legend.append(` (the first ${MOST_DRAWN} of ${seen.length} turns; zoom in for the others)`);
+    return make("div", {}, lane, legend);
+  }
+
+  #turn(turn, row, [colour, text]) {
+    const share = (seconds) => 100 * Math.min(1, Math.max(0, (seconds - this.from) / (this.to - this.from)));
+    const what = `${turn.name}, ${clock(turn.start)} – ${clock(turn.end)}`;
+    const button = make("button", { type: "button", class: "turn", tabindex: -1, title: what, "aria-label": what, click: () => this.seek(turn.start) }, turn.name);
+    Object.assign(button.style, { left: `${share(turn.start)}%`, width: `${share(turn.end) - share(turn.start)}%`, background: colour, color: text });
+    button.style.setProperty("--row", String(row));
+    return button;
+  }
+}
+
+function swatch(name, [colour]) {
+  const sign = make("span", { class: "swatch", "aria-hidden": "true" });
+  sign.style.background = colour;
+  return make("span", { class: "lane-name" }, sign, name);
+}
+
+/** A colour for each person, those who are there longest first. */
+function coloursOf(turns) {
+  const seconds = new Map();
+  for (const { name, start, end } of turns) seconds.set(name, (seconds.get(name) ?? 0) + end - start);
+  const names = [...seconds.keys()].sort((one, other) => seconds.get(other) - seconds.get(one));
+  return new Map(names.map((name, place) => [name, COLOURS[place % COLOURS.length]]));
+}
+
+/** The row of each turn: the first one that is free, else the last. */
+function rowsOf(turns) {
+  const until = [];
+  return turns.map(({ start, end }) => {
+    const free = until.findIndex((at) => at <= start);
+    const row = free >= 0 ? free : Math.min(until.length, MOST_ROWS - 1);
+    until[row] = Math.max(until[row] ?? 0, end);
+    return row;
+  });
+}
