@@ -109,6 +109,24 @@ def test_a_ranked_set_and_pseudo_grades_are_written_and_read(
     assert set(read_annotations(out).relevance.tolist()) <= {0, 1, 2, 3, 4}
 
 
+def test_several_sets_are_made_at_once_and_a_folder_holds_ours(
+    judgements: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("ranked", "--queries", judgements, "--top", 3, "--top", 1, "--json")
+    assert run(*command, "--out", tmp_path / "train_top{top}.json") == 0
+    told = json.loads(capsys.readouterr().out)["files"]
+    assert [(Path(row["file"]).name, row["pairs"]) for row in told] == [
+        ("train_top03.json", 27), ("train_top01.json", 9),
+    ]  # fmt: skip
+    assert run(*command, "--out", f"{tmp_path}/ours{{top}}/") == 0
+    for top in (1, 3):
+        ours = read_annotations(tmp_path / f"ours{top:02d}")
+        released = read_annotations(tmp_path / f"train_top{top:02d}.json")
+        assert ours.similarity is not None and released.similarity is not None
+        assert ours.similarity.tolist() == released.similarity.tolist()
+        assert ours.captions == released.captions and ours.qrels == released.qrels
+
+
 FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
@@ -117,6 +135,8 @@ FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("pairs", "--queries", "FILE", "--encoder", "/no/such"), WhenaboutsError, "/no/such"),
     (("pairs", "--queries", "/no/such.jsonl"), FormatError, "cannot be read"),
     (("ranked", "--queries", "FILE", "--top", 0), UsageError, "top 0"),
+    (("ranked", "--queries", "FILE", "--top", 2, "--top", -1), UsageError, "top -1"),
+    (("ranked", "--queries", "FILE", "--top", 2, "--top", 1), UsageError, "2 sets need names of their own"),
     (("ranked", "--queries", "FILE", "--leave-out", "FILE"), UsageError, "no queries left"),
 ]
 

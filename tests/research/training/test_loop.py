@@ -427,3 +427,47 @@ def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) 
     with pytest.raises(UsageError, match="seed is -1"):
         launch_seeds(experiment, [1, -1], tiny.folder, tmp_path / "more", machine)
     assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("model.video_loss=ranking",),
+        ("model.video_loss=contrast",),
+        ("model.video_loss=contrast-of-scores",),
+        ("model.system=reloclnet",),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_a_pseudo_training_set_as_it_is_released_trains(
+    settings: tuple[str, ...], tiny: Any, tmp_path: Path
+) -> None:
+    """Three moments a query with similarities and no relevance, and a graded set to validate on."""
+    for split, graded in (("train", False), ("val", True)):
+        lines = [json.loads(line) for line in (tiny.folder / f"{split}.jsonl").read_text().splitlines()]
+        entries = [
+            {
+                "query_id": line["desc_id"],
+                "query": line["desc"],
+                "relevant_moment": [
+                    {
+                        "video_name": other["vid_name"],
+                        "timestamp": other["ts"],
+                        "duration": other["duration"],
+                        "caption": other["desc"],
+                        "similarity": 1.0 if other is line else 0.4,
+                        **({"relevance": 4 if other is line else 1} if graded else {}),
+                    }
+                    for other in [line, *(row for row in lines if row is not line)][:3]
+                ],
+            }
+            for line in lines
+        ]
+        (tiny.folder / f"{split}.json").write_text(json.dumps(entries))
+    data = ("data.train=train.json", "data.validation=val.json", "data.weights=similarity")
+    training = ("training.epochs=2", "training.protocol=rvmr", "training.metric=nDCG@20,IoU=0.5")
+    outcome = begun(tiny, tmp_path / "run", *data, *training, *settings)
+    assert outcome.steps == 2 * 8, "20 queries with 3 moments in batches of 8"
+    losses = [line["losses"] for line in curves(tmp_path / "run")]
+    assert all(np.isfinite(list(loss.values())).all() for loss in losses)
+    assert len({round(loss["negative_videos"], 6) for loss in losses}) == 2

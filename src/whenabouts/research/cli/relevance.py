@@ -276,6 +276,8 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
     Raises UsageError where several sets have one name.
     """
     tops = list(dict.fromkeys(options.top or [40]))
+    if min(tops) < 1:
+        raise UsageError(f"--top {min(tops)}: a ranked set needs at least 1 moment a query")
     named = {top: options.out.replace("{top}", f"{top:02d}") for top in tops}
     if len(set(named.values())) < len(named):
         raise UsageError(

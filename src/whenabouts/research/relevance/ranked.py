@@ -75,7 +75,7 @@ class RankedSet:
             start=source.start[rows],
             end=source.end[rows],
             relevance=self.grades().astype(np.float64) if graded else np.ones(len(rows)),
-            similarity=np.asarray(np.round(self.similarity, 6), np.float64),
+            similarity=np.array([round(value, 6) for value in self.similarity.tolist()]),
             captions=tuple(texts[number] for number in source.query[rows].tolist()),
         )
 
@@ -259,7 +259,8 @@ def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None
     `graded`: the pseudo grade. The first entry (in a folder, the first query) has besides `about`, which says
     that nobody judged the pairs and what they were made by.
     """
-    about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": ranked.annotations.name}
+    source = Path(ranked.annotations.name).name
+    about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": source}
     if graded:
         about["grades begin at a similarity of"] = list(BANDS)
     if path.is_dir():
