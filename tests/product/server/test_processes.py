@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,32 @@ def test_they_answer_replace_each_other_and_end_together(one_video: Path, tmp_pa
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert wait_until(lambda: not _is_there(child), 20)
+
+
+def _sockets(process: int) -> int:
+    count = 0
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            count += str(link.readlink()).startswith("socket:")
+    return count
+
+
+@pytest.mark.slow
+def test_connections_are_divided_evenly(one_video: Path, tmp_path: Path) -> None:
+    with _running(one_video / "corpus", tmp_path / "cache") as (process, port):
+        (child,) = _children(process.pid)
+
+        def are_divided() -> bool:
+            before = [_sockets(pid) for pid in (process.pid, child)]
+            with ExitStack() as held:
+                for _ in range(20):
+                    held.enter_context(socket.create_connection(("127.0.0.1", port)))
+                time.sleep(1)
+                now = [_sockets(pid) for pid in (process.pid, child)]
+            time.sleep(0.5)
+            return min(now[0] - before[0], now[1] - before[1]) >= 8
+
+        assert wait_until(are_divided, 120)  # the second may still be starting
 
 
 def test_none_outlives_a_first_that_is_killed(one_video: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.server.memory import Parts
 from whenabouts.product.server.settings import Settings
+from whenabouts.product.server.sharing import Share, SharedSocket
 
 _PAUSE_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -27,17 +28,17 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def others_serving(
-    place: str, settings: Settings, parts: Parts, bound: socket.socket, count: int
+    place: str, settings: Settings, parts: Parts, bound: socket.socket, share: Share
 ) -> Iterator[None]:
-    """`count` further processes that serve a corpus at a socket that listens; ended at the end.
+    """Further processes that serve a corpus at a listening socket: the others of `share`; ended at the end.
 
     Each keeps to the same `parts` of memory.
     """
-    if count < 1:
+    if len(share.counts) < 2:
         yield
         return
     given, stop = _plain(settings) | {"parts": parts}, threading.Event()
-    keeper = threading.Thread(target=_keep, args=(place, given, bound, count, stop), daemon=True)
+    keeper = threading.Thread(target=_keep, args=(place, given, bound, share, stop), daemon=True)
     keeper.start()
     try:
         yield
@@ -54,37 +55,42 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _keep(
-    place: str, given: Mapping[str, Any], bound: socket.socket, count: int, stop: threading.Event
+    place: str, given: Mapping[str, Any], bound: socket.socket, share: Share, stop: threading.Event
 ) -> None:
     """Start processes, start those again that end, and end all when it is time."""
     context = multiprocessing.get_context("spawn")
-    running: list[SpawnProcess] = []
+    # What another process is given must be a plain socket.
+    plain = socket.socket(fileno=bound.fileno())
+    running: dict[int, SpawnProcess] = {}
     while not stop.wait(_PAUSE_SECONDS if running else 0):
-        running = [process for process in running if process.is_alive()]
-        while len(running) < count:
-            process = context.Process(target=_serve_here, args=(place, given, bound))
-            process.start()
-            running.append(process)
-    for process in running:
+        for own in range(1, len(share.counts)):
+            if own in running and running[own].is_alive():
+                continue
+            theirs = Share(share.counts, own)
+            theirs.end()
+            running[own] = context.Process(target=_serve_here, args=(place, given, plain, theirs))
+            running[own].start()
+    plain.detach()
+    for process in running.values():
         process.terminate()
-    for process in running:
+    for process in running.values():
         process.join(_END_SECONDS + given["limits"].graceful_seconds)
         process.kill()
 
 
-def _serve_here(place: str, given: Mapping[str, Any], bound: socket.socket) -> None:
+def _serve_here(place: str, given: Mapping[str, Any], bound: socket.socket, share: Share) -> None:
     """What such a process does: serve until it is told to stop, or the first process is gone."""
     from whenabouts.product.server.app import Application
     from whenabouts.product.server.run import Server
 
     parts = given["parts"]
     settings = Settings(**{name: value for name, value in given.items() if name != "parts"})
-    with bound:
+    with SharedSocket(bound, share) as shared:
         application = Application(Corpus(place), settings)
         application.service.divide(parts)
-        server = Server(application, settings, lambda: None)
+        server = Server(application, settings, lambda: None, share)
         threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
-        server.run(sockets=[bound])
+        server.run(sockets=[shared])
 
 
 def _end_with_parent(server: Any) -> None:

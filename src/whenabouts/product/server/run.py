@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import multiprocessing
 import signal
 import socket
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from whenabouts.product.server.app import Application
 from whenabouts.product.server.errors import ServerError
 from whenabouts.product.server.processes import others_serving, share_of
 from whenabouts.product.server.settings import Settings
+from whenabouts.product.server.sharing import Share, SharedSocket
 from whenabouts.types import UsageError
 
 _KEEP_ALIVE_SECONDS = 15
@@ -39,7 +41,8 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
     """
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")
-    sockets = [listen(settings)]
+    share = Share(multiprocessing.get_context("spawn").Array("i", Share.none_yet(processes), lock=False), 0)
+    sockets: list[socket.socket] = [SharedSocket(listen(settings), share)]
     settings = share_of(settings, processes)
     try:
         application = Application(corpus, settings)
@@ -47,8 +50,8 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
         application.service.divide(parts)
         settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        server = Server(application, settings, lambda: say(greeting(settings, sockets[0])))
-        with others_serving(corpus.location, settings, parts, sockets[0], processes - 1):
+        server = Server(application, settings, lambda: say(greeting(settings, sockets[0])), share)
+        with others_serving(corpus.location, settings, parts, sockets[0], share):
             server.run(sockets=sockets)
     finally:
         for bound in sockets:
@@ -88,11 +91,18 @@ def greeting(settings: Settings, bound: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn with bounded patience, no log, and an orderly end at SIGINT and SIGTERM."""
 
-    def __init__(self, application: Application, settings: Settings, started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        settings: Settings,
+        started: Callable[[], None],
+        share: Share | None = None,
+    ) -> None:
+        self._share = share or Share([0], 0)
         limits = settings.limits
         config = uvicorn.Config(
             application,
-            http=_protocol(limits.head_seconds, limits.stall_seconds),
+            http=_protocol(limits.head_seconds, limits.stall_seconds, self._share),
             ws="none",
             lifespan="on",
             log_level="warning",
@@ -114,7 +124,13 @@ class Server(uvicorn.Server):
         for bound in sockets or ():
             bound.listen(_MOST_CONNECTIONS)  # asyncio takes its backlog for the length of the queue, too
         if self.started:
+            self._share.begin()
             self._say_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and finish what runs."""
+        self._share.end()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Finish what runs; a second Ctrl-C does not wait."""
@@ -132,7 +148,7 @@ async def _too_many_connections(scope: Scope, receive: Receive, send: Send) -> N
     await problem.response()(scope, receive, send)
 
 
-def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
+def _protocol(head_seconds: float, stall_seconds: float, share: Share) -> type[H11Protocol]:
     """HTTP/1.1 that drops clients that do not finish their request, or do not read their answer."""
 
     class BoundedProtocol(H11Protocol):
@@ -144,6 +160,7 @@ def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """A client has connected; its request must arrive within `head_seconds`."""
             super().connection_made(transport)
+            share.add(1)
             self._head_timer = self.loop.call_later(head_seconds, transport.abort)
 
         def data_received(self, data: bytes) -> None:
@@ -174,6 +191,7 @@ def _protocol(head_seconds: float, stall_seconds: float) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             """The client is gone."""
+            share.add(-1)
             for timer in (self._head_timer, self._stall_timer):
                 if timer is not None:
                     timer.cancel()
