@@ -5,7 +5,7 @@
 Cost does not depend on what weights hold. Each model is saved to disk and opened as a user's would be, in a
 process of its own: processor seconds of its items (frames, sounds, clips) on one thread, peak memory, and the
 operations of one (a multiplication and its addition count two), from which other machines can be estimated.
-`gemma` is only counted. Needs torchvision for qwen.
+Needs torchvision for qwen.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from whenabouts.encoders import EncoderSettings, open_image_encoder, open_sound_
 from whenabouts.encoders.protocol import ClipSettings, VideoClip
 
 # What an hour of video is, by the defaults of the streams: frames, sounds, clips.
-ITEMS_AN_HOUR = {"clip": 3600, "siglip": 3600, "clap": 1800, "qwen": 1800, "gemma": 1800}
+ITEMS_AN_HOUR = {"clip": 3600, "siglip": 3600, "clap": 1800, "qwen": 1800}
 ITEMS = {"clip": 24, "siglip": 6, "clap": 6, "qwen": 1}
 NAMES = {
     "clip": "CLIP ViT-B/32, a frame a second",
     "siglip": "SigLIP 2 base, 16-pixel patches, 224 pixels, a frame a second",
     "clap": "CLAP HTSAT-tiny, 4 s of sound every 2 s",
     "qwen": "Qwen3-VL-Embedding-2B, 8 frames over 4 s every 2 s, 256 x 448 pixels, bfloat16",
-    "gemma": "embeddinggemma-2 as its configuration in transformers says",
 }
 
 
@@ -206,13 +205,7 @@ def measure(model: str, folder: str) -> dict[str, Any]:
 def parameters(model: str) -> int:
     """How many weights a model has, counted without making them."""
     import torch
-    from transformers import (
-        AutoModel,
-        ClapConfig,
-        CLIPConfig,
-        EmbeddingGemma2Config,
-        SiglipConfig,
-    )
+    from transformers import AutoModel, ClapConfig, CLIPConfig, SiglipConfig
 
     pads = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     configs = {
@@ -220,7 +213,6 @@ def parameters(model: str) -> int:
         "siglip": lambda: SiglipConfig(text_config={"vocab_size": 256_000}),
         "clap": ClapConfig,
         "qwen": lambda: qwen_config({token: place for place, token in enumerate(pads)}),
-        "gemma": EmbeddingGemma2Config,
     }
     with torch.device("meta"):
         return sum(weights.numel() for weights in AutoModel.from_config(configs[model]()).parameters())
@@ -232,23 +224,20 @@ def main() -> None:
         print(json.dumps(measure(*sys.argv[2:4])))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["clip", "siglip", "clap", "qwen", "gemma"])
+    parser.add_argument("--models", nargs="+", default=["clip", "siglip", "clap", "qwen"])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows: dict[str, Any] = {}
     for model in options.models:
         row: dict[str, Any] = {"name": NAMES[model], "parameters": parameters(model)}
         row["items_an_hour"] = ITEMS_AN_HOUR[model]
-        if model in SAVES:
-            with tempfile.TemporaryDirectory() as folder:
-                code = f"from benchmarks.watching import *; SAVES[{model!r}](Path({folder!r}))"
-                subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-                command = [sys.executable, "-W", "ignore", "-m", "benchmarks.watching", "--measure"]
-                done = subprocess.run([*command, model, folder], capture_output=True, text=True, check=True)
-            row |= json.loads(done.stdout.splitlines()[-1])
-            row["processor_hours_an_hour"] = round(
-                row["processor_seconds_an_item"] * row["items_an_hour"] / 3600, 3
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            code = f"from benchmarks.watching import *; SAVES[{model!r}](Path({folder!r}))"
+            subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.watching", "--measure"]
+            done = subprocess.run([*command, model, folder], capture_output=True, text=True, check=True)
+        row |= json.loads(done.stdout.splitlines()[-1])
+        row["processor_seconds_an_hour"] = round(row["processor_seconds_an_item"] * row["items_an_hour"])
         rows[model] = row
         print(json.dumps(row), flush=True)
     result = {

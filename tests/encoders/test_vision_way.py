@@ -40,3 +40,30 @@ def test_a_real_model_class_searches_pictures_from_the_command_line(
     told = capsys.readouterr().err
     assert "vision" in told and "was made with" in told
     assert plan_index(Corpus(place), [video]).unchanged == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "option", "stream"),
+    [("clap_folder", "--sound", "sound"), ("qwen_folder", "--vision", "vision")],
+)
+def test_real_classes_that_hear_and_watch_are_searched_from_the_command_line(
+    family: str,
+    option: str,
+    stream: str,
+    request: pytest.FixtureRequest,
+    samples: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, place = str(request.getfixturevalue(family)), str(tmp_path / "known.corpus")
+    command = ["index", str(samples / "friday.mp4"), "--corpus", place, option, model, "--processes", "1"]
+    assert main([*command, "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["failed"]
+    main(["search", "glass breaks", "--corpus", place, "--stream", stream, "--json"])
+    found = json.loads(capsys.readouterr().out)["moments"]
+    assert found and all(set(moment["evidence"]) == {stream} for moment in found)
+    # The same folder with other weights is another model: what is there is not mixed with it.
+    other = str(request.getfixturevalue("fused_clap_folder" if stream == "sound" else "clip_folder"))
+    assert main([*command[:-3], other, "--processes", "1"]) == 2
+    assert "was made with" in capsys.readouterr().err

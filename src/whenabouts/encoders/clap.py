@@ -83,7 +83,7 @@ class ClapEncoder:
         text = self._model.config.text_config
         # The first positions of a RoBERTa, up to that of the padding, are never used.
         self._tokens = int(text.max_position_embeddings) - int(text.pad_token_id or 0) - 1
-        self.dimension = int(self._text_features([""]).shape[1])
+        self.dimension = int(self._model.config.projection_dim)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -35,8 +35,8 @@ _WINDOWS_A_CLIP = 2.0
 _SILENT_PEAK = 1e-3
 # Pieces of sound follow each other within this; a longer gap in the times is silence that was not stored.
 _JOINT_SECONDS = 0.01
-# Measured on two cores (benchmarks/watching.py).
-_SECONDS_PER_CLIP = 0.25
+# Measured on one core (benchmarks/watching.py).
+_SECONDS_PER_CLIP = 0.3
 _BYTES_PER_CLIP = 1300.0
 
 
