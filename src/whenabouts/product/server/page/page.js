@@ -311,7 +311,7 @@ function showAnswer() {
   byId("notes").hidden = notes.length === 0;
   byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
   byId("checked").hidden = !shown.check;
-  byId("checked").textContent = shown.check ? `Looked at twice. ${shown.check.line}.` : "";
+  byId("checked").textContent = shown.check ? `Looked at twice: ${shown.check.line}.` : "";
   showCards();
 }
 
