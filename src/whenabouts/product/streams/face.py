@@ -102,8 +102,8 @@ class FaceStream(Stream):
         from whenabouts.product.index.reading import FrameBatch
 
         assert isinstance(batch, FrameBatch)
-        found = run.encoder.faces(batch.images)
-        return [_Seen(frame, face) for frame, own in zip(batch.clips, found, strict=True) for face in own]
+        faces = run.encoder.faces(batch.images)
+        return [_Seen(frame, face) for frame, own in zip(batch.clips, faces, strict=True) for face in own]
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """A clip for each sighting of each person, from the first frame to the end of the last one's time."""
