@@ -75,7 +75,6 @@ _MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "m
 class Calibration:
     """Scales and chances of the streams that have been measured, and how often answers are wrong.
 
-    `alike_scales` and `alike_chances` are those of examples: what clips of other videos score.
     `clips` is how many clips each stream had then. `rates` is what a search hands on (`Report.summary`), None
     where no stream is calibrated. `adjustment` is what answers of known truth say of probabilities here.
     `banks` are the languages of the unrelated sentences of each stream; `withheld` says why there are none,
@@ -91,8 +90,6 @@ class Calibration:
     withheld: str = ""
     note: str = ""
     foreign: tuple[str, ...] = ()
-    alike_scales: Mapping[str, Scale] = field(default_factory=dict)
-    alike_chances: Mapping[str, Chance] = field(default_factory=dict)
 
 
 def load_calibration(store: Store) -> Calibration:
@@ -114,16 +111,6 @@ def load_calibration(store: Store) -> Calibration:
         {name: fact["bank"] for name, fact in facts.items() if "bank" in fact},
         foreign=tuple(next((fact["foreign"] for fact in facts.values() if fact.get("foreign")), ())),
         **texts,
-        alike_scales={
-            name: Scale.from_json(fact["alike_scale"])
-            for name, fact in facts.items()
-            if "alike_scale" in fact
-        },
-        alike_chances={
-            name: Chance.from_json(fact["alike_chance"])
-            for name, fact in facts.items()
-            if "alike_chance" in fact
-        },
     )
 
 
@@ -435,13 +422,12 @@ def _columns() -> list[tuple[str, pa.DataType]]:
 class StreamQuery:
     """A query as one stream compares it: by `vector` (None: by words alone).
 
-    `scale` is that of the cosines of such vectors, `chance` what unrelated queries of the kind score; both
-    None where they were not measured. `is_alike`: the vector is made of the example, too.
+    `scale` is that of the cosines of such vectors, None where it was not measured. `is_alike`: the vector is
+    made of the example, too.
     """
 
     vector: NDArray[np.float32] | None
     scale: Scale | None = None
-    chance: Chance | None = None
     is_alike: bool = False
 
 
@@ -662,8 +648,8 @@ class Searcher:
                 for answer in answers
                 if not encoded.streams[answer.stream].is_alike
             ]
-        chances = {name: query.chance for name, query in encoded.streams.items() if query.chance is not None}
-        kept = self.rank(answers, chances if len(chances) >= len(answers) else {})[:k]
+        # What unrelated sentences score says nothing of examples, and one scale is needed for all streams.
+        kept = self.rank(answers, {})[:k]
         if min_confidence:
             kept, notes = [], [*notes, f"{_BY_EXAMPLE}; ask without a least confidence"]
         moments, videos = self.with_records(self._with_snippets(words, kept, answers) if words else kept)
@@ -780,22 +766,14 @@ class Searcher:
     def _stream_query(self, name: str, text: str, like: Example | None) -> StreamQuery:
         """A query as one stream compares it.
 
-        Words and an example that it can both compare are the sum of two directions, each divided by the
-        spread of its cosines where both are known: so none of the two drowns the other.
+        Words and an example that it can both compare are the sum of two directions. What cosines to expect of
+        an example has not been measured: those with the candidates stand in for that (`fuse`).
         """
-        measured = self._calibration
-        words, example = (
-            self._text_vector(name, text),
-            None if like is None else self._vector_like(name, like),
-        )
-        scale, alike_scale = measured.scales.get(name), measured.alike_scales.get(name)
+        words = self._text_vector(name, text)
+        example = None if like is None else self._vector_like(name, like)
         if example is None:
-            return StreamQuery(words, scale, measured.chances.get(name))
-        if words is None:
-            return StreamQuery(example, alike_scale, measured.alike_chances.get(name), is_alike=True)
-        if scale is not None and alike_scale is not None:
-            words, example = words / scale.spread, example / alike_scale.spread
-        return StreamQuery(_unit(words + example), is_alike=True)
+            return StreamQuery(words, self._scales.get(name))
+        return StreamQuery(example if words is None else _unit(words + example), is_alike=True)
 
     def _text_vector(self, name: str, text: str) -> NDArray[np.float32] | None:
         if not text or name not in self._encoders or "text" not in self._kinds(name):
@@ -881,7 +859,7 @@ class Searcher:
     ) -> list[ScoredMoment]:
         """Moments of all streams in one order; those that streams agree on are one moment.
 
-        See `ranked`, which says how. `chances` are those of the query (`EncodedQuery`), None of words.
+        See `ranked`, which says how. `chances` are those of unrelated queries of the kind; None: of words.
         """
         moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
         return ranked(moments, self._chances if chances is None else chances, len(answers))
