@@ -21,7 +21,7 @@ from whenabouts.types import Moment, UsageError
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
 
-LEAST = 0.85
+LEAST = 0.7
 """Frames that look at least so much alike (cosine) count as the same; `benchmarks/likeness.py` chose it."""
 LEAST_SECONDS = 3.0
 """What is seen again for a shorter time is no repeat."""
