@@ -36,9 +36,9 @@ from tests.fuzz.bytes import damaged
 from tests.fuzz.media import SAMPLES
 
 from whenabouts.confidence.background import SENTENCES
+from whenabouts.product.export import format_names
 
 _LOOK_SECONDS, _MORE_FILES_SECONDS = 2.0, 900.0
-_FORMATS = ("edl", "csv", "otio", "fcpxml", "xspf", "json", "m3u", "vtt", "markers")
 _RUN = (sys.executable, "-m", "whenabouts", "--no-config")
 
 
@@ -191,7 +191,7 @@ class Client:
         return f"/api/videos/{video}/clip?start={start:.3f}&end={start + self._rng.uniform(0.1, 20):.3f}"
 
     def _export(self) -> str:
-        return f"/api/export?format={self._rng.choice(_FORMATS)}&query={self._query()}"
+        return f"/api/export?format={self._rng.choice(format_names())}&query={self._query()}"
 
     def _video(self) -> str:
         return f"/api/videos/{self._chosen()[0]}"
