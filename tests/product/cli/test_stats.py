@@ -22,7 +22,7 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     held = sum(path.stat().st_size for path in corpus.rglob("*"))
     assert 0.9 * held < stats["bytes"] < 1.1 * held
     words = stats["streams"]["subtitle"]
-    assert set(words) == {"encoder", "clips", "videos", "vector_index", "calibrated"}
+    assert set(words) == {"encoder", "clips", "videos", "vector_index", "calibrated", "narrows_by"}
     assert words["encoder"] == "minilm"
     assert words["clips"] > 15
 

@@ -26,6 +26,8 @@ ROUTES = {
     "/api/export": {"get"},
     "/api/videos": {"get"},
     "/api/videos/{video_id}": {"get"},
+    "/api/videos/{video_id}/people": {"get"},
+    "/api/people": {"get"},
     "/api/videos/{video_id}/cues": {"get"},
     "/api/videos/{video_id}/file": {"get"},
     "/api/videos/{video_id}/thumbnail": {"get"},
