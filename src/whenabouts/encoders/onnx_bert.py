@@ -179,7 +179,7 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     prompts = sentences.get("prompts") or {}
     default = prompts.get(sentences.get("default_prompt_name"), "")
     is_bare_e5 = not any(prompts.values()) and _weights.needs_e5_prompts(str(folder))
-    asking, asked = _weights.E5_PROMPTS if is_bare_e5 else (default, default)
+    query_default, passage_default = _weights.E5_PROMPTS if is_bare_e5 else (default, default)
     limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
     if text.get("max_seq_length") is None:
         limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
@@ -195,9 +195,9 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
         architecture=(config.get("architectures") or ["BertModel"])[0],
         tokens=int(min(limit for limit in limits if limit)),
         lower=bool(text.get("do_lower_case")),
-        query_prompt=prompts.get("query") or asking,
+        query_prompt=prompts.get("query") or query_default,
         passage_prompt=next(
-            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), asked
+            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), passage_default
         ),
         prompts_added=is_bare_e5,
     )
