@@ -126,7 +126,7 @@ def test_a_stream_without_its_encoder_still_finds_more_of_a_moment(corpus: Corpu
 
 def test_a_stream_that_cannot_meet_a_picture_says_what_it_takes(corpus: Corpus, frog: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"subtitle cannot be searched by a picture, but by a moment or words"
+        UsageError, match=r"subtitle cannot be searched by a picture, but by a moment or by words"
     ):
         corpus.search(like=frog, streams="subtitle")
 

@@ -64,7 +64,7 @@ def test_more_of_a_moment_comes_from_the_same_recording(corpus: Corpus) -> None:
 
 def test_words_do_not_meet_it(corpus: Corpus) -> None:
     with pytest.raises(
-        UsageError, match="likeness cannot be searched by words, but by a moment or a picture"
+        UsageError, match=r"likeness cannot be searched by words, but by a moment or (by )?a picture"
     ):
         corpus.search("a red flower", streams="likeness")
     coverage = corpus.search("a red flower").coverage
