@@ -131,7 +131,7 @@ class Corpus:
         with self.writing(wait=wait):
             records = {record.video_id: record for record in self.resolve_all(videos)}
             self.store.remove_videos(list(records))
-            self._erase_personal(records.values())
+            self.erase_personal(records.values())
             remember_removed(self.store, map(as_removed, records.values()))
             self.transcripts.forget([record.content_hash for record in records.values()])
         return [_video(record) for record in records.values()]
@@ -415,8 +415,8 @@ class Corpus:
 
     # Inside --------------------------------------------------------------------------------------
 
-    def _erase_personal(self, removed: Iterable[VideoRecord]) -> None:
-        """Let no file keep vectors that tell people apart, of videos that were taken out."""
+    def erase_personal(self, removed: Iterable[VideoRecord]) -> None:
+        """Let no file of the corpus keep vectors that tell people apart, of videos that were taken out."""
         held = {name for record in removed for name in record.streams if name in self.store.streams}
         if personal := {name: () for name in held if stream_named(name).is_personal}:
             self.store.erase(personal)

@@ -184,6 +184,7 @@ def _take_out(corpus: Corpus, plan: Plan) -> None:
     """Take out what a plan prunes, and remember which subtitles are no recordings of their own."""
     if plan.pruned:
         corpus.store.remove_videos([record.video_id for record in plan.pruned])
+        corpus.erase_personal(plan.pruned)
         corpus.transcripts.forget([record.content_hash for record in plan.pruned])
         remember_removed(corpus.store, map(as_pruned, plan.pruned))
     if plan.readmitted:
