@@ -63,7 +63,8 @@ from whenabouts.product.calibration.measuring import (
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.product.index.lookup import words_of
 from whenabouts.product.phrases import parsed_query
-from whenabouts.product.search import Searcher, load_calibration
+from whenabouts.product.search import Searcher
+from whenabouts.product.stored_calibration import load_calibration
 from whenabouts.types import Moment, ScoredMoment
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -51,7 +51,8 @@ from numpy.typing import NDArray
 from whenabouts import Corpus
 from whenabouts.encoders import open_text_encoder
 from whenabouts.product.index.lookup import query_words, says
-from whenabouts.product.search import Searcher, StreamAnswer
+from whenabouts.product.search import Searcher
+from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import Cue, read_cue_file
 from whenabouts.video.frames import sample_frames

@@ -285,7 +285,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
 def samples_corpus(made_once: MadeOnce, samples: Path) -> Path:
     """The sample videos, indexed by their words and measured; to be read, or to be copied."""
     from whenabouts import Corpus
-    from whenabouts.product.search import load_calibration
+    from whenabouts.product.stored_calibration import load_calibration
 
     def fill(place: Path) -> None:
         corpus = Corpus(place / "samples.corpus", create=True)

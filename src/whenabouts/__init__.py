@@ -14,7 +14,8 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
-    from whenabouts.product.search import SearchOptions, SearchResult
+    from whenabouts.product.search import SearchOptions
+    from whenabouts.product.search_result import SearchResult
     from whenabouts.research.evaluation.evaluate import evaluate
     from whenabouts.types import (
         Evidence,
@@ -50,7 +51,7 @@ __all__ = [
 _HOMES = {
     "Corpus": "whenabouts.product.corpus",
     "SearchOptions": "whenabouts.product.search",
-    "SearchResult": "whenabouts.product.search",
+    "SearchResult": "whenabouts.product.search_result",
     "evaluate": "whenabouts.research.evaluation.evaluate",
 }
 

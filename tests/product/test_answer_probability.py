@@ -15,7 +15,8 @@ from whenabouts.product.answer_probability import Spoken, features_of, spoken_at
 from whenabouts.product.calibration.measuring import results_with_and_without
 from whenabouts.product.calibration.questions import CalibrationQuestion
 from whenabouts.product.index.records import ClipBlock
-from whenabouts.product.search import StreamAnswer, load_calibration
+from whenabouts.product.stored_calibration import load_calibration
+from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.product.word_units import Rarity
 
 

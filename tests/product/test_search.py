@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from whenabouts import Corpus, Moment, SearchResult
 from whenabouts.confidence.chance import Chance
 from whenabouts.product.indexing import plan_index
-from whenabouts.product.search import Calibration, Searcher
+from whenabouts.product.search import Searcher
+from whenabouts.product.stored_calibration import Calibration
 from whenabouts.product.why import why
 from whenabouts.types import UsageError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from whenabouts.product.search import SearchResult
+from whenabouts.product.search_result import SearchResult
 
 
 def spans_of(result: SearchResult) -> list[tuple[str, float, float]]:

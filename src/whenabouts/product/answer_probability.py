@@ -17,7 +17,7 @@ from whenabouts.product.word_units import Rarity, compounded_in, stand_in_order,
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
-    from whenabouts.product.search import StreamAnswer
+    from whenabouts.product.stream_answer import StreamAnswer
 
 # Words count as said where they are said within so many seconds of what answers best.
 _AROUND = 30.0

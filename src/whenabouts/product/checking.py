@@ -25,7 +25,8 @@ from whenabouts.confidence.probability import PROBABLE
 from whenabouts.confidence.rates import Rate
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import VideoRecord
-from whenabouts.product.search import CheckReport, SearchResult, doubt_of
+from whenabouts.product.search_result import CheckReport, SearchResult
+from whenabouts.product.verdict import doubt_of
 from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, WhenaboutsError, number_of
 
 if TYPE_CHECKING:

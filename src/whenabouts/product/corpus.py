@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from whenabouts.product.index.progress import Progress, Summary
     from whenabouts.product.own_features import Exported
     from whenabouts.product.people import People
-    from whenabouts.product.search import Searcher, SearchOptions, SearchResult
+    from whenabouts.product.search import Searcher, SearchOptions
+    from whenabouts.product.search_result import SearchResult
     from whenabouts.product.shown import Line, Shown, Stats
     from whenabouts.product.systems.opened import OpenedModel
     from whenabouts.product.systems.search import CorpusSystems, System
@@ -263,7 +264,8 @@ class Corpus:
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
-        from whenabouts.product.search import Searcher, load_calibration
+        from whenabouts.product.search import Searcher
+        from whenabouts.product.stored_calibration import load_calibration
 
         version = self.store.description_version
         if self._searcher is None or self._searcher[0] != version:
@@ -402,8 +404,8 @@ class Corpus:
 
     def stats(self) -> Stats:
         """Numbers of the corpus."""
-        from whenabouts.product.search import load_calibration
         from whenabouts.product.shown import Stats
+        from whenabouts.product.stored_calibration import load_calibration
 
         self.store.refresh()
         calibration = load_calibration(self.store)

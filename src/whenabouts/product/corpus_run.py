@@ -9,7 +9,7 @@ import numpy as np
 
 from whenabouts.formats.runs import RunBlock, Task
 from whenabouts.product.index.records import VideoNames, VideoRecord
-from whenabouts.product.search import SearchResult
+from whenabouts.product.search_result import SearchResult
 from whenabouts.types import Query, UsageError, Video
 
 QUERIES_AT_ONCE = 64

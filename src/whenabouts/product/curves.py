@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from whenabouts.product.allowed import Allowed
 from whenabouts.product.index.records import unambiguous
-from whenabouts.product.search import Searcher, StreamAnswer, checked_query
+from whenabouts.product.search import Searcher, checked_query
+from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from whenabouts.product.index.records import EncoderMismatch
 from whenabouts.product.index.store import without_file
 from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import available_cores
-from whenabouts.product.search import load_calibration
+from whenabouts.product.stored_calibration import load_calibration
 from whenabouts.product.streams import all_streams, index_options
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of

@@ -15,7 +15,7 @@ from whenabouts.times import format_time
 from whenabouts.types import Evidence, ScoredMoment, WhenaboutsError
 
 if TYPE_CHECKING:
-    from whenabouts.product.search import SearchResult
+    from whenabouts.product.search_result import SearchResult
 
 # A picture costs a fraction of a second and 10 kB of the notebook's file.
 _MOST_ROWS = 20

@@ -17,23 +17,14 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import natural_key, unambiguous
 from whenabouts.product.phrases import ParsedQuery, parsed_query
 from whenabouts.product.places import Place, never_said, places_in
+from whenabouts.product.ranked_streams import ranked
 from whenabouts.product.reranking import features_of, learned_reranking
-from whenabouts.product.search import (
-    MOST_K,
-    MOST_PLACES,
-    Places,
-    Searcher,
-    SearchOptions,
-    SearchResult,
-    StreamAnswer,
-    checked_query,
-    doubt_of,
-    gone_notes,
-    ranked,
-    shortened,
-)
-from whenabouts.product.snippet import Weights, from_answer, weights_of
+from whenabouts.product.search import MOST_K, MOST_PLACES, Searcher, SearchOptions, checked_query, gone_notes
+from whenabouts.product.search_result import Places, SearchResult
+from whenabouts.product.snippet import Weights, from_answer, shortened, weights_of
+from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.product.streams import stream as stream_named
+from whenabouts.product.verdict import doubt_of
 from whenabouts.product.word_units import Rarity
 from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError
 

@@ -8,45 +8,47 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, overload
-from urllib.parse import quote_from_bytes
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import FIXED, Chance, Thresholds, answer_for, stands_out
-from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment, Probability, general
-from whenabouts.models.fusion import Scale, fuse
+from whenabouts.confidence.chance import Chance
+from whenabouts.confidence.probability import Probability, general
+from whenabouts.models.fusion import fuse
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.example import Example
 from whenabouts.product.index.filters import Filter
-from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.people import People
 from whenabouts.product.query_language import note_on_languages
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
-from whenabouts.product.snippet import Weights, best_clip, from_answer, weights_of
+from whenabouts.product.snippet import weights_of
 from whenabouts.product.streams import all_streams
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder, QueryKind, Stream
 from whenabouts.product.word_units import Rarity
-from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
+from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     from whenabouts.checkers.protocol import Checker
     from whenabouts.models.trained import Trained
     from whenabouts.product.example import Like
+
+from whenabouts.product.finder import Finder
+from whenabouts.product.ranked_streams import ranked
+from whenabouts.product.search_result import SearchResult
+from whenabouts.product.stored_calibration import NOT_CALIBRATED, Calibration
+from whenabouts.product.stream_answer import EncodedQuery, StreamAnswer, StreamQuery
+from whenabouts.product.verdict import UNCALIBRATED, judged, judged_by
 
 # Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
 # match counts, over all of them the best few hundred find the same moments (docs/finding.md).
@@ -60,61 +62,11 @@ MOST_K = 1000
 MOST_CHECKED = 50
 MOST_PLACES = 10_000
 """Moments that `all` lists at most; what comes behind is listed with `skip`."""
-# Moments of different streams that share this much (IoU) are one moment with two reasons.
-_SAME_MOMENT = 0.5
-_MOST_TEXT = 600
-_UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
 # Added to the lowest score: no moment reaches over clips that are no answer.
 _NO_ANSWER = -10.0
 _BY_EXAMPLE = "how often what is alike is what was meant has not been measured"
 _TEXT: frozenset[QueryKind] = frozenset({"text"})
 _MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Scales and chances of the streams that have been measured, and how often answers are wrong.
-
-    `clips` is how many clips each stream had then. `rates` is what a search hands on (`Report.summary`), None
-    where no stream is calibrated. `adjustment` is what answers of known truth say of probabilities here.
-    `banks` are the languages of the unrelated sentences of each stream; `withheld` says why there are none,
-    `note` what users should know of the corpus's language, `foreign` the languages that no encoder knows.
-    """
-
-    scales: Mapping[str, Scale] = field(default_factory=dict)
-    chances: Mapping[str, Chance] = field(default_factory=dict)
-    clips: Mapping[str, int] = field(default_factory=dict)
-    rates: Mapping[str, Any] | None = None
-    adjustment: Adjustment = UNADJUSTED
-    banks: Mapping[str, str] = field(default_factory=dict)
-    withheld: str = ""
-    note: str = ""
-    foreign: tuple[str, ...] = ()
-
-
-def load_calibration(store: Store) -> Calibration:
-    """What has been measured on a corpus so far."""
-    facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
-    # The same with each stream, so that a search reads no further row for it.
-    answers = next(
-        (fact["answers"] for fact in facts.values() if "adjustment" in fact.get("answers", ())), None
-    )
-    texts = {
-        key: next((fact[key] for fact in facts.values() if fact.get(key)), "") for key in ("withheld", "note")
-    }
-    return Calibration(
-        {name: Scale.from_json(fact["scale"]) for name, fact in facts.items() if "scale" in fact},
-        {name: Chance.from_json(fact["chance"]) for name, fact in facts.items() if "chance" in fact},
-        {name: fact["clips"] for name, fact in facts.items() if "clips" in fact},
-        answers,
-        UNADJUSTED if answers is None else Adjustment.from_json(answers["adjustment"]),
-        {name: fact["bank"] for name, fact in facts.items() if "bank" in fact},
-        foreign=tuple(next((fact["foreign"] for fact in facts.values() if fact.get("foreign")), ())),
-        **texts,
-    )
-
-
-NOT_CALIBRATED = Calibration()
 
 
 # With only some stretches allowed, a trained system is asked for so many times the moments.
@@ -197,324 +149,6 @@ class SearchOptions:
         if self.k is not None:
             return self.k
         return MOST_PLACES if self.all else 10
-
-
-@dataclass(frozen=True, slots=True)
-class RankedMoments:
-    """What a trained system answers: moments, best first, notes for the user, and its own thresholds."""
-
-    moments: Sequence[ScoredMoment]
-    notes: Sequence[str] = ()
-    thresholds: Thresholds | None = None
-
-
-class Finder(Protocol):
-    """A trained system that finds moments in the place of the streams (`systems/search.py`)."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        ...
-
-    @property
-    def streams(self) -> Sequence[str]:
-        """The streams that it looks at."""
-        ...
-
-    def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
-        """At most `k` moments for a query in the videos that are allowed (None: all)."""
-        ...
-
-
-def is_answer(answer: Answer, confidence: float | None) -> bool:
-    """Whether a moment of a search counts as an answer.
-
-    None does where there is no match; beside a match, what chance reaches as well does not.
-    """
-    if answer == "match":
-        return confidence is None or confidence >= PROBABLE.no_match_below
-    return answer == "unsure"
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where a list of every place stands: how many there are, and how many were skipped before the first."""
-
-    total: int
-    skipped: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """How an answer was checked: by which model, how many moments, and how often it is wrong.
-
-    `counts` says whether its word changed confidence and order; `line` says it for people, `rates` is what
-    was measured of it on this corpus (`checking.CheckRates`), None where nothing was.
-    """
-
-    model: str
-    moments: int
-    counts: bool
-    line: str
-    rates: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer to one query: ranked moments, best first, and in a word whether there is one.
-
-    It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
-    `doubt` says why the answer is "unsure", "" where it is not. `interval` is the range (95 %) that the first
-    moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
-    are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
-    `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
-    `places` is there where all places are listed, in order of time. `like` is what the query's example is
-    called, "" without one. `check` says how it was checked, None where it was not.
-    """
-
-    query: str
-    answer: Answer
-    moments: tuple[ScoredMoment, ...]
-    videos: Mapping[str, VideoRecord] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    doubt: str = ""
-    calibration: Mapping[str, Any] | None = None
-    coverage: Coverage | None = None
-    interval: tuple[float, float] | None = None
-    places: Places | None = None
-    like: str = ""
-    check: CheckReport | None = None
-
-    @property
-    def question(self) -> str:
-        """What was asked, for people: the words, what the moments are to be like, or both."""
-        return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
-
-    def __iter__(self) -> Iterator[ScoredMoment]:
-        return iter(self.moments)
-
-    def __len__(self) -> int:
-        return len(self.moments)
-
-    @overload
-    def __getitem__(self, rank: int) -> ScoredMoment: ...
-
-    @overload
-    def __getitem__(self, rank: slice) -> tuple[ScoredMoment, ...]: ...
-
-    def __getitem__(self, rank: int | slice) -> ScoredMoment | tuple[ScoredMoment, ...]:
-        return self.moments[rank]
-
-    def _repr_html_(self) -> str:
-        from whenabouts.product.notebook import html_of
-
-        return html_of(self)
-
-    def instant(self, scored: ScoredMoment) -> float:
-        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole.
-
-        What has a place in the picture comes first, so that the place can be shown in it.
-        """
-        placed = next((piece for piece in scored.evidence.values() if piece.box is not None), None)
-        seen = (piece for name, piece in scored.evidence.items() if "picture" in stream_named(name).meets)
-        frames = placed or next(seen, None)
-        return (frames.start + frames.end) / 2 if frames else scored.moment.middle
-
-    def to_arrow(self) -> pa.Table:
-        """The moments as a table, a row each; `streams` are those that speak for it."""
-        import pyarrow as pa
-
-        rows = [self._row(rank, scored) for rank, scored in self.numbered]
-        return pa.Table.from_pylist(rows, schema=pa.schema(_columns()))
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The same as a data frame. Raises UsageError where pandas is not installed."""
-        try:
-            return self.to_arrow().to_pandas()
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"to_pandas needs {error.name}, which is not installed: pip install 'whenabouts[notebook]'; "
-                "or take to_arrow() or to_json()"
-            ) from error
-
-    def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
-        row = self._moment(rank, scored)
-        return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
-
-    @property
-    def numbered(self) -> list[tuple[int, ScoredMoment]]:
-        """The moments with their ranks; of all places their numbers in order of time."""
-        return list(enumerate(self.moments, 1 + (self.places.skipped if self.places else 0)))
-
-    @property
-    def answers(self) -> tuple[ScoredMoment, ...]:
-        """The moments that are shown as answers, and that exports take (`is_answer`)."""
-        return tuple(scored for scored in self.moments if is_answer(self.answer, scored.confidence))
-
-    def name(self, scored: ScoredMoment) -> str:
-        """What to call a moment's video: its file's name, or its id where the file has none."""
-        video_id = scored.moment.video_id
-        return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
-
-    def link(self, scored: ScoredMoment) -> str:
-        """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
-        moment = scored.moment
-        path = self.videos[moment.video_id].path.encode("utf-8", "surrogateescape")
-        return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The answer for programs; times are float seconds, spans half-open."""
-        return {
-            "query": self.query,
-            "like": self.like,
-            "answer": self.answer,
-            "confidence_interval": None if self.interval is None else list(self.interval),
-            "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
-            "places": None if self.places is None else asdict(self.places),
-            "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
-            "calibration": None if self.calibration is None else dict(self.calibration),
-            "searched": None if self.coverage is None else self.coverage.to_json(),
-            **({} if self.check is None else {"check": asdict(self.check)}),
-        }
-
-    def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
-        moment = scored.moment
-        return {
-            "rank": rank,
-            "video_id": moment.video_id,
-            "path": unambiguous(self.videos[moment.video_id].path),
-            "start": round(moment.start, 3),
-            "end": round(moment.end, 3),
-            "score": scored.score,
-            "confidence": scored.confidence,
-            "chance_percentile": scored.chance_percentile,
-            "evidence": {
-                name: {
-                    "score": piece.score,
-                    "start": round(piece.start, 3),
-                    "end": round(piece.end, 3),
-                    "text": piece.text,
-                    "box": None if piece.box is None else [round(side, 4) for side in piece.box],
-                    "recognised": None if piece.recognised is None else round(piece.recognised, 3),
-                }
-                for name, piece in scored.evidence.items()
-            },
-            "text": scored.text,
-            "link": self.link(scored),
-            **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
-        }
-
-
-def _columns() -> list[tuple[str, pa.DataType]]:
-    import pyarrow as pa
-
-    text, number = pa.string(), pa.float64()
-    return [
-        ("rank", pa.int64()),
-        *((name, text) for name in ("video_id", "path", "title")),
-        *((name, number) for name in ("start", "end", "score", "confidence")),
-        ("streams", pa.list_(text)),
-        *((name, text) for name in ("text", "link")),
-    ]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamQuery:
-    """A query as one stream compares it: by `vector` (None: by words alone).
-
-    `scale` is that of the cosines of such vectors, None where it was not measured. `is_alike`: the vector is
-    made of the example, too.
-    """
-
-    vector: NDArray[np.float32] | None
-    scale: Scale | None = None
-    is_alike: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedQuery:
-    """A query made ready: its words, and how each stream compares it. What overlaps `apart` is no answer."""
-
-    text: str
-    streams: Mapping[str, StreamQuery]
-    apart: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamAnswer:
-    """What one stream has to say: the clips that were retrieved, the candidates' clips, the moments in them.
-
-    `scores` (n,) is what each clip of `block` scored: the curve that the moments were found on.
-    """
-
-    stream: str
-    nearest: ClipHits | None
-    matched: ClipHits | None
-    block: ClipBlock
-    scores: NDArray[np.float64]
-    moments: Moments
-
-    def moment(self, row: int) -> Moment:
-        """The video and the span of a row of the moments."""
-        moments = self.moments
-        video_id = self.block.video_ids[int(moments.video[row])]
-        return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
-
-    def scored(self, row: int) -> ScoredMoment:
-        """A moment as the stream scores it, with its evidence."""
-        score = float(self.moments.score[row])
-        return ScoredMoment(
-            self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
-        )
-
-    def says(self, row: int, words: Collection[str]) -> bool:
-        """Whether each of some words is said in a moment, as it is."""
-        return says(" ".join(self.block.text[self._clips(row)]), words)
-
-    def says_near(self, row: int, query: str, seconds: float) -> bool:
-        """Whether each word of a query is said in a moment or within some seconds of it."""
-        words, place, block = set(query_words(query)[0]), int(self.moments.video[row]), self.block
-        own = block.rows(place)
-        low, high = float(self.moments.start[row]) - seconds, float(self.moments.end[row]) + seconds
-        near = own.start + np.flatnonzero((block.start[own] < high) & (block.end[own] > low))
-        return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
-
-    def evidence(self, row: int) -> Evidence:
-        """The moment's strongest clip."""
-        clips = self._clips(row)
-        return self._evidence(row, clips.start + int(np.argmax(self.scores[clips])))
-
-    def snippet(self, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
-        """The clip to show for what is evidence of a moment: the one with most of a query's words."""
-        moments, video = self.moments, self.block.video_ids.index(video_id)
-        own = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-        row = int(np.flatnonzero(own)[0])
-        clips = self._clips(row)
-        best = best_clip(self.block.text[clips], self.scores[clips], weights)
-        shown = self._evidence(row, clips.start + best)
-        return replace(shown, text=from_answer(shown.text, weights))
-
-    def _evidence(self, row: int, best: int) -> Evidence:
-        block = self.block
-        # A soft border may cut through the clip.
-        start = max(float(block.start[best]), float(self.moments.start[row]))
-        end = min(float(block.end[best]), float(self.moments.end[row]))
-        box = None if block.box is None else tuple(block.box[best].tolist())
-        place = None if box is None or math.isnan(box[0]) else box
-        recognised = block.recognised_at(slice(best, best + 1))
-        return Evidence(
-            self.stream, float(self.scores[best]), start, end, block.text[best], place, recognised
-        )
-
-    def text(self, row: int) -> str:
-        """The words inside the moment, cut off where they become many."""
-        return shortened(" ".join(text for text in self.block.text[self._clips(row)] if text))
-
-    def _clips(self, row: int) -> slice:
-        offset = int(self.block.offsets[int(self.moments.video[row])])
-        return slice(
-            offset + int(self.moments.first_clip[row]), offset + int(self.moments.last_clip[row]) + 1
-        )
 
 
 class Searcher:
@@ -600,13 +234,13 @@ class Searcher:
             count = k if allowed.spans is None else min(MOST_K, k * _MORE_OF_MODEL)
             by_model = model.find(words, count, allowed.videos)
             ranked = allowed.moments(by_model.moments)
-            answer, doubt = _judged_by(by_model, model)
+            answer, doubt = judged_by(by_model, model)
             notes += by_model.notes
         else:
             answers, _ = self._find_in(words, None, allowed, streams)
             ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
             interval = self.interval(ranked)
-            answer, doubt = _judged(
+            answer, doubt = judged(
                 words, ranked, answers, interval, self._calibration.withheld, is_name=is_name
             )
             notes += self._notes_on_languages(words)
@@ -615,7 +249,7 @@ class Searcher:
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self._with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(f"{doubt or _UNCALIBRATED}; ask without a least confidence")
+            notes.append(f"{doubt or UNCALIBRATED}; ask without a least confidence")
         moments, videos = self.with_records(kept)
         if not moments:
             answer, doubt, interval = "no_match", "", None
@@ -933,108 +567,6 @@ def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
     return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]
 
 
-def ranked(
-    moments: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
-) -> list[ScoredMoment]:
-    """The moments of `streams` streams, as each scores them (`StreamAnswer.scored`), in one order.
-
-    Each stream's scores are first turned into how surprising they are among what unrelated sentences score
-    there (`Chance.surprise`), which puts streams on one scale. A moment that several streams have gets the
-    sum of its surprises, and the span of the stream that is surer. With m streams searched, an unrelated
-    sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m. Where a stream that has a moment
-    has no chance, there is no percentile.
-    """
-    scored = [(next(iter(moment.evidence)), moment) for moment in moments]
-    is_calibrated = all(name in chances for name, _ in scored)
-    by_surprise = [(name, _surprising(moment, chances.get(name))) for name, moment in scored]
-    by_surprise.sort(key=lambda item: item[1].sort_key)
-    merged: list[ScoredMoment] = []
-    for name, moment in by_surprise:
-        twin = _twin(merged, moment, name) if streams > 1 else None
-        if twin is None:
-            merged.append(moment)
-        else:
-            merged[twin] = _joined(merged[twin], moment)
-    merged.sort(key=lambda moment: moment.sort_key)
-    if not is_calibrated:
-        return merged
-    return [replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams) for moment in merged]
-
-
-def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:
-    return replace(scored, score=chance.surprise(scored.score)) if chance else scored
-
-
-def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
-    """The first stream whose best moment has every word of the query, as the query has it."""
-    words = set(query_words(query)[0])
-    return next(
-        (answer for answer in answers if words and len(answer.moments) and answer.says(0, words)), None
-    )
-
-
-def _judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
-    """The answer of a trained system in one word, and why it is "unsure" where it is."""
-    confidence = ranked.moments[0].confidence if ranked.moments else None
-    thresholds = ranked.thresholds or FIXED
-    answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
-    if answer != "unsure":
-        return answer, ""
-    name = unambiguous(model.name)
-    if confidence is None:
-        return answer, f"how sure an answer of {name} is, has not been measured on this corpus"
-    return answer, f"{name} is about as sure of queries that have no answer"
-
-
-def _judged(
-    query: str,
-    ranked: Sequence[ScoredMoment],
-    answers: Sequence[StreamAnswer],
-    interval: tuple[float, float] | None,
-    withheld: str,
-    *,
-    is_name: bool,
-) -> tuple[Answer, str]:
-    """The answer in one word, and why it is "unsure" where it is.
-
-    Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
-    the words are there. So it would where hardly any unrelated sentence scores as much.
-    """
-    confidence = ranked[0].confidence if ranked else None
-    literal = literal_in(query, answers)
-    answer = answer_for(
-        confidence,
-        has_moments=bool(ranked),
-        stands_out=literal is not None or bool(ranked and stands_out(ranked[0].chance_percentile)),
-        is_name=is_name,
-        thresholds=PROBABLE,
-    )
-    if answer != "unsure":
-        return answer, ""
-    doubt = doubt_of(confidence, interval, withheld)
-    if literal is not None and confidence is not None and confidence < PROBABLE.match_at:
-        return answer, f"{_doubt_of_literal(literal, set(query_words(query)[0]))}; {doubt}"
-    return answer, doubt
-
-
-def doubt_of(confidence: float | None, interval: tuple[float, float] | None, withheld: str) -> str:
-    """Why an answer is "unsure"."""
-    if confidence is None or interval is None:
-        return withheld or _UNCALIBRATED
-    low, high = (round(100 * bound) for bound in interval)
-    return f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
-
-
-def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
-    """What to say of words that the best moment has and that yet prove little."""
-    looked_at = len(answer.moments)
-    places = sum(answer.says(row, words) for row in range(looked_at))
-    count = f"its words are all said in {places} of the {looked_at} places looked at"
-    if places > max(2, looked_at / 2):
-        return f"{count}, too often to tell places apart"
-    return count
-
-
 def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
     """What full text scored for each clip of a block, 0 where it did not match."""
     scores = np.zeros(len(block))
@@ -1123,26 +655,3 @@ def _candidates(*hits: ClipHits | None) -> list[str]:
             if rank < len(video_ids) and len(chosen) < CANDIDATE_VIDEOS:
                 chosen.setdefault(video_ids[rank])
     return list(chosen)
-
-
-def shortened(words: str) -> str:
-    """Words to show, cut off where they become many."""
-    return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
-
-
-def _twin(ranked: Sequence[ScoredMoment], scored: ScoredMoment, stream: str) -> int | None:
-    """Where another stream already has the same moment."""
-    for place, other in enumerate(ranked):
-        if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
-            return place
-    return None
-
-
-def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
-    """One moment of two streams; `first` is the surer and keeps its span."""
-    return replace(
-        first,
-        score=first.score + max(0.0, second.score),
-        evidence={**first.evidence, **second.evidence},
-        text=first.text or second.text,
-    )

@@ -67,3 +67,11 @@ def from_answer(text: str, weights: Weights) -> str:
     shares = [share_held(sentence, weights) for sentence in sentences]
     first = next(at for at, share in enumerate(shares) if share >= _GOOD_START * max(shares))
     return text if first == 0 else f"… {''.join(sentences[first:]).strip()}"
+
+
+_MOST_TEXT = 600
+
+
+def shortened(words: str) -> str:
+    """Words to show, cut off where they become many."""
+    return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"

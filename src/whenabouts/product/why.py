@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whenabouts.product.index.records import unambiguous
-from whenabouts.product.search import Searcher, StreamAnswer, checked_query
+from whenabouts.product.search import Searcher, checked_query
+from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment

@@ -19,7 +19,8 @@ from whenabouts.product.calibration import measuring
 from whenabouts.product.calibration.measuring import calibrate, is_due
 from whenabouts.product.calibration.questions import made_from
 from whenabouts.product.index.progress import Progress
-from whenabouts.product.search import Searcher, load_calibration
+from whenabouts.product.search import Searcher
+from whenabouts.product.stored_calibration import load_calibration
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -68,7 +68,7 @@ def test_moments_are_named_in_a_corpus_or_by_file(
 def test_no_match_writes_nothing(
     whenabouts: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whenabouts.product.search import SearchResult
+    from whenabouts.product.search_result import SearchResult
 
     monkeypatch.setattr(
         "whenabouts.product.search.Searcher.search", lambda *a, **k: SearchResult("x", "no_match", ())

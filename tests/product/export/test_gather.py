@@ -20,7 +20,7 @@ from whenabouts.product.export.moments import (
     moments_of_result,
 )
 from whenabouts.product.index.records import VideoRecord
-from whenabouts.product.search import SearchResult
+from whenabouts.product.search_result import SearchResult
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 from whenabouts.video.files import content_hash
 from whenabouts.video.probe import MediaError

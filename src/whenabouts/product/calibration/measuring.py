@@ -40,9 +40,13 @@ from whenabouts.product.answer_probability import LISTED, Spoken, features_of, s
 from whenabouts.product.calibration.banks import ALIGNED, LEANING, Bank, banks_of
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
-from whenabouts.product.search import Calibration, EncodedQuery, Searcher, StreamAnswer, literal_in, ranked
+from whenabouts.product.ranked_streams import ranked
+from whenabouts.product.search import Searcher
+from whenabouts.product.stored_calibration import Calibration
+from whenabouts.product.stream_answer import EncodedQuery, StreamAnswer
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
+from whenabouts.product.verdict import literal_in
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from whenabouts.checkers import Checker
     from whenabouts.product.corpus import Corpus
-    from whenabouts.product.search import SearchOptions, SearchResult
+    from whenabouts.product.search import SearchOptions
+    from whenabouts.product.search_result import SearchResult
 
 
 def add_verb(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whenabouts.formats.annotations import Annotations
-    from whenabouts.product.search import SearchResult
+    from whenabouts.product.search_result import SearchResult
     from whenabouts.types import ScoredMoment, Verdict
 
 _EPILOG = """\

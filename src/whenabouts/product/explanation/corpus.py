@@ -8,7 +8,7 @@ import numpy as np
 
 from whenabouts.product.explanation.explained import Explained, Ranked, TokenWeights
 from whenabouts.product.explanation.readout import borders, pieces_of, token_weights
-from whenabouts.product.search import RankedMoments
+from whenabouts.product.finder import RankedMoments
 from whenabouts.product.systems.opened import IndexedSystem
 from whenabouts.product.systems.search import TrainedSearch
 from whenabouts.types import UsageError

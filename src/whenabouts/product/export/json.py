@@ -15,7 +15,7 @@ from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import file_url, shown_path
 from whenabouts.product.export.timeline import frame_numbers
-from whenabouts.product.search import is_answer
+from whenabouts.product.search_result import is_answer
 from whenabouts.types import Answer, UsageError, WhenaboutsError
 from whenabouts.video.probe import MediaError
 

@@ -14,7 +14,7 @@ from whenabouts.video.probe import MediaError
 if TYPE_CHECKING:
     # The nouns of rooms above this one: what is handed in, never what is called.
     from whenabouts.product.index.records import VideoRecord
-    from whenabouts.product.search import SearchResult
+    from whenabouts.product.search_result import SearchResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.curves import curves_of
-from whenabouts.product.search import SearchResult
+from whenabouts.product.search_result import SearchResult
 from whenabouts.product.server.errors import ServerError, printable, problems
 from whenabouts.product.server.schemas import (
     CheckBody,

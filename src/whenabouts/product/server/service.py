@@ -21,7 +21,8 @@ from whenabouts.product.corpus import Corpus
 from whenabouts.product.example import PICTURE_SIZE, Example, example_at
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import usual_bytes
-from whenabouts.product.search import MOST_K, SearchOptions, SearchResult
+from whenabouts.product.search import MOST_K, SearchOptions
+from whenabouts.product.search_result import SearchResult
 from whenabouts.product.server.cache import Cache, Make
 from whenabouts.product.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
 from whenabouts.product.server.errors import ServerError, no_video

@@ -9,7 +9,7 @@ import numpy as np
 
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 from whenabouts.product.index.store import Store
-from whenabouts.product.search import shortened
+from whenabouts.product.snippet import shortened
 from whenabouts.ranking.encoded_corpus import Floats, Indices, MemoryCorpus
 from whenabouts.ranking.rank import Moments
 from whenabouts.types import Evidence, Moment, ScoredMoment

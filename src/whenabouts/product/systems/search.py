@@ -31,10 +31,11 @@ from whenabouts.models import staged
 from whenabouts.models.decoding import best_spans
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 from whenabouts.models.trained import Trained
+from whenabouts.product.finder import RankedMoments
 from whenabouts.product.index.keys import KeptVideo
 from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.store import Store
-from whenabouts.product.search import RankedMoments, Searcher
+from whenabouts.product.search import Searcher
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.systems.evidence import Places, with_evidence
 from whenabouts.product.systems.indexed_corpus import IndexedCorpus, unpacked
