@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMIT = "a" * 40
 
 
@@ -150,3 +152,18 @@ def hub_server(folder: Path, **changes: Any) -> Iterator[Hub]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def fetch_from_server(folder: Path, repository: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetch a folder's files, as a hub's repository, into a cache of the test's own."""
+    from huggingface_hub import constants
+
+    from whenabouts import hub
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with hub_server(folder, repository=repository) as running:
+        monkeypatch.setattr(constants, "ENDPOINT", running.address)
+        whole = f"{running.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", whole)
+        hub.fetch(hub.look_up(repository))

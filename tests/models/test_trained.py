@@ -19,6 +19,8 @@ from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError, WhenaboutsError
 
+from ..hub_server import COMMIT, fetch_from_server
+
 
 @pytest.fixture()
 def trained() -> Trained:
@@ -312,7 +314,8 @@ def test_a_calibration_goes_with_the_system_to_folders_and_to_a_hub_and_back(
     monkeypatch.setattr("huggingface_hub.HfApi", _Hub)
     loaded.push_to_hub("me/xml")
     assert "calibration.json" in _Hub.asked[1][1]
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(copy))
+    monkeypatch.undo()
+    fetch_from_server(copy, "me/xml", tmp_path / "cache", monkeypatch)
     assert Trained.from_pretrained("me/xml").calibration == content
 
 
@@ -338,32 +341,17 @@ def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pyte
         trained.push_to_hub("no/space")
 
 
-def test_a_system_is_loaded_from_a_hub(
+def test_a_system_is_opened_by_its_name_on_a_hub_once_it_was_fetched(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained.save_pretrained(tmp_path)
-    asked: list[Any] = []
-
-    def download(name: str, **more: Any) -> str:
-        asked.append((name, more["revision"], more["allow_patterns"]))
-        return str(tmp_path)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert Trained.from_pretrained("me/xml", revision="v1").fingerprint == trained.fingerprint
-    assert asked == [("me/xml", "v1", ["model.safetensors", "config.json", "README.md", "calibration.json"])]
+    trained.save_pretrained(tmp_path / "run")
+    fetch_from_server(tmp_path / "run", "me/xml", tmp_path / "cache", monkeypatch)
+    for revision in (None, COMMIT):
+        assert Trained.from_pretrained("me/xml", revision=revision).fingerprint == trained.fingerprint
+    with pytest.raises(UsageError, match=r"it is here at revision aaaaaaaaaaaa, not at v2"):
+        Trained.from_pretrained("me/xml", revision="v2")
 
 
-def test_a_hub_that_cannot_be_reached_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    for error, message in (
-        (LocalEntryNotFoundError("offline"), "the hub cannot be reached"),
-        (OSError("odd\nmore"), "from the hub: odd$"),
-    ):
-
-        def download(*_: object, error: Exception = error, **__: object) -> str:
-            raise error
-
-        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-        with pytest.raises(UsageError, match=message):
-            Trained.from_pretrained("me/none")
+def test_a_system_that_was_not_fetched_is_not_downloaded_unasked() -> None:
+    with pytest.raises(UsageError, match=r"nothing is downloaded unasked; `whenabouts models get me/none`"):
+        Trained.from_pretrained("me/none")

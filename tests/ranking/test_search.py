@@ -30,6 +30,7 @@ from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.confidence import TrainedConfidence
 from whenabouts.types import UsageError
 
+from ..hub_server import fetch_from_server
 from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 from .found_moments import distinct, spans_of
 
@@ -406,11 +407,11 @@ def test_a_calibrated_system_says_how_sure_its_moments_are(corpus: Corpus, run: 
 
 
 def test_a_calibration_comes_along_from_a_hub(
-    corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calibrate(run)
     here = corpus.search(QUERY, 6, model=run)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(run))
+    fetch_from_server(run, "me/xml", tmp_path / "cache", monkeypatch)
     there = corpus.search(QUERY, 6, model="me/xml")
     assert [one.confidence for one in there.moments] == [one.confidence for one in here.moments]
     assert all(one.confidence is not None for one in there.moments)

@@ -29,7 +29,8 @@ ASIDE_SECONDS = 2.0
 """Around an instant that is an example, this much of its video is no answer: it shows the same."""
 PICTURE_SIZE = 768
 """Pixels of the short side of a picture that is kept for comparison; encoders look at 512 at most."""
-_INSTANT = 1e-3
+# A moment has a length, so an instant is the moment that begins there and is this long.
+_SHORTEST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,7 @@ def _of_instant(record: VideoRecord, at: float) -> Example:
     _check_inside(record, at)
     around = Moment(record.video_id, max(0.0, at - ASIDE_SECONDS), at + ASIDE_SECONDS)
     name = f"{_name(record)}@{format_time(at)}"
-    return Example(name, moment=Moment(record.video_id, at, at + _INSTANT), apart=around)
+    return Example(name, moment=Moment(record.video_id, at, at + _SHORTEST_SECONDS), apart=around)
 
 
 def _name(record: VideoRecord) -> str:

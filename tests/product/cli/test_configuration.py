@@ -96,7 +96,10 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[search]\nkk = 1\n", r"whenabouts\.toml: \[search\] kk is no option .*after, all, before, corpus"),
+        (
+            "[search]\nkk = 1\n",
+            r"whenabouts\.toml: \[search\] kk is no option .*after, all, before, check",
+        ),
         ("[search]\nk = 'five'\n", r"whenabouts\.toml: \[search\] k is 'five'; accepted: a whole number"),
         ("[search]\nk = true\n", "accepted: a whole number"),
         ("[search]\nmin-confidence = '1'\n", "accepted: a number"),

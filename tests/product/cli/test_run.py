@@ -26,6 +26,8 @@ from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.experiment import load_experiment
 from whenabouts.types import UsageError, WhenaboutsError
 
+from ...hub_server import fetch_from_server
+
 EXPERIMENT = """\
 title = "tiny"
 simulated = true
@@ -582,7 +584,7 @@ def test_a_calibration_comes_along_from_a_hub(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calibrate_here(features, checkpoint, pools)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: str(checkpoint))
+    fetch_from_server(checkpoint, "me/xml", tmp_path / "cache", monkeypatch)
     asked = ("--out", str(tmp_path / "a.jsonl"), "--confidence", "--experiment", str(features / "tiny.toml"))
     assert called(features, Path("me/xml"), *asked) == 0
     told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]

@@ -92,7 +92,10 @@ def test_a_file_of_queries_is_never_written_over(whenabouts: Whenabouts, truth: 
         (["--queries", "FILE"], "--queries FILE and --out FILE belong together"),
         (["--out", "run.jsonl"], "--queries FILE and --out FILE belong together"),
         (["a dog", "--queries", "FILE", "--out", "OUT"], "give one of the two"),
-        ([], "what to look for? Give a QUERY, or many with --queries FILE --out FILE"),
+        (
+            [],
+            "what to look for? Give a QUERY, an example with --like, or many with --queries FILE --out FILE",
+        ),
         (["--queries", "nowhere.txt", "--out", "OUT"], "nowhere.txt: cannot be read"),
         (["--queries", "FILE", "--out", "OUT", "-k", "0"], "k"),
     ],

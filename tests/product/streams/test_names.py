@@ -15,6 +15,10 @@ EXCEPTIONS = {
     "research/datasets/declaration.py": "whose features a published file holds",
     "research/datasets/tvr.py": "whose features a published file holds",
     "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
+    "encoders/clap.py": "that extra, and what the encoder takes",
+    "encoders/efficientnet.py": "an extra of the package",
+    "encoders/protocol.py": "what an encoder takes",
+    "checkers/vision_language.py": "an extra of the package",
 }
 # Rooms in which the names are those of a model's own inputs, or of a kind of track in a file.
 EXCEPTED_ROOMS = ("models/", "research/training/", "features/", "video/", "formats/")
