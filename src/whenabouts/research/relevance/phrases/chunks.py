@@ -103,6 +103,10 @@ class ChunkExtractor:
         """See `PhraseExtractor`."""
         return [self._phrases(text) for text in texts]
 
+    def tags(self, words: Sequence[str]) -> list[str]:
+        """The C5 tag of each word of one sentence."""
+        return [tag for _, _, tag in self._tagger.tag_sent([word[:_LONGEST_WORD] for word in words])]
+
     @cached_property
     def _tagger(self) -> Any:
         from HanTa.HanoverTagger import HanoverTagger  # type: ignore[import-untyped, unused-ignore]
@@ -117,7 +121,7 @@ class ChunkExtractor:
         if not words:
             return Phrases()
         short = [word[:_LONGEST_WORD] for word in words]
-        tags = [tag for _, _, tag in self._tagger.tag_sent(short)]
+        tags = self.tags(words)
         letters = _as_letters(short, tags, self._tagger.readings)
         words = [word.lower() for word in words]
         verb: list[str] = []
