@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from whenabouts.research.relevance.imprecise.protocol import RewriterUnavailable
@@ -337,6 +337,7 @@ def _is_headline(tokens: Sequence[Token]) -> bool:
     return len(words) > 4 and sum(word[0].isupper() for word in words) > 0.7 * len(words)
 
 
+@cache
 def open_tagger() -> ChunkExtractor:
     """What tags words. Raises RewriterUnavailable where its package is missing."""
     try:
@@ -349,6 +350,7 @@ def open_tagger() -> ChunkExtractor:
     return extractor
 
 
+@cache
 def _guesser() -> Any:
     try:
         import gender_guesser.detector
