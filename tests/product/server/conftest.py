@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import shutil
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -155,6 +157,15 @@ class Live:
 Serve = Callable[..., Live]
 
 
+def _stacks() -> str:
+    """Where each thread of this process stands, to see what a server waits for that does not end."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames().items()
+    return "\n".join(
+        f"{names.get(ident)}\n{''.join(traceback.format_stack(frame))}" for ident, frame in frames
+    )
+
+
 @contextlib.contextmanager
 def listening(place: Path, cache: Path, limits: Limits | None = None, **settings: Any) -> Iterator[Live]:
     """A server on any free port, stopped in the end."""
@@ -171,7 +182,7 @@ def listening(place: Path, cache: Path, limits: Limits | None = None, **settings
         finally:
             server.should_exit = True
             thread.join(60)
-    assert not thread.is_alive()
+    assert not thread.is_alive(), _stacks()
 
 
 @pytest.fixture
@@ -183,7 +194,7 @@ def live(tmp_path: Path) -> Iterator[Serve]:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server of the sample corpus with the usual limits."""
     with listening(indexed, tmp_path_factory.mktemp("running")) as server:

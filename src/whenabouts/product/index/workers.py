@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 # A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one a thread).
 _PROCESS_BYTES, BYTES_PER_PIXEL = 1 << 30, 64
+_END_SECONDS = 10.0
 
 # The reader finds its modules where this process does, whatever changed sys.path.
 _BOOTSTRAP = (
@@ -157,7 +158,12 @@ class _Worker:
     def stop(self) -> None:
         self.connection.close()
         self.process.terminate()
-        self.process.wait()
+        try:
+            self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # A library that hangs in a call of the system must not keep whoever stops it.
+            self.process.kill()
+            self.process.wait()
 
 
 class ReaderPool:
