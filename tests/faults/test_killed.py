@@ -153,6 +153,8 @@ while time.monotonic() < end:
     if corpus.stats().store.streams:
         result = corpus.search("what does line 3 say of bbbb", k=20)
         seen.append((len(corpus.videos()), len(result.moments)))
+        if len(seen) == 1:
+            print("searching", flush=True)
         if seen[-1][0] >= int(sys.argv[2]):
             break
 print(len(seen), seen[0][0], seen[-1][0], seen[-1][1], [n for n, _ in seen] == sorted(n for n, _ in seen))
@@ -172,6 +174,7 @@ def test_a_reader_searches_all_the_while_and_sees_more_and_more(
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert reader.stdout is not None and reader.stdout.readline() == "searching\n"
     done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
     out, err = reader.communicate(timeout=120)
     assert done.code == 0, done.err
