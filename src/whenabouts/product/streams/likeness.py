@@ -75,11 +75,6 @@ class Likeness(Stream):
 
     def _seconds(self, setup: Setup) -> float:
         """The seconds between frames; to be given together with the switch that makes the stream."""
-        from whenabouts.types import UsageError
-
-        is_made = setup.info is not None or setup.options.get("likeness")
-        if setup.options.get("likeness_seconds") is not None and not is_made:
-            raise UsageError("--likeness-seconds says how often frames are compared; give --likeness as well")
         return frame_seconds(
             setup,
             "--likeness-seconds",
@@ -87,6 +82,7 @@ class Likeness(Stream):
             default=DEFAULT_SECONDS,
             least=0.04,
             done="frames were compared",
+            switch="--likeness",
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:

@@ -100,11 +100,6 @@ class ScreenTextStream(Stream):
 
     def _seconds(self, setup: Setup) -> float:
         """The seconds between frames; to be given together with the switch that makes the stream."""
-        from whenabouts.types import UsageError
-
-        is_made = setup.info is not None or setup.options.get("screen_text")
-        if setup.options.get("screen_seconds") is not None and not is_made:
-            raise UsageError("--screen-seconds says how often text is looked for; give --screen-text as well")
         return frame_seconds(
             setup,
             "--screen-seconds",
@@ -112,6 +107,7 @@ class ScreenTextStream(Stream):
             default=DEFAULT_SECONDS,
             least=0.1,
             done="text on the screen was looked for",
+            switch="--screen-text",
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
