@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
-from whenabouts.product.server.security import COOKIE, HEADERS, same, session_of
+from whenabouts.product.server.security import COOKIE, HEADERS, Guard, same, session_of
 from whenabouts.product.server.settings import Settings
 from whenabouts.types import UsageError
 
@@ -201,6 +204,22 @@ def test_guessing_is_slowed_down_but_the_owner_is_not(guarded: Client) -> None:
     assert statuses[:30] == [401] * 30
     assert statuses[30:] == [429] * 10
     assert guarded.get("/api/videos", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_a_person_is_known_by_a_token_of_their_own(tmp_path: Path) -> None:
+    async def who(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(f"[{scope['user']}]")(scope, receive, send)
+
+    hers = "one-of-ada-that-is-long-enough"
+    guard = Guard(who, Settings(token=TOKEN, cache=tmp_path), people={hers: "Ada"}, cookie="judged_by")
+    client = TestClient(guard, base_url="http://localhost", follow_redirects=False)
+    for token, name in ((TOKEN, ""), (hers, "Ada")):
+        assert client.get("/", headers={"Authorization": f"Bearer {token}"}).text == f"[{name}]"
+        answer = client.get("/", params={"token": token})
+        assert answer.headers["set-cookie"].startswith(f"judged_by={session_of(token)};")
+        assert client.get("/").text == f"[{name}]"
+    client.cookies.clear()
+    assert client.get("/", headers={"Cookie": f"{COOKIE}={session_of(hers)}"}).status_code == 401
 
 
 def test_secrets_are_compared_whatever_they_hold() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import errno
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -15,6 +18,7 @@ from whenabouts.budget import TookTooLong
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.aside import WriteError
 from whenabouts.video.probe import MediaError
 
 if TYPE_CHECKING:
@@ -76,6 +80,24 @@ def no_video(video_id: str) -> ServerError:
     return ServerError(
         404, "no_such_video", f"this corpus has no video {video_id[:100]!r}; /api/videos lists them"
     )
+
+
+@contextlib.contextmanager
+def safe_errors(path: Path, out: Path) -> Iterator[None]:
+    """Raise errors of reading `path` and writing `out` as ServerError, without places on the disk."""
+    try:
+        yield
+    except (OSError, WhenaboutsError) as error:
+        number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            raise ServerError(
+                507, "disk_full", "the server's disk is full; nothing was kept of this file"
+            ) from error
+        if isinstance(error, OSError | WriteError):
+            raise ServerError(500, "internal", "the file could not be written") from error
+        message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
+        status = 400 if isinstance(error, UsageError) else 409
+        raise ServerError(status, "unreadable_video" if status == 409 else "invalid", message) from error
 
 
 def printable(text: str) -> str:

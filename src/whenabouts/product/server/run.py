@@ -15,7 +15,7 @@ from types import FrameType
 
 import h11
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from whenabouts.product.corpus import Corpus
@@ -81,11 +81,16 @@ def listen(settings: Settings) -> socket.socket:
 
 def greeting(settings: Settings, bound: socket.socket) -> str:
     """What to open in a browser."""
+    return f"serving at {link(settings, bound, settings.token)}"
+
+
+def link(settings: Settings, bound: socket.socket, token: str) -> str:
+    """Where a browser finds the page, let in by a token."""
     port = bound.getsockname()[1]
     host = settings.host.strip("[]")
     shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-    return f"serving at {address}" + (f"?token={settings.token}" if settings.token else "")
+    return address + (f"?token={token}" if token else "")
 
 
 class Server(uvicorn.Server):
@@ -93,7 +98,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        application: Application,
+        application: ASGIApp,
         settings: Settings,
         started: Callable[[], None],
         share: Share | None = None,

@@ -6,7 +6,7 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -40,11 +40,24 @@ HEADERS = {
 
 
 class Guard:
-    """Passes allowed requests on and answers all others; every answer gets `HEADERS`."""
+    """Passes allowed requests on and answers all others; every answer gets `HEADERS`.
 
-    def __init__(self, app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._settings, self._clock = app, settings, clock
-        self._session = session_of(settings.token)
+    `people` are further tokens, and whose they are. A request that is passed on says in `scope["user"]` whose
+    token it came with: "" for the one of the settings. `cookie` is the name of the cookie that keeps it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        people: Mapping[str, str] | None = None,
+        cookie: str = COOKIE,
+    ) -> None:
+        self._app, self._settings, self._clock, self._cookie = app, settings, clock, cookie
+        self._people = {**(people or {}), settings.token: ""}
+        self._sessions = {session_of(token): name for token, name in self._people.items()}
         self._wrong: list[float] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,9 +100,9 @@ class Guard:
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens and scope["method"] in ("GET", "HEAD"):
-            self._check_token(tokens)
-            return self._exchanged(scope, [pair for pair in given if pair[0] != "token"])
-        self._check_credentials(scope)
+            token = self._token(tokens)
+            return self._exchanged(scope, token, [pair for pair in given if pair[0] != "token"])
+        scope["user"] = self._person(scope)
         return None
 
     def _check_host(self, hosts: list[str]) -> None:
@@ -137,20 +150,27 @@ class Guard:
 
         return replay
 
-    def _check_credentials(self, scope: Scope) -> None:
-        """The Authorization header, else the cookie; ServerError 401 or 429."""
+    def _person(self, scope: Scope) -> str:
+        """Whose the Authorization header is, else the cookie; ServerError 401 or 429."""
         given = _values(scope, b"authorization")
         if given:
             scheme, _, token = given[0].partition(" ")
-            self._check_token([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
-            return
-        if any(same(cookie, self._session) for cookie in _cookies(_values(scope, b"cookie"))):
-            return
-        raise self._unauthorized("a token is needed: open the link that the server printed when it started")
+            return self._people[
+                self._token([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
+            ]
+        cookies = _cookies(_values(scope, b"cookie"), self._cookie)
+        people = [n for session, n in self._sessions.items() for cookie in cookies if same(cookie, session)]
+        if not people:
+            message = "a token is needed: open the link that the server printed when it started"
+            raise self._unauthorized(message)
+        return people[0]
 
-    def _check_token(self, tokens: list[str]) -> None:
-        if len(tokens) != 1 or not same(tokens[0], self._settings.token):
+    def _token(self, given: list[str]) -> str:
+        """The one of our tokens that was given."""
+        known = [token for token in self._people if len(given) == 1 and same(given[0], token)]
+        if not known:
             raise self._unauthorized("this token is not the server's")
+        return known[0]
 
     def _unauthorized(self, message: str) -> ServerError:
         now = self._clock()
@@ -159,13 +179,18 @@ class Guard:
             return busy("wrong tokens", 60)
         return ServerError(401, "unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
-    def _exchanged(self, scope: Scope, rest: Iterable[tuple[str, str]]) -> Response:
+    def _exchanged(self, scope: Scope, token: str, rest: Iterable[tuple[str, str]]) -> Response:
         """The same address without the token, which moves into a cookie that scripts cannot read."""
         query = urlencode(list(rest))
         path = "/" + scope["raw_path"].split(b"?")[0].decode("latin-1").lstrip("/")
         answer = RedirectResponse(path + (f"?{query}" if query else ""), 303)
         answer.set_cookie(
-            COOKIE, self._session, max_age=_COOKIE_SECONDS, httponly=True, samesite="lax", path="/"
+            self._cookie,
+            session_of(token),
+            max_age=_COOKIE_SECONDS,
+            httponly=True,
+            samesite="lax",
+            path="/",
         )
         answer.headers["Cache-Control"] = "no-store"
         return answer
@@ -210,14 +235,14 @@ def _host_name(host: str) -> str:
     return host.strip("[]").lower()
 
 
-def _cookies(headers: Iterable[str]) -> list[str]:
-    """The values of the cookies of our name."""
+def _cookies(headers: Iterable[str], name: str) -> list[str]:
+    """The values of the cookies of a name."""
     values = []
     for header in headers:
         try:
             jar = SimpleCookie(header)
         except CookieError:
             continue
-        if COOKIE in jar:
-            values.append(jar[COOKIE].value)
+        if name in jar:
+            values.append(jar[name].value)
     return values

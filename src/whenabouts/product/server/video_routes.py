@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -17,7 +15,7 @@ from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.cache import Cache
 from whenabouts.product.server.decoding import ClipTask, ThumbnailTask
-from whenabouts.product.server.errors import ServerError, printable, problems
+from whenabouts.product.server.errors import ServerError, printable, problems, safe_errors
 from whenabouts.product.server.files import content_type, respond
 from whenabouts.product.server.schemas import (
     ClipParameters,
@@ -34,8 +32,7 @@ from whenabouts.product.server.schemas import (
 )
 from whenabouts.product.server.service import Service, left, record_of, service_of, stream_titles
 from whenabouts.product.streams import stream as stream_named
-from whenabouts.types import Moment, UsageError, WhenaboutsError
-from whenabouts.video.aside import WriteError
+from whenabouts.types import Moment
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
@@ -291,29 +288,11 @@ def _content(record: VideoRecord) -> tuple[str, ...]:
 
 def _draw(service: Service, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
-    with service.folders.held(record) as path, _safe_errors(path, out):
+    with service.folders.held(record) as path, safe_errors(path, out):
         service.decoders.run(ThumbnailTask(path, at, width, out))
 
 
 def _cut(service: Service, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
-    with service.folders.held(record) as path, _safe_errors(path, out):
+    with service.folders.held(record) as path, safe_errors(path, out):
         service.decoders.run(ClipTask(path, start, end, out))
-
-
-@contextlib.contextmanager
-def _safe_errors(path: FilePath, out: FilePath) -> Iterator[None]:
-    """Raise errors of reading `path` and writing `out` as ServerError, without places on the disk."""
-    try:
-        yield
-    except (OSError, WhenaboutsError) as error:
-        number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            raise ServerError(
-                507, "disk_full", "the server's disk is full; nothing was kept of this file"
-            ) from error
-        if isinstance(error, OSError | WriteError):
-            raise ServerError(500, "internal", "the file could not be written") from error
-        message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
-        status = 400 if isinstance(error, UsageError) else 409
-        raise ServerError(status, "unreadable_video" if status == 409 else "invalid", message) from error
