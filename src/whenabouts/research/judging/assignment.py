@@ -1,0 +1,101 @@
+"""Which task an annotator gets next, and how far everybody is. Nobody is told what others said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whenabouts.research.judging.consensus import Consensus, consensus
+from whenabouts.research.judging.events import State
+from whenabouts.research.judging.exam import next_exam_task, result_of
+from whenabouts.research.judging.tasks import Task, TaskSet
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an annotator is.
+
+    `judged` tasks have a grade of the annotator, `left` can be had now; `exam_right` of `exam_tasks` are
+    answered well enough (both 0 without an exam), and `passed` says whether judging may begin. `settled` of
+    `tasks` need nobody any more.
+    """
+
+    judged: int
+    left: int
+    exam_right: int
+    exam_tasks: int
+    passed: bool
+    settled: int
+    tasks: int
+
+
+def outcome(task_set: TaskSet, state: State, task_id: str) -> Consensus:
+    """What the grades of a task come to."""
+    return consensus(state.grades(task_id), task_set.annotators)
+
+
+class Openings:
+    """Which tasks are presented.
+
+    Those of the first batch, and of a next one where the last five candidates of the batch before are settled
+    and their mean grade is still relevant.
+    """
+
+    def __init__(self, task_set: TaskSet, state: State) -> None:
+        self._set, self._state = task_set, state
+        self._is_open: dict[tuple[str, int], bool] = {}
+
+    def is_open(self, task: Task) -> bool:
+        """Whether a task is presented."""
+        return self._batch_is_open(task.query_id, task.batch)
+
+    def _batch_is_open(self, query_id: str, batch: int) -> bool:
+        if batch == 1:
+            return True
+        key = (query_id, batch)
+        if key not in self._is_open:
+            before = self._batch_is_open(query_id, batch - 1)
+            self._is_open[key] = before and self._ends_relevant(query_id, batch - 1)
+        return self._is_open[key]
+
+    def _ends_relevant(self, query_id: str, batch: int) -> bool:
+        last = self._set.batch_ends.get((query_id, batch), ())
+        outcomes = [outcome(self._set, self._state, task_id) for task_id in last]
+        grades = [each.grade for each in outcomes if each.grade is not None]
+        if not grades or any(each.missing for each in outcomes):
+            return False
+        return sum(grades) / len(grades) >= self._set.still_relevant
+
+
+def next_task(task_set: TaskSet, state: State, annotator: str) -> Task | None:
+    """The exam first, then the first task that needs another annotator and that this one has not graded.
+
+    None where there is nothing (any more, or until others have judged).
+    """
+    if task_set.exam and not result_of(task_set, state, annotator).passed:
+        return next_exam_task(task_set, state, annotator)
+    openings = Openings(task_set, state)
+    return next((task for task in task_set.tasks if _wants(task_set, state, annotator, task, openings)), None)
+
+
+def _wants(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> bool:
+    own = state.answer(annotator, task.id)
+    if own is not None and own.grade is not None:
+        return False
+    return bool(outcome(task_set, state, task.id).missing) and openings.is_open(task)
+
+
+def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
+    """How far an annotator is, and all together."""
+    openings = Openings(task_set, state)
+    opened = [task for task in task_set.tasks if openings.is_open(task)]
+    exam = result_of(task_set, state, annotator)
+    own = [state.answer(annotator, task.id) for task in task_set.tasks]
+    return Progress(
+        judged=sum(answer is not None and answer.grade is not None for answer in own),
+        left=sum(_wants(task_set, state, annotator, task, openings) for task in opened),
+        exam_right=exam.right,
+        exam_tasks=len(task_set.exam),
+        passed=exam.passed,
+        settled=sum(not outcome(task_set, state, task.id).missing for task in opened),
+        tasks=len(opened),
+    )

@@ -1,0 +1,178 @@
+"""Events of the journal, and the state that they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Literal, Self, get_args
+
+from whenabouts.types import UsageError
+
+Kind = Literal["grade", "borders", "undo", "exam", "guideline", "import"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, as one line of the journal.
+
+    - grade: `annotator` gives `task_id` a `grade` (0 to 4), and borders where `start` and `end` are there
+    - borders: `annotator` drags the borders of `task_id` to `start` and `end` (seconds)
+    - undo: `annotator` takes back the event with the sequence number `undone`
+    - exam: `annotator` answers an exam task with a `grade`
+    - guideline: from here on annotators read `text`
+    - import: the events that follow, up to the next of another `source`, come from the file `text`
+
+    The journal sets `seq` (1, 2, ...), `time` (UTC, ISO 8601, never before that of the event before), `clock`
+    (what the clock said, where it had been set back) and `tasks` (the fingerprint of the task set).
+    """
+
+    kind: Kind
+    annotator: str = ""
+    task_id: str = ""
+    grade: int | None = None
+    start: float | None = None
+    end: float | None = None
+    undone: int | None = None
+    text: str = ""
+    source: str = ""
+    seq: int = 0
+    time: str = ""
+    clock: str = ""
+    tasks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one annotator says of one task now.
+
+    `grade` is None while only borders were dragged; `start` and `end` are None where they were left as they
+    are. `first` is the sequence number of the first grade, `seq` and `time` are those of the last event.
+    """
+
+    grade: int | None = None
+    start: float | None = None
+    end: float | None = None
+    first: int = 0
+    seq: int = 0
+    time: str = ""
+
+
+@dataclass
+class State:
+    """What all events up to one add up to; `apply` adds the next one.
+
+    `answers` is task id -> annotator -> Answer; `exam` is annotator -> exam task id -> grades, the latest
+    last; `guideline` is the text that annotators read, "" before the first event; `seq` and `time` are those
+    of the last event.
+    """
+
+    answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
+    exam: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    guideline: str = ""
+    seq: int = 0
+    time: str = ""
+    _steps: dict[str, list[tuple[int, str, Answer | None]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Self:
+        """The state after some events."""
+        state = cls()
+        for event in events:
+            state.apply(event)
+        return state
+
+    def answer(self, annotator: str, task_id: str) -> Answer | None:
+        """What an annotator says of a task; None where nothing."""
+        return self.answers.get(task_id, {}).get(annotator)
+
+    def graded(self, task_id: str) -> list[tuple[str, Answer]]:
+        """(annotator, answer) of those who graded a task, in the order of their first grades."""
+        given = [(name, answer) for name, answer in self.answers.get(task_id, {}).items()]
+        return sorted(
+            ((name, answer) for name, answer in given if answer.grade is not None),
+            key=lambda pair: pair[1].first,
+        )
+
+    def grades(self, task_id: str) -> list[int]:
+        """The grades of a task, in the order of the annotators' first grades."""
+        return [answer.grade for _, answer in self.graded(task_id) if answer.grade is not None]
+
+    def annotators(self) -> list[str]:
+        """Everybody who answered anything, exam included, by name."""
+        return sorted({name for given in self.answers.values() for name in given} | set(self.exam))
+
+    def rows(self) -> Iterator[tuple[str, str, Answer]]:
+        """(task id, annotator, answer) of all graded answers."""
+        for task_id in self.answers:
+            for annotator, answer in self.graded(task_id):
+                yield task_id, annotator, answer
+
+    def to_undo(self, annotator: str) -> int:
+        """The sequence number of what `undo` would take back. Raises UsageError where there is nothing."""
+        steps = self._steps.get(annotator)
+        if not steps:
+            raise UsageError(f"annotator {annotator!r} has nothing to undo")
+        return steps[-1][0]
+
+    def apply(self, event: Event) -> None:
+        """Add the next event. Raises UsageError for an undo of what is not the annotator's last step."""
+        match event.kind:
+            case "grade" | "borders":
+                self._answer(event)
+            case "exam":
+                assert event.grade is not None
+                answers = self.exam.setdefault(event.annotator, {})
+                answers.setdefault(event.task_id, []).append(event.grade)
+            case "undo":
+                self._undo(event)
+            case "guideline":
+                self.guideline = event.text
+            case "import":
+                pass
+        self.seq, self.time = event.seq, event.time
+
+    def _answer(self, event: Event) -> None:
+        given = self.answers.setdefault(event.task_id, {})
+        before = given.get(event.annotator)
+        now = replace(before or Answer(), seq=event.seq, time=event.time)
+        if event.kind == "grade":
+            now = replace(now, grade=event.grade, first=now.first or event.seq)
+        if event.start is not None:
+            now = replace(now, start=event.start, end=event.end)
+        given[event.annotator] = now
+        self._steps.setdefault(event.annotator, []).append((event.seq, event.task_id, before))
+
+    def _undo(self, event: Event) -> None:
+        if event.undone != self.to_undo(event.annotator):
+            raise UsageError(f"event {event.undone} is not the last step of annotator {event.annotator!r}")
+        _, task_id, before = self._steps[event.annotator].pop()
+        if before is None:
+            del self.answers[task_id][event.annotator]
+        else:
+            self.answers[task_id][event.annotator] = before
+
+
+def iso(moment: datetime) -> str:
+    """UTC in ISO 8601 with microseconds, so that texts sort as times do."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def until(events: Sequence[Event], at: int | str | None) -> Sequence[Event]:
+    """The events up to a sequence number or a time (ISO 8601, UTC where it names no zone); all for None.
+
+    Raises UsageError for a sequence number that is not there, and for what is no time.
+    """
+    if at is None:
+        return events
+    if isinstance(at, int):
+        if not 0 <= at <= len(events):
+            raise UsageError(f"event {at}: the journal has events 1 to {len(events)}")
+        return events[:at]
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        raise UsageError(f"{at!r} is no time; give one as 2026-05-31T18:00:00Z") from None
+    last = iso(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return [event for event in events if event.time <= last]
