@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from whenabouts.product.index.lookup import DENSE_SCRIPT, words_of
-from whenabouts.product.index.stemming import LEAST_PART, has_stems, makes_compounds, stemmed
+from whenabouts.product.index.stemming import LEAST_OF_TWO, LEAST_PART, has_stems, makes_compounds, stemmed
 from whenabouts.product.index.store import Store
 
 # Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
@@ -71,20 +71,36 @@ def units_of(text: str, language: str = "") -> list[str]:
 
 
 def compounded_in(there: Collection[str], units: Iterable[str], language: str) -> set[str]:
-    """The units of a query that begin or end a longer one of a text, where nouns are written together.
+    """The units of a query that a text says in or by compounds, where nouns are written together.
+
+    They begin or end a longer unit of the text, or are made of two of them.
 
     >>> compounded_in(["donaudampfschifffahrt"], ["schifffahrt", "dampf"], "de")
     {'schifffahrt'}
+    >>> compounded_in(units_of("Erkennung von Bildern", "de"), units_of("Bilderkennung", "de"), "de")
+    {'bilderkenn'}
     """
     if not makes_compounds(language):
         return set()
+    units = list(units)
     parts = [unit for unit in units if len(unit) >= LEAST_PART]
     longer = {unit for unit in there if len(unit) >= 2 * LEAST_PART - 1}
-    return {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
+    found = {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
+    return found | {unit for unit in units if unit not in found and _is_made_of_two(unit, there)}
 
 
 def _begins_or_ends(part: str, unit: str) -> bool:
     return len(unit) >= len(part) + LEAST_PART - 1 and (unit.startswith(part) or unit.endswith(part))
+
+
+def _is_made_of_two(unit: str, there: Collection[str]) -> bool:
+    """Whether a unit is one of some, at most two letters that join them ("s", "es"), and another."""
+    if len(unit) < 2 * LEAST_OF_TWO:
+        return False
+    parts = [part for part in there if LEAST_OF_TWO <= len(part) < len(unit)]
+    ends = [len(part) for part in parts if unit.endswith(part)]
+    begins = [len(part) for part in parts if unit.startswith(part)] if ends else []
+    return any(len(unit) - 2 <= first + last <= len(unit) for first in begins for last in ends)
 
 
 def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:

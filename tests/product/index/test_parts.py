@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,16 +84,44 @@ def test_parts_are_codes_and_the_whole_query() -> None:
     assert parts_of("ab") == {}
 
 
+def spoken(folder: Path, language: str, lines: Sequence[str]) -> Store:
+    store = Store.open(folder / language, create=True)
+    store.add_stream(replace(SIGNS, settings={}))
+    record = VideoRecord(
+        "film", "/film.mp4", words="x", streams={"signs": "letters"}, metadata={"language": language}
+    )
+    start = np.arange(len(lines), dtype=np.float64)
+    store.put_video(record, {"signs": ClipColumns(start, start + 1, lines)})
+    return store
+
+
 def test_a_word_finds_the_compounds_that_begin_or_end_with_it(tmp_path: Path) -> None:
     lines = ["Die Donaudampfschifffahrt ruht.", "Schifffahrtsrecht", "Eine Schifffahrt.", "Schiffe", "nichts"]
-    start = np.arange(len(lines), dtype=np.float64)
-    found = {}
-    for language in ("de", "fr"):
-        store = Store.open(tmp_path / language, create=True)
-        store.add_stream(replace(SIGNS, settings={}))
-        record = VideoRecord(
-            "film", "/film.mp4", words="x", streams={"signs": "letters"}, metadata={"language": language}
+    found = {
+        language: sorted(
+            spoken(tmp_path, language, lines).match_text("signs", "Schifffahrt", 10).index.tolist()
         )
-        store.put_video(record, {"signs": ClipColumns(start, start + 1, lines)})
-        found[language] = sorted(store.match_text("signs", "Schifffahrt", 10).index.tolist())
+        for language in ("de", "fr")
+    }
     assert found == {"de": [0, 1, 2], "fr": [2]}
+
+
+def test_a_compound_that_is_said_nowhere_finds_its_parts_in_one_place(tmp_path: Path) -> None:
+    lines = [
+        "Die Erkennung von Bildern",
+        "Bilder allein",
+        "die Erkennung",
+        "ein Markt für Arbeit",
+        "Arbeitslosigkeit",
+    ]
+    store = spoken(tmp_path, "de", lines)
+    found = {
+        word: store.match_text("signs", word, 10).index.tolist()
+        for word in ("Bilderkennung", "Arbeitsmarkt", "Marktarbeiten", "Losverkäufer")
+    }
+    assert found == {"Bilderkennung": [0], "Arbeitsmarkt": [3], "Marktarbeiten": [3], "Losverkäufer": []}
+
+
+def test_a_compound_that_is_said_is_left_to_the_search_of_words(tmp_path: Path) -> None:
+    store = spoken(tmp_path, "de", ["Die Erkennung von Bildern", "Bilderkennung", "nichts"])
+    assert store.match_text("signs", "Bilderkennung", 10).index.tolist() == [1]

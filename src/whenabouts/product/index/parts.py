@@ -9,7 +9,7 @@ this one adds clips to a search of words and never changes the order among its h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from whenabouts.product.index.lookup import (
     words_of,
 )
 from whenabouts.product.index.records import ClipHits, printable
-from whenabouts.product.index.stemming import LEAST_PART
+from whenabouts.product.index.stemming import LEAST_OF_TWO, LEAST_PART, stemmed
 
 # Signs that are indexed together, and as long as a part may be.
 _GRAM, _LONGEST = 3, 24
@@ -67,18 +67,21 @@ def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...
     return {part: some for part, some in parts.items() if _GRAM <= len(part) <= _LONGEST}
 
 
-def match_parts(table: Any, query: str, k: int, narrowing: Narrowing, *, compounds: bool = False) -> ClipHits:
+def match_parts(
+    table: Any, query: str, k: int, narrowing: Narrowing, *, compounding: Collection[str] = ()
+) -> ClipHits:
     """The k clips in which a part of a query stands, best first; rarer parts score more.
 
-    With `compounds` those in which a word of the query begins or ends a longer word.
+    With languages that write nouns together (`compounding`), those in which a word of the query begins or
+    ends a longer word, or which say the two parts of a word that stands nowhere itself.
     """
     if narrowing.impossible or not has_index(table, "text"):
         return no_hits()
     hits = no_hits()
     text = printable(query)
-    for part, words in list(parts_of(text, compounds=compounds).items())[:_MOST_PARTS]:
-        if compounds:
-            hits = summed_hits(hits, _clips_with_compound(table, part, narrowing), k)
+    for part, words in list(parts_of(text, compounds=bool(compounding)).items())[:_MOST_PARTS]:
+        if compounding:
+            hits = summed_hits(hits, _clips_with_compound(table, part, compounding, narrowing), k)
             continue
         # Signs between the words ("2.10.3") are in the index, and between the words of a part they are not.
         searched = part if len(words) == 1 else f"{text} {part}"
@@ -86,17 +89,38 @@ def match_parts(table: Any, query: str, k: int, narrowing: Narrowing, *, compoun
     return hits
 
 
-def _clips_with_compound(table: Any, part: str, narrowing: Narrowing) -> ClipHits:
-    """The clips that have a word which begins or ends with a part, and is more than an ending longer."""
+def _clips_with_compound(table: Any, part: str, languages: Collection[str], narrowing: Narrowing) -> ClipHits:
+    """The clips that have a word which begins or ends with a part, and is more than an ending longer.
+
+    Where there are none, and the part stands nowhere as it is, those that say both words it is made of.
+    """
     rows = _looked_at(table, part, narrowing)
+    said = [words_of(text) for text in rows["text"].to_pylist()]
     has_part = [
         any(
             len(word) >= len(part) + LEAST_PART - 1 and (word.startswith(part) or word.endswith(part))
-            for word in words_of(text)
+            for word in words
         )
-        for text in rows["text"].to_pylist()
+        for words in said
     ]
+    if not any(has_part):
+        has_part = [
+            any(own) for own in zip(*(_says_both(said, part, name) for name in languages), strict=True)
+        ]
     return _scored_by_rarity(table, rows.filter(np.array(has_part, np.bool_)))
+
+
+def _says_both(said: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
+    """Which texts say both parts of a compound, wherever it may be cut; none where one has it as it is.
+
+    Stems make "bilder" and "Bildern" one, and drop the "s" that joins "Arbeitsmarkt".
+    """
+    cuts = range(LEAST_OF_TWO, len(word) - LEAST_OF_TWO + 1)
+    pairs = {frozenset({stemmed(word[:at], language), stemmed(word[at:], language)}) for at in cuts}
+    stems = [{stemmed(own, language) for own in words} for words in said]
+    if any(stemmed(word, language) in own for own in stems):
+        return [False] * len(said)
+    return [any(len(pair) == 2 and pair <= own for pair in pairs) for own in stems]
 
 
 def _clips_with(table: Any, searched: str, part: str, words: Sequence[str], narrowing: Narrowing) -> ClipHits:

@@ -24,6 +24,9 @@ _COMPOUNDING = frozenset({"da", "de", "et", "fi", "hu", "is", "nb", "nl", "nn", 
 LEAST_PART = 5
 """Letters of a word that is looked for at the ends of longer ones: shorter ones end too many."""
 
+LEAST_OF_TWO = 4
+"""Letters of each part of a compound whose parts are looked for: both must be said in one place."""
+
 _LONGEST = 40
 # A stemmer holds the word that it works on.
 _one_at_a_time = threading.Lock()

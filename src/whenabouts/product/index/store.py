@@ -763,8 +763,8 @@ class Store:
             languages = [name for name in self.ledger().languages if has_stems(name)]
             table = self._clips(stream)
             hits = lookup.match(table, query, k, narrowing, languages)
-            if any(map(makes_compounds, languages)):
-                compounds = match_parts(table, query, k, narrowing, compounds=True)
+            if compounding := [name for name in languages if makes_compounds(name)]:
+                compounds = match_parts(table, query, k, narrowing, compounding=compounding)
                 hits = summed_hits(hits, compounds, k)
             return summed_hits(hits, match_parts(table, query, k, narrowing), k) if parts else hits
 
