@@ -3,7 +3,8 @@
 A stream with a `filter_key` labels its clips: by a name where its source gives one ("CMP"), else by a label
 of one video ("voice 2 (talk-00ff00ff)"). Which labels are one person is a small fact of the corpus, label ->
 name, that outlives indexing again. Where clips have vectors, labels of new videos are joined to the person
-whose mean vector is nearest, if it is near enough (`link`). What was named by hand is never renamed.
+whose mean vector is nearest, if it is near enough (`person_linking.py`). What was named by hand is never
+renamed.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whenabouts.product.index.filters import Condition
 from whenabouts.product.index.records import VideoRecord, natural_key, printable
 from whenabouts.product.index.spans import Spans
 from whenabouts.product.index.store import Store
-from whenabouts.product.streams import filter_streams
-from whenabouts.product.streams.protocol import label_in
+from whenabouts.product.person_linking import join_labels, label_vectors
+from whenabouts.product.streams import all_streams, filter_streams
 from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,18 @@ class Person:
             "clips": self.clips,
             "seconds": round(self.seconds, 3),
         }
+
+
+class NoSuchPerson(UsageError):
+    """Nobody of the corpus has that name."""
+
+
+class NameTaken(UsageError):
+    """Somebody else of the same stream has that name already: the two may be one person."""
+
+
+class NothingToUndo(UsageError):
+    """No change of names is left that could be taken back."""
 
 
 class People:
@@ -166,7 +178,7 @@ class People:
     def name(self, person: str, name: str) -> int:
         """Give a person, by the present name, another; how many streams know that person.
 
-        Raises UsageError for somebody who is not there, and for a name that somebody else of the stream has.
+        Raises NoSuchPerson, NameTaken, and UsageError for what is no name.
         """
         name = checked_name(name)
 
@@ -174,7 +186,7 @@ class People:
             same = self._with(person)
             taken = [p.stream for p in self.listed() if p.name == name and p.name != person]
             if doubled := sorted({own.stream for own in same} & set(taken)):
-                raise UsageError(
+                raise NameTaken(
                     f"somebody of {' and '.join(doubled)} is called {name!r} already; if it is one person: "
                     f"whenabouts people merge {name!r} {person!r}"
                 )
@@ -194,12 +206,12 @@ class People:
         return self._changed(f"merge {person!r} {other!r}", change)
 
     def undo(self) -> str:
-        """Take the last change of names back; what it was. Raises UsageError where there is none."""
+        """Take the last change of names back; what it was. Raises NothingToUndo."""
         with self._store.writing():
             fact = dict(self._store.fact(_FACT) or {})
             changes = list(fact.get("changes", []))
             if not changes:
-                raise UsageError(
+                raise NothingToUndo(
                     "there is nothing to undo: no name was changed, or somebody was forgotten since"
                 )
             last = changes.pop()
@@ -245,15 +257,17 @@ class People:
             self._store.erase({}, {_FACT: {"names": names, "changes": []}})
 
     def _with(self, person: str) -> list[Person]:
-        """A person in each stream that knows one of that name. Raises UsageError where none does."""
+        """A person in each stream that knows one of that name. Raises NoSuchPerson where none does."""
         people = self.listed()
         same = [own for own in people if own.name == person]
         if not same:
             folded = [own for own in people if own.name.casefold() == person.casefold()]
             if len({own.name for own in folded}) == 1:
                 return folded
-            names = ", ".join(own.name for own in people[:_SHOWN_NAMES]) or "nobody: index with --speakers"
-            raise UsageError(f"nobody is called {person!r}; there is {names} (`whenabouts people` lists all)")
+            names = ", ".join(own.name for own in people[:_SHOWN_NAMES]) or f"nobody: {_how_to_know()}"
+            raise NoSuchPerson(
+                f"nobody is called {person!r}; there is {names} (`whenabouts people` lists all)"
+            )
         return same
 
     def _names(self) -> Names:
@@ -302,80 +316,15 @@ class People:
 
     def _link(self, stream: str, names: dict[str, str]) -> int:
         rows = self._labelled(stream)
-        labels = set(rows["text"].to_pylist())
-        if labels <= names.keys():
+        if set(rows["text"].to_pylist()) <= names.keys():
             return 0
-        means, videos = _means(self._store, stream)
         least = float(self._store.stream(stream).settings.get("same_person", 1.0))
-        return _joined_labels(means, videos, names, least)
+        return join_labels(label_vectors(self._store, stream), names, least)
 
 
-def _joined_labels(
-    means: Mapping[str, NDArray[np.float64]],
-    videos: Mapping[str, set[str]],
-    names: dict[str, str],
-    least: float,
-) -> int:
-    """Give each label without a name that of the nearest person; how many labels now have one.
-
-    `means` are sums of unit vectors by label, `least` the cosine from which two are one person. In order of
-    the labels, so that the same videos give the same people.
-    """
-    width = len(next(iter(means.values()), np.zeros(0)))
-    people: dict[str, int] = {}
-    sums = np.zeros((len(means), width))
-    seen_in: list[set[str]] = []
-
-    def add(label: str, person: str) -> None:
-        row = people.setdefault(person, len(people))
-        if row == len(seen_in):
-            seen_in.append(set())
-        sums[row] += means[label]
-        seen_in[row] |= videos[label]
-
-    for label in means:
-        if label in names:
-            add(label, names[label])
-    named = [label for label in means if label not in names and not _is_of_one_video(label, videos[label])]
-    for label in named:
-        names[label] = label
-        add(label, label)
-    count = len(named)
-    for label in sorted(means.keys() - names.keys(), key=natural_key):
-        length = np.linalg.norm(means[label])
-        directions = sums[: len(people)]
-        lengths = np.linalg.norm(directions, axis=1) * length
-        cosine = np.where(lengths > 0, directions @ means[label] / np.where(lengths > 0, lengths, 1), -1.0)
-        apart = np.array([not own.isdisjoint(videos[label]) for own in seen_in], np.bool_)
-        cosine[apart] = -1.0
-        best = int(np.argmax(cosine)) if len(cosine) else -1
-        person = list(people)[best] if best >= 0 and cosine[best] >= least else label
-        names[label] = person
-        add(label, person)
-        count += 1
-    return count
-
-
-def _is_of_one_video(label: str, videos: set[str]) -> bool:
-    return len(videos) == 1 and label.endswith(label_in("", *videos))
-
-
-def _means(store: Store, stream: str) -> tuple[dict[str, NDArray[np.float64]], dict[str, set[str]]]:
-    """The sum of the vectors of each label, and the videos it is in; read in blocks of videos."""
-    sums: dict[str, NDArray[np.float64]] = {}
-    videos = defaultdict[str, set[str]](set)
-    ids = [record.video_id for record in store.ledger().listed if stream in record.streams]
-    for at in range(0, len(ids), 100):
-        block = store.clips_of(stream, ids[at : at + 100])
-        owner = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets)).tolist()
-        labels, number = np.unique(np.array(block.text, object).astype(str), return_inverse=True)
-        added = np.zeros((len(labels), block.vectors.shape[1]))
-        np.add.at(added, number, block.vectors)
-        for place, label in enumerate(labels.tolist()):
-            sums[label] = sums.get(label, 0.0) + added[place]
-        for place, label in zip(owner, block.text, strict=True):
-            videos[label].add(block.video_ids[place])
-    return dict(sorted(sums.items(), key=lambda item: natural_key(item[0]))), videos
+def _how_to_know() -> str:
+    """What makes people known, whichever streams there are."""
+    return " or ".join(stream.remedy for stream in all_streams().values() if stream.filter_key)
 
 
 def _rename(names: Names, people: Iterable[Person], name: str) -> int:

@@ -69,6 +69,12 @@ def add_parser(verbs: Any) -> None:
         help="whether clients see where files lie (default: only at a local address without a token)",
     )
     parser.add_argument(
+        "--change-people",
+        action=argparse.BooleanOptionalAction,
+        help="whether clients may name, merge and forget people (default: only at a local address without a "
+        "token)",
+    )
+    parser.add_argument(
         "--model",
         metavar="RUN",
         action="append",
@@ -128,6 +134,7 @@ def run(options: argparse.Namespace) -> int:
         models=named_models(options.model),
         files=tuple(options.files),
         show_paths=options.show_paths,
+        change_people=options.change_people,
         limits=Limits(job_seconds=options.time_limit, **memory),
         check=options.check or "",
         send_frames=options.send_frames,

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from whenabouts.budget import TookTooLong
 from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
@@ -110,7 +111,7 @@ _DESCRIPTIONS = {
     401: "A token is needed",
     403: "Asked for under a name, or from a page, that is not this server's",
     404: "No such video, stream or route",
-    409: "The file has changed since it was indexed",
+    409: "As the file or the corpus is now it cannot be done",
     410: "The file is gone",
     413: "The request is too large",
     416: "The range lies outside the file",
@@ -162,6 +163,9 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
     if isinstance(error, DiskFull):
         full = paths.unless_hidden(str(error), "the server's disk is full")
         return ServerError(507, "disk_full", full)
+    if isinstance(error, CorpusBusy):
+        busy = "an index run, or another change, is at work on this corpus; try again when it is done"
+        return ServerError(409, "corpus_busy", paths.unless_hidden(str(error), busy))
     if isinstance(error, StoreError | EncoderUnavailable):
         cause = paths.unless_hidden(str(error), "the corpus cannot be read now; the server's log says why")
         return ServerError(503, "corpus_unavailable", cause, headers={"Retry-After": "5"})

@@ -50,7 +50,11 @@ def others_serving(
 def _plain(settings: Settings) -> dict[str, Any]:
     """Settings as arguments that another process can be given."""
     names = ("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames")
-    shown = {"models": dict(settings.models), "show_paths": settings.shows_paths}
+    shown = {
+        "models": dict(settings.models),
+        "show_paths": settings.shows_paths,
+        "change_people": settings.changes_people,
+    }
     return {name: getattr(settings, name) for name in names} | shown
 
 

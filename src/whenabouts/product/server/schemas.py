@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
 
 from whenabouts.product.index.filters import Condition
+from whenabouts.product.people import LONGEST_NAME
 from whenabouts.product.search import MOST_K
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
@@ -402,10 +403,44 @@ class PersonBody(BaseModel):
 
 
 class PeopleBody(BaseModel):
-    """Who speaks and who is seen, and how many there are in all."""
+    """Who speaks and who is seen, how many there are in all, and whether this client may change it."""
 
     data: list[PersonBody]
     total: int
+    may_change: bool
+
+
+PersonName = Annotated[str, Field(min_length=1, max_length=2 * LONGEST_NAME, pattern=r"\S")]
+
+
+class NameRequest(BaseModel):
+    """A person, by the present name, and what to call the person from now on."""
+
+    model_config = ConfigDict(extra="forbid")
+    person: PersonName
+    name: PersonName
+
+
+class MergeRequest(BaseModel):
+    """Two people who are one: the clips of `other` become those of `person`."""
+
+    model_config = ConfigDict(extra="forbid")
+    person: PersonName
+    other: PersonName
+
+
+class ForgetRequest(BaseModel):
+    """Who is to be taken out for good."""
+
+    model_config = ConfigDict(extra="forbid")
+    person: PersonName
+
+
+class ChangeBody(BaseModel):
+    """What was done; `erased` is how many clips left the disk."""
+
+    done: str
+    erased: int = 0
 
 
 class TurnBody(BaseModel):
@@ -425,10 +460,11 @@ class TurnsOfStream(BaseModel):
 
 
 class TurnsBody(BaseModel):
-    """Who speaks and who is seen in a video."""
+    """Who speaks and who is seen in a video, and whether this client may change who they are."""
 
     video_id: str
     data: list[TurnsOfStream]
+    may_change: bool
 
 
 class CurveBody(BaseModel):

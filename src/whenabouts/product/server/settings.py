@@ -63,6 +63,7 @@ class Settings:
     `files` are the folders (or files) whose videos are served; none: those that were indexed.
     `show_paths`: whether clients may see where files lie; None: where only people at this machine can ask,
     which is at a loopback address without a token (what comes through a proxy needs one).
+    `change_people`: whether clients may name, merge and forget people; None: where `show_paths` would be.
     `check` is the one checker that clients may have moments looked at by, "" for none; `send_frames` lets it
     be on another machine.
     Raises UsageError for an address other than this machine's own without a token, and for a token that
@@ -77,6 +78,7 @@ class Settings:
     models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[Path, ...] = ()
     show_paths: bool | None = None
+    change_people: bool | None = None
     limits: Limits = field(default_factory=Limits)
     check: str = field(default="", repr=False)
     send_frames: bool = False
@@ -104,7 +106,17 @@ class Settings:
     @property
     def shows_paths(self) -> bool:
         """Whether clients may see where files lie on this machine."""
-        return self.is_loopback and not self.token if self.show_paths is None else self.show_paths
+        return self._is_private if self.show_paths is None else self.show_paths
+
+    @property
+    def changes_people(self) -> bool:
+        """Whether clients may change who people are."""
+        return self._is_private if self.change_people is None else self.change_people
+
+    @property
+    def _is_private(self) -> bool:
+        """Whether only people at this machine can ask."""
+        return self.is_loopback and not self.token
 
     @property
     def is_loopback(self) -> bool:

@@ -91,7 +91,57 @@ def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     assert page.locator("#stream option").all_inner_texts().count("speakers") == 0
 
 
-def test_rest_lists_people_and_changes_nothing(peopled: str, peopled_corpus: Corpus) -> None:
+def test_a_person_is_named_merged_and_forgotten_below_the_time_line(
+    page: Any, peopled_corpus: Corpus
+) -> None:
+    page.watched.expected.append("409")
+    video = peopled_corpus.resolve("talk.mp4").video_id
+    page.goto(page.url + f"?q=harbour&v={video}&s=0&e=21")
+    named = page.locator("button.lane-name")
+    dialog = page.get_by_role("dialog")
+
+    def rename(person: str, name: str) -> None:
+        named.get_by_text(person, exact=True).click()
+        dialog.get_by_label("Name").fill(name)
+        dialog.get_by_label("Name").press("Enter")
+
+    rename("Ben", "Benedikt")
+    expect(dialog.get_by_role("heading")).to_have_text("Benedikt")
+    dialog.get_by_role("button", name="Close").click()
+    expect(named.get_by_text("Ben", exact=True)).to_have_count(0)
+    rename("Benedikt", "Ada")
+    expect(dialog).to_contain_text("Ada is somebody already")
+    dialog.get_by_role("button", name="Merge").click()
+    expect(dialog.get_by_role("heading")).to_have_text("Ada")
+    dialog.get_by_role("button", name="Undo the last change").click()
+    expect(named.get_by_text("Benedikt", exact=True)).to_have_count(1)
+    named.get_by_text(HOSTILE, exact=True).click()
+    page.once("dialog", lambda question: question.dismiss())
+    dialog.get_by_role("button", name="Forget for good").click()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator("#player")).to_be_visible()
+    rename("Benedikt", "Ben")
+    expect(dialog).to_contain_text("Benedikt is Ben.")
+    assert {person.name for person in peopled_corpus.people.listed("speaker")} == {"Ada", "Ben", HOSTILE}
+
+
+@pytest.mark.slow
+def test_where_the_owner_does_not_let_names_are_only_shown(
+    open_tab: Callable[..., Any],
+    peopled_corpus: Corpus,
+    serving: Callable[..., AbstractContextManager[str]],
+    tmp_path: Path,
+) -> None:
+    video = peopled_corpus.resolve("talk.mp4").video_id
+    with serving(peopled_corpus, tmp_path, change_people=False) as at:
+        tab = open_tab(at)
+        tab.goto(at + f"?q=harbour&v={video}&s=0&e=21")
+        expect(tab.locator(".lane-name", has_text="Ada")).to_have_count(1)
+        expect(tab.locator("button.lane-name")).to_have_count(0)
+
+
+def test_rest_lists_people(peopled: str, peopled_corpus: Corpus) -> None:
     import httpx
 
     people = httpx.get(peopled + "api/people").json()
@@ -101,6 +151,5 @@ def test_rest_lists_people_and_changes_nothing(peopled: str, peopled_corpus: Cor
     assert [stream["title"] for stream in streams] == ["speakers", "faces"]
     assert streams[0]["turns"][0]["name"] == "Ada"
     assert httpx.get(peopled + "api/videos/none/people").status_code == 404
-    assert httpx.post(peopled + "api/people", json={}).status_code in (404, 405)
     found = httpx.get(peopled + "api/search", params={"query": "harbour", "where": "person=Zoe"}).json()
     assert found["data"] and all(row["start"] > 8.9 for row in found["data"])

@@ -12,15 +12,15 @@ const MOST_ROWS = 3;
 const MOST_DRAWN = 600;
 
 export class Lanes {
-  /** `seek(seconds)` is called with where a turn that was pressed begins. */
-  constructor(root, seek) {
-    this.root = root;
-    this.seek = seek;
+  /** `seek(seconds)` is called with where a turn that was pressed begins, `who(name)` with whose name was. */
+  constructor(root, seek, who) {
+    Object.assign(this, { root, seek, who });
     this.show([]);
   }
 
-  /** The streams of an answer of /api/videos/…/people. */
-  show(streams) {
+  /** The streams of an answer of /api/videos/…/people; names are pressed where they may be changed. */
+  show(streams, mayChange = false) {
+    this.mayChange = mayChange;
     this.streams = streams.filter(({ turns }) => turns.length).map(({ title, turns }) => ({ title, turns, colours: coloursOf(turns) }));
     this.root.hidden = !this.streams.length;
     this.#redraw();
@@ -43,7 +43,7 @@ export class Lanes {
     lane.style.setProperty("--rows", String(Math.max(1, ...rows.map((row) => row + 1))));
     lane.append(...seen.slice(0, MOST_DRAWN).map((turn, place) => this.#turn(turn, rows[place], colours.get(turn.name))));
     const names = [...new Set(seen.map((turn) => turn.name))];
-    const legend = make("p", { class: "lane-names" }, make("span", { class: "lane-title" }, `${title}: `), ...names.map((name) => swatch(name, colours.get(name))));
+    const legend = make("p", { class: "lane-names" }, make("span", { class: "lane-title" }, `${title}: `), ...names.map((name) => this.#name(name, colours.get(name))));
     if (seen.length > MOST_DRAWN) legend.append(` (the first ${MOST_DRAWN} of ${seen.length} turns; zoom in for the others)`);
     return make("div", {}, lane, legend);
   }
@@ -56,12 +56,13 @@ export class Lanes {
     button.style.setProperty("--row", String(row));
     return button;
   }
-}
 
-function swatch(name, [colour]) {
-  const sign = make("span", { class: "swatch", "aria-hidden": "true" });
-  sign.style.background = colour;
-  return make("span", { class: "lane-name" }, sign, name);
+  #name(name, [colour]) {
+    const sign = make("span", { class: "swatch", "aria-hidden": "true" });
+    sign.style.background = colour;
+    if (!this.mayChange) return make("span", { class: "lane-name" }, sign, name);
+    return make("button", { type: "button", class: "lane-name", title: "Name, merge or forget", click: () => this.who(name) }, sign, name);
+  }
 }
 
 /** A colour for each person, those who are there longest first. */

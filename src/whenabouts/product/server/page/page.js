@@ -547,7 +547,7 @@ const PLAYER_KEYS = {
 };
 
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || byId("keys").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
   const at = event.target;
   const types = at.matches?.("input:not([type=range], [type=radio]), select, textarea");
   if (event.key === "Escape" && at === byId("query")) return;

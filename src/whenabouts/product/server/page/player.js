@@ -14,7 +14,7 @@ export class Player {
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("player");
-    this.lanes = new Lanes(byId("lanes"), (seconds) => this.seek(seconds));
+    this.lanes = new Lanes(byId("lanes"), (seconds) => this.seek(seconds), (name) => void this.#who(name));
     this.timeline = new Timeline(byId("timeline"), {
       seek: (seconds) => this.seek(seconds),
       viewed: (from, to) => this.lanes.view(from, to),
@@ -355,10 +355,15 @@ export class Player {
     }
   }
 
+  async #who(name) {
+    const script = await import("./people.js");
+    await script.askWho(name, () => void this.#people(this.opening.signal));
+  }
+
   async #people(signal) {
     try {
       const reply = await ask(ofVideo(this.opened.id, "/people"), {}, { signal });
-      if (!signal.aborted) this.lanes.show(reply.data);
+      if (!signal.aborted) this.lanes.show(reply.data, reply.may_change);
     } catch (error) {
       if (error.name !== "AbortError") this.#tell(`Who speaks is not known: ${error.message}`, true);
     }
