@@ -281,3 +281,47 @@ def test_a_full_disk_leaves_the_journal_as_it_was(journal: Journal, monkeypatch:
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert journal.append(Event("grade", "ann", "t1", grade=3)).seq == 3
+
+
+def test_an_answer_that_is_sent_twice_is_written_once(journal: Journal) -> None:
+    sent = Event("grade", "ann", "t0", grade=3, id="a1")
+    first = journal.append(sent)
+    journal.append(Event("grade", "bea", "t0", grade=1, id="a1"))  # an id is one annotator's own
+    assert journal.append(sent) == first
+    undo = journal.undo("ann", "a2")
+    assert again(journal).undo("ann", "a2") == undo
+    kinds = [event.kind for event in again(journal).events()]
+    assert kinds == ["guideline", "grade", "grade", "undo"]
+
+
+def test_what_is_skipped_waits_until_it_is_asked_for(journal: Journal) -> None:
+    journal.append(Event("skip", "ann", "t0"))
+    assert (journal.progress("ann").left, journal.progress("ann").skipped) == (5, 1)
+    following, skipped = journal.next_task("ann"), journal.next_task("ann", skipped=True)
+    assert (following.id, skipped.id) == ("t1", "t0")  # type: ignore[union-attr]
+    assert journal.next_task("bea").id == "t0"  # type: ignore[union-attr]
+    journal.undo("ann")
+    assert (journal.progress("ann").left, journal.progress("ann").skipped) == (6, 0)
+    journal.append(Event("skip", "ann", "t0"))
+    journal.append(Event("grade", "ann", "t0", grade=2))
+    assert journal.progress("ann").skipped == 0
+    assert journal.next_task("ann", skipped=True) is None
+
+
+def test_no_more_annotators_get_a_task_than_it_needs(journal: Journal) -> None:
+    assert journal.next_task("cid", {"t0": 1}).id == "t0"  # type: ignore[union-attr]
+    assert journal.next_task("cid", {"t0": 2, "t1": 2}).id == "t2"  # type: ignore[union-attr]
+    journal.append(Event("grade", "ann", "t0", grade=3))
+    assert journal.next_task("cid", {"t0": 1}).id == "t1"  # type: ignore[union-attr]
+
+
+def test_a_guideline_is_changed_only_by_who_has_seen_it(journal: Journal) -> None:
+    read = journal.task_set.guideline()
+    by_hand = journal.task_set.folder / "guideline.md"
+    assert journal.edit_guideline("Only cats count.", read.version)
+    assert not journal.edit_guideline("Only dogs count.", read.version)
+    by_hand.write_text("Only birds count.")
+    assert journal.edit_guideline("All count.", journal.task_set.guideline().version)
+    texts = [event.text for event in journal.events()]
+    assert texts == [read.text, "Only cats count.", "Only birds count.", "All count."]
+    assert by_hand.read_text() == journal.state().guideline == "All count."

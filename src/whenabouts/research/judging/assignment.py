@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whenabouts.research.judging.consensus import Consensus, consensus
@@ -14,13 +15,14 @@ from whenabouts.research.judging.tasks import Task, TaskSet
 class Progress:
     """How far an annotator is.
 
-    `judged` tasks have a grade of the annotator, `left` can be had now; `exam_right` of `exam_tasks` are
-    answered well enough (both 0 without an exam), and `passed` says whether judging may begin. `settled` of
-    `tasks` need nobody any more.
+    `judged` tasks have a grade of the annotator, `left` can be had now, `skipped` were put off. `exam_right`
+    of `exam_tasks` are answered well enough (both 0 without an exam), and `passed` says whether judging may
+    begin. `settled` of `tasks` need nobody any more.
     """
 
     judged: int
     left: int
+    skipped: int
     exam_right: int
     exam_tasks: int
     passed: bool
@@ -66,22 +68,42 @@ class Openings:
         return sum(grades) / len(grades) >= self._set.still_relevant
 
 
-def next_task(task_set: TaskSet, state: State, annotator: str) -> Task | None:
+def next_task(
+    task_set: TaskSet,
+    state: State,
+    annotator: str,
+    held: Mapping[str, int] | None = None,
+    *,
+    skipped: bool = False,
+) -> Task | None:
     """The exam first, then the first task that needs another annotator and that this one has not graded.
 
-    None where there is nothing (any more, or until others have judged).
+    `held` is task id -> how many others look at it just now: no more get it than it needs. Tasks that were
+    put off come with `skipped` only. None where there is nothing (any more, or until others have judged).
     """
     if task_set.exam and not result_of(task_set, state, annotator).passed:
         return next_exam_task(task_set, state, annotator)
-    openings = Openings(task_set, state)
-    return next((task for task in task_set.tasks if _wants(task_set, state, annotator, task, openings)), None)
+    openings, held = Openings(task_set, state), held or {}
+    wanted = (
+        task
+        for task in task_set.tasks
+        if _is_skipped(state, annotator, task) is skipped
+        and _needs(task_set, state, annotator, task, openings) > held.get(task.id, 0)
+    )
+    return next(wanted, None)
 
 
-def _wants(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> bool:
+def _is_skipped(state: State, annotator: str, task: Task) -> bool:
+    own = state.answer(annotator, task.id)
+    return own is not None and own.skipped
+
+
+def _needs(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> int:
+    """How many more annotators a task needs; 0 for one who has graded it."""
     own = state.answer(annotator, task.id)
     if own is not None and own.grade is not None:
-        return False
-    return bool(outcome(task_set, state, task.id).missing) and openings.is_open(task)
+        return 0
+    return outcome(task_set, state, task.id).missing if openings.is_open(task) else 0
 
 
 def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
@@ -90,9 +112,12 @@ def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
     opened = [task for task in task_set.tasks if openings.is_open(task)]
     exam = result_of(task_set, state, annotator)
     own = [state.answer(annotator, task.id) for task in task_set.tasks]
+    wanted = [task for task in opened if _needs(task_set, state, annotator, task, openings)]
+    skipped = sum(_is_skipped(state, annotator, task) for task in wanted)
     return Progress(
         judged=sum(answer is not None and answer.grade is not None for answer in own),
-        left=sum(_wants(task_set, state, annotator, task, openings) for task in opened),
+        left=len(wanted) - skipped,
+        skipped=skipped,
         exam_right=exam.right,
         exam_tasks=len(task_set.exam),
         passed=exam.passed,

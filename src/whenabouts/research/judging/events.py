@@ -9,7 +9,7 @@ from typing import Literal, Self, get_args
 
 from whenabouts.types import UsageError
 
-Kind = Literal["grade", "borders", "undo", "exam", "guideline", "import"]
+Kind = Literal["grade", "borders", "skip", "undo", "exam", "guideline", "import"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -19,11 +19,13 @@ class Event:
 
     - grade: `annotator` gives `task_id` a `grade` (0 to 4), and borders where `start` and `end` are there
     - borders: `annotator` drags the borders of `task_id` to `start` and `end` (seconds)
+    - skip: `annotator` puts `task_id` off, which cannot be judged now
     - undo: `annotator` takes back the event with the sequence number `undone`
     - exam: `annotator` answers an exam task with a `grade`
     - guideline: from here on annotators read `text`
     - import: the events that follow, up to the next of another `source`, come from the file `text`
 
+    An `id`, where there is one, is the event's own: what an annotator sends twice under it is written once.
     The journal sets `seq` (1, 2, ...), `time` (UTC, ISO 8601, never before that of the event before), `clock`
     (what the clock said, where it had been set back) and `tasks` (the fingerprint of the task set).
     """
@@ -41,6 +43,7 @@ class Event:
     time: str = ""
     clock: str = ""
     tasks: str = ""
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Answer:
     """What one annotator says of one task now.
 
     `grade` is None while only borders were dragged; `start` and `end` are None where they were left as they
-    are. `first` is the sequence number of the first grade, `seq` and `time` are those of the last event.
+    are; `skipped` tasks were put off. `first` is the sequence number of the first grade, `seq` and `time` are
+    those of the last event.
     """
 
     grade: int | None = None
@@ -57,6 +61,7 @@ class Answer:
     first: int = 0
     seq: int = 0
     time: str = ""
+    skipped: bool = False
 
 
 @dataclass
@@ -119,7 +124,7 @@ class State:
     def apply(self, event: Event) -> None:
         """Add the next event. Raises UsageError for an undo of what is not the annotator's last step."""
         match event.kind:
-            case "grade" | "borders":
+            case "grade" | "borders" | "skip":
                 self._answer(event)
             case "exam":
                 assert event.grade is not None
@@ -136,7 +141,7 @@ class State:
     def _answer(self, event: Event) -> None:
         given = self.answers.setdefault(event.task_id, {})
         before = given.get(event.annotator)
-        now = replace(before or Answer(), seq=event.seq, time=event.time)
+        now = replace(before or Answer(), seq=event.seq, time=event.time, skipped=event.kind == "skip")
         if event.kind == "grade":
             now = replace(now, grade=event.grade, first=now.first or event.seq)
         if event.start is not None:

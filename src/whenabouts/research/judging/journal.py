@@ -28,12 +28,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -52,6 +52,7 @@ JOURNAL, LOCK, TORN = "journal.jsonl", "journal.lock", "journal.torn"
 _PATIENCE_SECONDS, _POLL_SECONDS = 30.0, 0.005
 _LONGEST_NAME = 80
 _Clock = Callable[[], datetime]
+Result = TypeVar("Result")
 _Whole = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
 
 
@@ -69,6 +70,7 @@ class _Line(msgspec.Struct):
     text: Text = ""
     source: Text = ""
     clock: Text = ""
+    id: Text = ""
 
 
 class Journal:
@@ -81,6 +83,7 @@ class Journal:
         self._clock = clock
         self._guard = threading.RLock()
         self._events: list[Event] = []
+        self._by_id: dict[tuple[str, str], Event] = {}
         self._state = State()
         self._size = 0
 
@@ -105,41 +108,68 @@ class Journal:
         """What the events add up to: now, after event number `at`, or at a time (UTC, ISO 8601)."""
         return State.of(until(self.events(), at))
 
-    def next_task(self, annotator: str) -> Task | None:
-        """What an annotator judges next; None where there is nothing now."""
-        _check_name(annotator)
+    def read(self, ask: Callable[[State], Result]) -> Result:
+        """What `ask` reads from the state as it is now, which it must not change or keep."""
         with self._guard:
             self._read()
-            return next_task(self.task_set, self._state, annotator)
+            return ask(self._state)
+
+    def next_task(
+        self, annotator: str, held: Mapping[str, int] | None = None, *, skipped: bool = False
+    ) -> Task | None:
+        """What an annotator judges next (`assignment.next_task`); None where there is nothing now."""
+        _check_name(annotator)
+        return self.read(lambda now: next_task(self.task_set, now, annotator, held, skipped=skipped))
 
     def progress(self, annotator: str) -> Progress:
         """How far an annotator is."""
         _check_name(annotator)
-        with self._guard:
-            self._read()
-            return progress(self.task_set, self._state, annotator)
+        return self.read(lambda now: progress(self.task_set, now, annotator))
 
     def append(self, event: Event) -> Event:
         """Write an event; as it stands in the journal, with its sequence number and time."""
         return self.append_all([event])[-1]
 
-    def undo(self, annotator: str) -> Event:
-        """Take back the annotator's last grade or borders that still stand; `undone` says which event."""
-        return self.append(Event("undo", annotator))
+    def undo(self, annotator: str, id: str = "") -> Event:
+        """Take back the annotator's last grade, borders or skip that stands; `undone` is its number."""
+        return self.append(Event("undo", annotator, id=id))
+
+    def edit_guideline(self, text: str, version: str) -> bool:
+        """Give annotators another guideline, if it is still the one of `version`; whether it was written."""
+        with self._guard, self._held():
+            if self.task_set.guideline().version != version:
+                return False
+            self._append([])  # keeps one that was written by hand and that nobody has judged by
+            self.task_set.write_guideline(text)
+            self._append([])
+            return True
 
     def append_all(self, events: Sequence[Event]) -> list[Event]:
-        """Write some events one after the other, all of them or none; an undo comes alone."""
+        """Write some events one after the other, all of them or none; an undo comes alone.
+
+        Events whose ids the journal has already are not written again, and returned as they stand there.
+        """
         for event in events:
             self._check(event)
         if len(events) > 1 and any(event.kind == "undo" for event in events):
             raise UsageError("an undo is written alone")
         with self._guard, self._held():
-            self._set_torn_aside(self._read())
-            guideline = self.task_set.guideline().text
-            is_new = guideline != self._state.guideline
-            before = [Event("guideline", text=guideline)] if is_new else []
-            self._write(b"".join(map(_line, self._numbered([*before, *events]))))
-            return self._events[-len(events) :] if events else []
+            return self._append(events)
+
+    def _append(self, events: Sequence[Event]) -> list[Event]:
+        """Write events, with the lock held."""
+        self._set_torn_aside(self._read())
+        known = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
+        if events and len(known) == len(events):
+            return known
+        guideline = self.task_set.guideline().text
+        is_new = guideline != self._state.guideline
+        before = [Event("guideline", text=guideline)] if is_new else []
+        self._write(b"".join(map(_line, self._numbered([*before, *events]))))
+        return self._events[-len(events) :] if events else []
+
+    def _has(self, event: Event) -> bool:
+        return bool(event.id) and (event.annotator, event.id) in self._by_id
 
     def _check(self, event: Event) -> None:
         """Raise UsageError for an event that cannot be."""
@@ -152,7 +182,7 @@ class Journal:
         if (task.id in self.task_set.exam_ids) != (event.kind == "exam"):
             needed = "exam" if task.id in self.task_set.exam_ids else "grade or borders"
             raise UsageError(f"task {task.id}: takes {needed}, not {event.kind}")
-        if event.kind != "borders":
+        if event.kind in ("grade", "exam"):
             _check_grade(event.grade, task.id)
         if event.kind == "borders" or event.start is not None or event.end is not None:
             _check_borders(event, task)
@@ -213,6 +243,8 @@ class Journal:
             event = self._parse(len(self._events) + 1, line)
             self._apply(event)
             self._events.append(event)
+            if event.id:
+                self._by_id[event.annotator, event.id] = event
             self._size += len(line) + 1
         return torn
 

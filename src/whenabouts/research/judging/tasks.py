@@ -192,8 +192,7 @@ class TaskSet:
             raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
-        with write_atomically(self.folder / GUIDELINE_FILE) as stream:
-            stream.write(guideline.encode())
+        self.write_guideline(guideline)
         _write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
         if sources:
             lines = ({"task_id": task_id, **asdict(source)} for task_id, source in sources.items())
@@ -249,6 +248,11 @@ class TaskSet:
             return Guideline(read_document(path).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise FormatError(path, f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+    def write_guideline(self, text: str) -> None:
+        """Write another guideline; `Journal.edit_guideline` keeps the one before."""
+        with write_atomically(self.folder / GUIDELINE_FILE) as stream:
+            stream.write(text.encode("utf-8", "backslashreplace"))
 
     def video(self, video_id: str) -> Path:
         """The recording of a video. Raises UsageError, naming the remedy, where it is not there."""
