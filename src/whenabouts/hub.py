@@ -49,14 +49,13 @@ class HubError(WhenaboutsError):
 class ModelCard:
     """A model that whenabouts can use, for `whenabouts models list`.
 
-    `name` is what `models get` takes; `megabytes` is about what it weighs; `package` is the module of the
-    package that carries it ("": it comes from the hub); `alias` is another name for it.
+    `name` is what `models get` takes; `package` is the module of the package that carries it ("": it comes
+    from the hub); `alias` is another name for it. Size and licence are not known here: files and the hub have
+    them.
     """
 
     name: str
     purpose: str
-    megabytes: float
-    licence: str
     package: str = ""
     alias: str = ""
 

@@ -18,8 +18,8 @@ from whenabouts.hub import ModelCard
 
 ORDER = 50
 MODELS = (
-    ModelCard("HuggingFaceTB/SmolVLM2-500M-Video-Instruct", "--check, small", 2000, "Apache-2.0"),
-    ModelCard("Qwen/Qwen3-VL-2B-Instruct", "--check, better", 4300, "Apache-2.0"),
+    ModelCard("HuggingFaceTB/SmolVLM2-500M-Video-Instruct", "--check, small"),
+    ModelCard("Qwen/Qwen3-VL-2B-Instruct", "--check, better"),
 )
 """What `whenabouts models list` shows of these."""
 _NEEDS = ("torch", "transformers", "PIL")

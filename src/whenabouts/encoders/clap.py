@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PREFIX = "clap"
 ORDER = 80
 _NEEDS = ("torch", "transformers")
-MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds", 615, "Apache-2.0"),)
+MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds"),)
 """What `whenabouts models list` shows of these; any other CLAP works by name as well."""
 _INPUT_FILES = (
     "preprocessor_config.json",

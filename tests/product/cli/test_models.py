@@ -38,11 +38,21 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def test_the_list_says_what_each_model_is_for_and_whether_it_is_here(bare: Whenabouts) -> None:
     models = {model["name"]: model for model in bare("models", "list").json}
-    assert models["minilm"]["from"] == "package"
-    small = models["Systran/faster-whisper-small"]
-    assert (small["alias"], small["installed"], small["licence"]) == ("small", False, "MIT")
-    assert all(model["purpose"] and model["megabytes"] > 0 for model in models.values())
+    minilm = models["minilm"]
+    assert (minilm["from"], minilm["installed"], minilm["licence"]) == ("package", True, "MIT")
+    assert minilm["megabytes"] == pytest.approx(91.6, abs=2)
+    assert models["Systran/faster-whisper-small"]["alias"] == "small"
+    assert all(model["purpose"] for model in models.values())
     assert "Systran/faster-whisper-small (small)" in bare("models", "list", "--table").out
+
+
+def test_of_what_is_not_here_nothing_is_claimed(bare: Whenabouts) -> None:
+    absent = [model for model in bare("models", "list").json if not model["installed"]]
+    assert {"Systran/faster-whisper-small", "openai/clip-vit-base-patch32"} <= {m["name"] for m in absent}
+    assert {(model["megabytes"], model["licence"], model["revision"]) for model in absent} == {(None,) * 3}
+    lines = bare("models", "list", "--table").out.splitlines()
+    assert not [line for line in lines if line.startswith("-") and "MB" in line]
+    assert "`whenabouts models get NAME` shows both" in lines[-1]
 
 
 def test_what_a_model_is_is_shown_before_anything_is_downloaded(bare: Whenabouts, server: Hub) -> None:
@@ -60,6 +70,7 @@ def test_with_a_yes_it_is_fetched_once(bare: Whenabouts, server: Hub) -> None:
     assert done.json["revision"] == COMMIT
     (listed,) = [model for model in bare("models", "list").json if model["name"] == "own/clip"]
     assert (listed["installed"], listed["revision"], listed["licence"]) == (True, COMMIT, "apache-2.0")
+    assert listed["megabytes"] == 0.0  # of nine bytes
     server.asked.clear()
     again = bare("models", "get", "own/clip")
     assert (again.code, again.err) == (0, "")

@@ -38,7 +38,7 @@ def add_parser(verbs: Any) -> None:
             own,
             "list",
             run_list,
-            description="What is known by name: purpose, size, licence, and whether it is here.",
+            description="What is known by name, its purpose; size and licence of what is here.",
         )
     )
     get = add_verb(
@@ -80,8 +80,8 @@ def _lines(models: list[ListedModel]) -> list[str]:
         (
             ("here" if entry.is_here else "-"),
             entry.model.name + (f" ({entry.model.alias})" if entry.model.alias else ""),
-            f"{entry.model.megabytes:,.0f} MB",
-            entry.model.licence or "licence not stated",
+            "" if entry.size is None else f"{entry.size / 1e6:,.0f} MB",
+            entry.licence or ("licence not stated" if entry.is_here else ""),
             entry.model.purpose + (", in a package" if entry.model.package else ""),
         )
         for entry in models
@@ -92,8 +92,8 @@ def _lines(models: list[ListedModel]) -> list[str]:
     ]
     return [
         *table,
-        "sizes and licences are about; `whenabouts models get NAME` shows what the hub says before it "
-        "fetches",
+        "sizes are those of files here, licences what a package or the hub states; of what is not here "
+        "`whenabouts models get NAME` shows both, the revision and the hash, before it fetches",
     ]
 
 
