@@ -27,7 +27,8 @@ demo: venv
 # Types are checked beside the tests, which wait now and then for programs that they start.
 test: venv lint
 	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+		--durations 15 --durations-min 1; tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
 
 test-slow: venv

@@ -48,13 +48,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
 
 
 def test_a_hostile_folder_is_indexed_as_far_as_it_can_be(
-    hostile: Path, tmp_path: Path, program: Any, here: Any
+    hostile: Path, tmp_path: Path, here: Any, unmeasured: None
 ) -> None:
     place = tmp_path / "corpus"
     far_too_long = hostile / ("x" * 4000 + ".mp4")
-    done = program("index", hostile, far_too_long, "--corpus", place, "--shots", "--json", "--processes", "1")
+    done = here("index", hostile, far_too_long, "--corpus", place, "--shots", "--json", "--processes", "1")
     assert done.code == 0, done.err
-    assert "Traceback" not in done.err
     summary = done.json
     failed = {Path(one["path"]).name: one["error"] for one in summary["failed"]}
     assert {"zero.mp4", "text.mp4", "noise.mkv", "no subtitles.srt"} <= failed.keys()
@@ -72,7 +71,7 @@ def test_a_hostile_folder_is_indexed_as_far_as_it_can_be(
     found = here("search", "what is said in bytes", "--corpus", place, "--json")
     assert "caf" in found.json["moments"][0]["path"]
     # The table for people names them too, and --retry takes only these.
-    again = program("index", "--retry", "--corpus", place, "--table")
+    again = here("index", "--retry", "--corpus", place, "--table")
     assert f"{len(failed)} failed" in again.out
     assert all(name in again.out for name in failed)
     assert "0 unchanged" in again.out

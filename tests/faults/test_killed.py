@@ -25,17 +25,19 @@ INDEX = ("index", "--processes", "1")
 def folder(tmp_path_factory: pytest.TempPathFactory, write_talks: Any, samples: Path) -> Path:
     """Transcripts enough for several writes, and two videos that are decoded for their shots."""
     videos = tmp_path_factory.mktemp("videos")
-    write_talks(videos, TALKS, 2)
+    write_talks(videos, TALKS, 1)
     for name in ("friday.mp4", "friday.vtt", "flower.webm"):
         shutil.copy(samples / name, videos / name)
     return videos
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, folder: Path, program: Any, contents: Any) -> Any:
+def unbroken(
+    tmp_path_factory: pytest.TempPathFactory, folder: Path, here: Any, contents: Any, unmeasured: None
+) -> Any:
     """What a corpus of the folder holds when nothing goes wrong."""
     place = tmp_path_factory.mktemp("unbroken") / "corpus"
-    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
+    done = here(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0, done.err
     assert done.json["added"] == TALKS + 2
     return contents(place)
@@ -65,7 +67,7 @@ def wait_for_commits(process: subprocess.Popen[str], place: Path, number: int) -
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_points_and_then_finished_equals_an_unbroken_one(
-    kills: int, tmp_path: Path, folder: Path, program: Any, contents: Any, unbroken: Any
+    kills: int, tmp_path: Path, folder: Path, program: Any, here: Any, contents: Any, unbroken: Any
 ) -> None:
     place = tmp_path / "corpus"
     dice = random.Random(kills)
@@ -80,14 +82,14 @@ def test_a_run_killed_at_random_points_and_then_finished_equals_an_unbroken_one(
         if program.end(process).code == 0:  # it was quicker than the dice
             assert contents(place) == unbroken
             shutil.rmtree(place)
-    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
+    done = here(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0, done.err
     assert not done.json["failed"]
     assert contents(place) == unbroken
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
-    tmp_path: Path, folder: Path, program: Any, contents: Any, unbroken: Any
+    tmp_path: Path, folder: Path, program: Any, here: Any, contents: Any, unbroken: Any
 ) -> None:
     place = tmp_path / "corpus"
     process = program.start(*INDEX, folder, "--corpus", place, "--shots", "--table")
@@ -99,7 +101,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     assert "Traceback" not in stopped.err
     finished = [record for record in Store.open(place).videos() if record.content_hash]
     assert finished
-    done = program(*INDEX, folder, "--corpus", place, "--shots", "--json")
+    done = here(*INDEX, folder, "--corpus", place, "--shots", "--json")
     assert done.code == 0
     assert done.json["unchanged"] == len(finished)
     assert done.json["added"] == TALKS + 2 - len(finished)
@@ -122,14 +124,16 @@ def test_no_reader_outlives_its_killed_parent(tmp_path: Path, folder: Path, prog
     assert not alive
 
 
-def test_a_second_indexer_says_who_is_at_work_or_waits(tmp_path: Path, folder: Path, program: Any) -> None:
+def test_a_second_indexer_says_who_is_at_work_or_waits(
+    tmp_path: Path, folder: Path, program: Any, here: Any
+) -> None:
     place = tmp_path / "corpus"
     first = program.start(*INDEX, folder, "--corpus", place, "--shots", "--json")
     wait_for_commits(first, place, 4)
     waiting = program.start(*INDEX, folder, "--corpus", place, "--shots", "--json", "--wait")
     os.kill(first.pid, signal.SIGSTOP)  # so that it is still at work, however slow the machine
     try:
-        refused = program(*INDEX, folder, "--corpus", place, "--json")
+        refused = here(*INDEX, folder, "--corpus", place, "--json")
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert refused.code == 2
