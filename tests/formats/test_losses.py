@@ -44,6 +44,7 @@ HELD: dict[str, tuple[Fill, Read]] = {
         lambda c: (c.add_query("a#0"), c.set_pool("a#0", ("a", "b"))),
         lambda a: dict(a.pools),
     ),
+    "most grade": (lambda c: setattr(c, "most_grade", 4.0), lambda a: a.most_grade),
     "given videos": (
         lambda c: (c.add_query("a#0"), c.add_query("b#0"), c.set_pool("b#0", ("b",))),
         lambda a: ([query.id for query in a.queries], dict(a.pools)),

@@ -49,6 +49,7 @@ PARTS = {
     "similarities": "similarities of query and caption",
     "captions": "captions of moments",
     "pools": "pools",
+    "most grade": "marks of judgements from pools (judging.json)",
     "given videos": "queries without judgements",
     "unjudged queries": "queries without judgements",
     "unjudged videos": "videos without judgements",
@@ -209,6 +210,7 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     )
     yield "captions", "", sum(map(bool, annotations.captions or ()))
     yield "pools", "", sum(query_id not in given for query_id in annotations.pools)
+    yield "most grade", "", int(annotations.most_grade is not None)
     yield "given videos", "", len(given)
     yield "unjudged queries", "", len(silent) - len(given)
     yield "unjudged videos", "", sum(video.id not in seen for video in videos)

@@ -35,6 +35,8 @@ class Annotations:
     each rule for odd data applied (see `AnnotationBuilder`). `similarity` (N,) is the cosine of each query
     with the caption of the judged moment, and `captions` (N,) are those captions, where a file says so
     (pseudo training sets, paper 004): NaN and "" for judgements without, None where there is none at all.
+    `most_grade` is the highest grade of the scale where the judgements come from pools, so that what they do
+    not name was not judged; None where it does not answer.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Annotations:
     counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     similarity: Floats | None = None
     captions: tuple[str, ...] | None = None
+    most_grade: float | None = None
 
     def where(self, kept: NDArray[np.bool_]) -> Annotations:
         """The same queries and videos with those of the judgements for which `kept` (N,) is true."""
@@ -127,6 +130,7 @@ class AnnotationBuilder:
 
     def __init__(self, name: str, *, cut: bool = True) -> None:
         self.name = name
+        self.most_grade: float | None = None
         self._cut = cut
         self._videos: dict[str, Video] = {}
         self._queries: dict[str, Query] = {}
@@ -239,6 +243,7 @@ class AnnotationBuilder:
             counts=MappingProxyType(counts),
             similarity=None if np.isnan(similarity).all() else similarity,
             captions=tuple(self._captions[row] for row in order.tolist()) if any(self._texts) else None,
+            most_grade=self.most_grade,
         )
 
 

@@ -30,6 +30,7 @@ from whenabouts.formats.files import (
     Sign,
     open_unpacked,
     read_head,
+    read_json,
     sibling_file,
     write_atomically,
 )
@@ -69,6 +70,9 @@ KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
 """What a folder of judgements holds; the first one brings the others with it."""
 
+JUDGING = "judging.json"
+"""Beside qrels.jsonl: the judgements come from pools, and what they do not name was not judged."""
+
 _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
 
@@ -94,6 +98,10 @@ class _Judgement(msgspec.Struct):
     relevance: NotNegative | None = None
     similarity: Cosine | None = None
     caption: Text | None = None
+
+
+class _Judging(msgspec.Struct):
+    most_grade: NotNegative = 4.0
 
 
 class _Span(msgspec.Struct):
@@ -145,7 +153,8 @@ def files_of(path: Path) -> tuple[Path, ...]:
 def read_annotations(path: Path) -> Annotations:
     """Judgements of qrels.jsonl; of a file of that name (or a folder) also what lies beside it.
 
-    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl and pools.jsonl, each where it is there.
+    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl, pools.jsonl and judging.json, each where
+    it is there.
     Times are taken as they stand, also where a moment ends after its video. A line without start and end says
     that the video is right and no moment of it is known. A query whose line in queries.jsonl or pools.jsonl
     comes again is counted where both lines say the same; FormatError names both where they do not.
@@ -163,7 +172,17 @@ def read_annotations(path: Path) -> Annotations:
             read(builder, origin, fields)
     for origin, fields in read_records(path, _QRELS):
         _read_judgement(builder, origin, fields)
+    builder.most_grade = _most_grade(path)
     return builder.annotations()
+
+
+def _most_grade(qrels: Path) -> float | None:
+    """The highest grade that judging.json beside judgements from pools names; None without that file."""
+    path = qrels.with_name(JUDGING)
+    if qrels.name.removesuffix(".gz") != FILES[0] or not path.exists():
+        return None
+    origin = Origin(path)
+    return origin.convert(origin.object(read_json(path)), _Judging).most_grade
 
 
 def holds_queries(head: FileHead) -> bool:
@@ -363,21 +382,22 @@ def _confidences(values: list[float | None]) -> Floats | None:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write qrels; into a folder also videos.jsonl, queries.jsonl and pools.jsonl.
+    """Write qrels; into a folder also videos.jsonl, queries.jsonl, pools.jsonl and judging.json.
 
     A judgement without a usable moment is written without start and end. Raises FormatError for a folder
-    with pools of other judgements, which would be read with these.
+    with pools or a judging.json of other judgements, which would be read with these.
     """
     if not path.is_dir():
         _write_lines(path, _judgement_lines(annotations))
         return
-    left = None if annotations.pools else sibling_file(path / FILES[0], FILES[3])
-    if left is not None:
-        raise FormatError(
-            left,
-            "belongs to other judgements (those to be written have no pools) and would be read with them",
-            accepted="an empty folder, or this one without that file",
-        )
+    for name, own in ((FILES[3], annotations.pools), (JUDGING, annotations.most_grade is not None)):
+        left = None if own else sibling_file(path / FILES[0], name)
+        if left is not None:
+            raise FormatError(
+                left,
+                "belongs to other judgements (those to be written have none) and would be read with them",
+                accepted="an empty folder, or this one without that file",
+            )
     _write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
     _write_lines(
         path / "queries.jsonl",
@@ -386,6 +406,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     if annotations.pools:
         pools = annotations.pools.items()
         _write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
+    if annotations.most_grade is not None:
+        _write_lines(path / JUDGING, [{"most_grade": annotations.most_grade}])
     _write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
 
 

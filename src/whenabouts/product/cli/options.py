@@ -142,6 +142,17 @@ def add_judged(parser: argparse._ActionsContainer) -> None:
     add_file_formats(parser)
 
 
+def add_judged_iou(parser: argparse._ActionsContainer) -> None:
+    """That judgements come from pools, and which answers count as judged."""
+    parser.add_argument(
+        "--judged-iou",
+        type=float,
+        metavar="IOU",
+        help="the judgements come from pools: report what was not judged, which is what shares less than "
+        "this with every judged moment (default: 0.5 where the judgements say that they do)",
+    )
+
+
 def add_file_formats(parser: argparse._ActionsContainer) -> None:
     """What the files are, where their content does not tell."""
     parser.add_argument(

@@ -6,7 +6,14 @@ import argparse
 import sys
 from typing import Any
 
-from whenabouts.product.cli.options import add_format, add_judged, add_verb, file_formats, print_either
+from whenabouts.product.cli.options import (
+    add_format,
+    add_judged,
+    add_judged_iou,
+    add_verb,
+    file_formats,
+    print_either,
+)
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -30,6 +37,7 @@ def add_parser(verbs: Any) -> None:
         "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
     )
     add_judged(parser)
+    add_judged_iou(parser)
     _add_statistics(parser)
     add_format(parser)
     parser.add_argument("--latex", action="store_true", help="a booktabs table for a paper")
@@ -76,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
         options.metric,
         truth_format=truth_format,
         run_format=run_format,
+        judged_iou=options.judged_iou,
         settings=Settings(
             baseline=options.baseline,
             correction=options.correction,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.cli.options import (
     add_file_formats,
     add_format,
+    add_judged_iou,
     add_verb,
     console,
     file_formats,
@@ -91,6 +92,7 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="refuse a run that names queries or videos without a judgement",
     )
+    add_judged_iou(parser)
     add_file_formats(parser)
     add_format(parser)
 
@@ -122,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
         run_format=run_format,
         as_released=options.as_released,
         strict=options.strict,
+        judged_iou=options.judged_iou,
     )
     if options.per_query:
         _write(result, Path(options.per_query))
@@ -176,6 +179,7 @@ def _check_drop(options: argparse.Namespace) -> None:
             "two runs against each other, use `whenabouts compare`"
         )
     refused = {"--metric": options.metric, "--per-query": options.per_query, "--strict": options.strict}
+    refused["--judged-iou"] = options.judged_iou
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} does not go with --given; leave one out")
@@ -221,9 +225,25 @@ def _show(result: Evaluation) -> None:
     for group, labels in groups.items():
         for label in labels:
             table.add_column(f"{group} {label}", justify="right", style="dim")
+    if result.unjudged is not None:
+        for name in ("not judged", "without these, %", "possible, %"):
+            table.add_column(name, justify="right")
     for metric, mean in result.means().items():
         by = [means[metric] for labels in groups.values() for means in labels.values()]
-        table.add_row(metric, *(f"{100 * value:.2f}" if value == value else "-" for value in (mean, *by)))
+        table.add_row(metric, *map(_percent, (mean, *by)), *_unjudged_cells(result, metric))
     out.print(table)
     for line in result.lines():
         out.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}" if value == value else "-"
+
+
+def _unjudged_cells(result: Evaluation, metric: str) -> tuple[str, ...]:
+    """How much was not judged, the mean on condensed lists, and what is possible."""
+    if result.unjudged is None:
+        return ()
+    own = result.unjudged.means(result.metrics)[metric]
+    possible = f"{_percent(own['lower'])} to {_percent(own['upper'])}"
+    return f"{own['unjudged']:,} of {own['answers']:,}", _percent(own["condensed"]), possible

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from whenabouts.research.evaluation.compared_pools import PooledComparison
 from whenabouts.research.evaluation.significance import Correction
 from whenabouts.types import number_of
 
@@ -120,6 +121,8 @@ class Comparison:
     """Whether judged queries that a run does not answer count as 0; else they are left out for all runs."""
     notes: tuple[str, ...] = ()
     """Sentences a reader of the numbers must know."""
+    unjudged: PooledComparison | None = None
+    """What was not judged, where the judgements come from pools."""
 
     @property
     def family(self) -> int:
@@ -166,6 +169,7 @@ class Comparison:
                 }
                 for system, baseline in dict.fromkeys((d.system, d.baseline) for d in self.differences)
             ],
+            **({} if self.unjudged is None else {"unjudged": self.unjudged.to_json()}),
             "notes": list(self.notes),
         }
 
@@ -174,8 +178,10 @@ class Comparison:
         lines = [f"{self.protocol}: {self._about(self.queries, self.videos)}"]
         lines += [f"  {line}" for line in self._missing()]
         for metric in self.metrics:
-            lines += ["", *self._block(metric)]
-        for sentence in (*self._explained(), *self.notes):
+            lines += ["", *self.block(metric)]
+            lines += [] if self.unjudged is None else self.unjudged.block(metric)
+        pools = () if self.unjudged is None else (self.unjudged.sentence(),)
+        for sentence in (*self._explained(), *pools, *self.notes):
             lines += ["", *textwrap.wrap(sentence, _WIDTH)]
         return lines
 
@@ -197,7 +203,8 @@ class Comparison:
             return f"not corrected for {of}"
         return f"{self.settings.correction.capitalize()}'s correction for {of}"
 
-    def _block(self, metric: str) -> list[str]:
+    def block(self, metric: str) -> list[str]:
+        """Lines for people about one metric: its name, then a table of runs."""
         queries, videos = self.counts[metric]
         applies = "" if queries == self.queries else f"  (applies to {self._about(queries, videos)})"
         sure = f"{100 * (1 - self.settings.alpha):g} %"

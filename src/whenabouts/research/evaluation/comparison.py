@@ -20,6 +20,7 @@ from whenabouts.research.evaluation.compared import (
     System,
     Verdict,
 )
+from whenabouts.research.evaluation.compared_pools import PooledComparison
 from whenabouts.research.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
 from whenabouts.research.evaluation.significance import (
@@ -99,17 +100,20 @@ def compare_files(
     truth_format: str | None = None,
     run_format: str | None = None,
     settings: Settings | None = None,
+    judged_iou: float | None = None,
 ) -> Comparison:
     """Runs of one file of judgements compared; what the command line calls.
 
-    Without a protocol the judgements choose. Raises FormatError for files, UsageError for what does not fit.
+    Without a protocol the judgements choose; `judged_iou` as in `evaluate`. Raises FormatError for files,
+    UsageError for what does not fit.
     """
     _check_settings(settings or Settings(), len(runs))
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
     evaluations = [
-        evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format) for run in runs
+        evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format, judged_iou=judged_iou)
+        for run in runs
     ]
     several = queries_in_several_videos(annotations)
     notes = [
@@ -138,7 +142,8 @@ def compare(
     `clusters` gives each query's cluster (see `clusters_of`); None takes every query by itself, which is
     right only where no two queries share a video. `names` default to those of the runs' files. Metrics
     that not every evaluation has, and those that apply to no query, are left out, and `notes` say so. A
-    family of comparisons, corrected together, is all pairs of runs that are compared, by one metric.
+    family of comparisons, corrected together, is all pairs of runs that are compared, by one metric. Where
+    judgements come from pools, the same is compared on condensed lists (`Comparison.unjudged`).
 
     Raises UsageError for fewer than two evaluations, and where protocols or queries differ.
     """
@@ -163,7 +168,30 @@ def compare(
         settings=settings,
         missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
         notes=(*notes, *left_out, *_warnings(differences, measured, settings)),
+        unjudged=_pooled(evaluations, clusters, own_names, settings),
     )
+
+
+def _pooled(
+    evaluations: Sequence[Evaluation],
+    clusters: Mapping[str, int] | None,
+    names: tuple[str, ...],
+    settings: Settings,
+) -> PooledComparison | None:
+    """The comparison without what was not judged; None where there are no pools."""
+    numbers = [(e.unjudged, e.metrics) for e in evaluations]
+    if not all(unjudged for unjudged, _ in numbers):
+        return None
+    thresholds = {unjudged.judged_iou for unjudged, _ in numbers if unjudged}
+    if len(thresholds) > 1:
+        raise UsageError(
+            f"runs evaluated with judged IoUs {', '.join(map(str, sorted(thresholds)))}: one is wanted"
+        )
+    condensed = compare(
+        [e.on_condensed_lists() for e in evaluations], clusters, names=names, settings=settings
+    )
+    means = (unjudged.means(metrics) for unjudged, metrics in numbers if unjudged)
+    return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)))
 
 
 def _check_settings(settings: Settings, runs: int) -> None:

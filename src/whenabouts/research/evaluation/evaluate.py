@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -19,6 +19,7 @@ from whenabouts.research.evaluation.highlights import highlights_of
 from whenabouts.research.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
 from whenabouts.research.evaluation.metrics import Metric, fill, mark_not_applicable, metrics_of
 from whenabouts.research.evaluation.protocols import Protocol, find_protocol, protocol_for
+from whenabouts.research.evaluation.unjudged import JUDGED_IOU, Unjudged, means_of, without_nan
 from whenabouts.types import Qrels, Run, UsageError, number_of
 
 # With a smaller share of judged queries among its own, a run is one of another data set.
@@ -53,17 +54,22 @@ class Evaluation:
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
     """Sentences a reader of the numbers must know."""
+    unjudged: Unjudged | None = None
+    """What was not judged, where the judgements come from pools."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
         """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none.
 
         Over all queries, or over those of a mask (Q,).
         """
-        values = self.values if queries is None else self.values[queries]
-        applies = ~np.isnan(values)
-        total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
-        means = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+        means = means_of(self.values if queries is None else self.values[queries])
         return dict(zip(self.metrics, means.tolist(), strict=True))
+
+    def on_condensed_lists(self) -> Evaluation:
+        """The same evaluation with what was not judged taken out of the lists; of judgements from pools."""
+        if self.unjudged is None:
+            raise UsageError(f"{self.run}: was evaluated as if all of it were judged: there are no pools")
+        return replace(self, values=self.unjudged.condensed, unjudged=None)
 
     def means_by(self, group: str) -> dict[str, dict[str, float]]:
         """Label -> metric -> mean over the queries with that label; labels in the order of their names."""
@@ -78,7 +84,7 @@ class Evaluation:
 
     def per_query(self) -> Iterator[dict[str, Any]]:
         """One JSON object a query: id, whether the run answers it, values (None: does not apply)."""
-        missing = set(self.missing)
+        missing, pools = set(self.missing), self.unjudged
         labels = {name: values.tolist() for name, values in self.groups.items()}
         for number, query_id in enumerate(self.query_ids):
             values = dict(zip(self.metrics, self.values[number].tolist(), strict=True))
@@ -86,7 +92,8 @@ class Evaluation:
                 "query_id": query_id,
                 **{name: of_queries[number] for name, of_queries in labels.items()},
                 "missing": query_id in missing,
-                "metrics": _without_nan(values),
+                "metrics": without_nan(values),
+                **({} if pools is None else {"unjudged": pools.of_query(number, self.metrics)}),
             }
 
     def lines(self) -> list[str]:
@@ -107,6 +114,8 @@ class Evaluation:
                 number_of(self.unknown_videos, "moment lies", "moments lie")
                 + " in videos that the judgements do not name"
             )
+        if self.unjudged is not None:
+            lines.append(self.unjudged.sentence())
         return [*lines, *self.notes]
 
     def to_json(self) -> dict[str, Any]:
@@ -119,17 +128,14 @@ class Evaluation:
             "unknown_queries": self.unknown_queries,
             "unknown_videos": self.unknown_videos,
             "left_out": dict(self.left_out),
-            "metrics": _without_nan(self.means()),
+            "metrics": without_nan(self.means()),
+            **({} if self.unjudged is None else {"unjudged": self.unjudged.to_json(self.metrics)}),
             "by": {
-                group: {label: _without_nan(means) for label, means in self.means_by(group).items()}
+                group: {label: without_nan(means) for label, means in self.means_by(group).items()}
                 for group in self.groups
             },
             "notes": list(self.notes),
         }
-
-
-def _without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
 
 
 def evaluate(
@@ -142,6 +148,7 @@ def evaluate(
     run_format: str | None = None,
     as_released: bool = False,
     strict: bool = False,
+    judged_iou: float | None = None,
 ) -> Evaluation:
     """Values per query and their means of a run against judgements.
 
@@ -151,6 +158,11 @@ def evaluate(
     protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one that keeps
     the faults of its released program. With `strict`, a query or a video that the judgements do not name is
     an error.
+
+    Judgements from pools (`Annotations.most_grade`, a folder with judging.json) say nothing of what they do
+    not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
+    `judged_iou` says of any judgements that they come from pools, and how much of a judged moment an answer
+    must share to be a judged one.
 
     >>> from whenabouts.types import Judgement, Moment, ScoredMoment
     >>> qrels = {"q": [Judgement(Moment("v", 0.0, 10.0))]}
@@ -170,7 +182,15 @@ def evaluate(
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
         chosen_metrics = tuple(metric for metric in chosen_metrics if _has_what(metric, annotations, run))
-    return _evaluated(annotations, run, chosen_metrics, chosen, strict)
+    return _evaluated(annotations, run, chosen_metrics, chosen, strict, _pools(annotations, judged_iou))
+
+
+def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
+    """The threshold of judged answers and the highest grade; None where all that counts was judged."""
+    if judged_iou is None and annotations.most_grade is None:
+        return None
+    most = max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
+    return JUDGED_IOU if judged_iou is None else judged_iou, most
 
 
 def annotations_of(
@@ -205,6 +225,7 @@ class _Tally:
 
     values: Floats
     answered: Mask
+    unjudged: Unjudged | None = None
     unknown_queries: int = 0
     judged_queries: int = 0
     unknown_videos: int = 0
@@ -212,17 +233,28 @@ class _Tally:
 
 
 def _evaluated(
-    annotations: Annotations, source: RunSource, metrics: tuple[Metric, ...], protocol: Protocol, strict: bool
+    annotations: Annotations,
+    source: RunSource,
+    metrics: tuple[Metric, ...],
+    protocol: Protocol,
+    strict: bool,
+    pools: tuple[float, float] | None,
 ) -> Evaluation:
     truth = truth_of(annotations, protocol)
     queries = len(truth.query_ids)
     tally = _Tally(np.zeros((queries, len(metrics))), np.zeros(queries, bool))
+    if pools is not None:
+        tally.unjudged = Unjudged.empty(queries, len(metrics), *pools)
+    judged = truth if protocol.zero_grades else truth_of(annotations, replace(protocol, zero_grades=True))
     for number, (task, columns) in enumerate(_columns_by_list(metrics, source).items()):
         seen = np.zeros(queries, bool)
         own = [(column, metrics[column]) for column in columns]
         for block in source.blocks(task):
             rows = _checked_rows(block, truth, source, seen, strict, tally if number == 0 else None)
-            fill(tally.values, rows, truth, own, protocol, listed_videos="VR" in source.tasks)
+            listed = "VR" in source.tasks
+            fill(tally.values, rows, truth, own, protocol, listed_videos=listed)
+            if tally.unjudged is not None:
+                tally.unjudged.fill(rows, truth, judged, own, protocol, tally.values, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth)
     if any(metric.task == "HL" for metric in metrics):
@@ -341,6 +373,7 @@ def _result(
         unknown_videos=tally.unknown_videos,
         left_out=truth.left_out,
         groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
+        unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, truth, kept),
         notes=(
             *protocol.notes,
             *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),

@@ -20,6 +20,7 @@ from whenabouts.formats.runs import Task
 from whenabouts.research.evaluation import highlights
 from whenabouts.research.evaluation.highlights import Highlights
 from whenabouts.research.evaluation.matching import (
+    Mask,
     Pairs,
     Rows,
     Truth,
@@ -78,6 +79,11 @@ class Metric:
         return f"{task}{self.measure}{depth}{written}"
 
     @property
+    def depth(self) -> int | None:
+        """How many rows of a list it reads; None: all."""
+        return 1 if self.row.first_only else self.k
+
+    @property
     def row(self) -> Measure:
         """Its row of `MEASURES`."""
         return next(row for row in MEASURES if row.name == self.measure and self.task in row.tasks)
@@ -89,7 +95,7 @@ class Listing:
     def __init__(self, rows: Rows, truth: Truth, protocol: Protocol) -> None:
         self.rows, self.truth, self.protocol = rows, truth, protocol
         self._first_hits: dict[float, Indices] = {}
-        self._gained: dict[float, tuple[Indices, Indices, Floats]] = {}
+        self._matched: dict[float, Indices] = {}
 
     @property
     def queries(self) -> int:
@@ -125,24 +131,26 @@ class Listing:
 
     @cached_property
     def ideal(self) -> tuple[Indices, Indices, Floats]:
-        """Query, rank and discounted gain of the judged moments of the rows' queries in the best order."""
+        """Query, rank and gain of the judged moments of the rows' queries in the best order."""
         local = np.full(len(self.truth.query_ids), -1)
         local[self.rows.queries] = np.arange(self.queries)
         query = local[self.truth.query]
         here = np.flatnonzero(query >= 0)
         here = here[np.lexsort((-self.gains[here], query[here]))]
         rank = ranks_within(query[here])
-        return query[here], rank, self.gains[here] / np.log2(rank + 2)
+        return query[here], rank, self.gains[here]
+
+    def matched(self, iou: float) -> Indices:
+        """(N,) the judged moment that each row takes, -1 for none."""
+        if iou not in self._matched:
+            enough = passes(self.pairs.iou, iou, self.protocol)
+            self._matched[iou] = matched_one_to_one(self.rows.rank, self.pairs, enough)
+        return self._matched[iou]
 
     def gained(self, iou: float) -> tuple[Indices, Indices, Floats]:
-        """Query, rank and discounted gain of the rows that match a judged moment."""
-        if iou not in self._gained:
-            enough = passes(self.pairs.iou, iou, self.protocol)
-            matched = matched_one_to_one(self.rows.rank, self.pairs, enough)
-            hit = np.flatnonzero(matched >= 0)
-            rank = self.rows.rank[hit]
-            self._gained[iou] = self.rows.query[hit], rank, self.gains[matched[hit]] / np.log2(rank + 2)
-        return self._gained[iou]
+        """Query, rank and gain of the rows that match a judged moment."""
+        hit = np.flatnonzero(self.matched(iou) >= 0)
+        return self.rows.query[hit], self.rows.rank[hit], self.gains[self.matched(iou)[hit]]
 
     def first_hit(self, iou: float) -> Indices:
         """(B,) rank of the first row that overlaps a judged moment enough."""
@@ -175,28 +183,36 @@ def ndcg(listing: Listing, metric: Metric) -> Floats:
     Rows are matched one to one. The ideal list holds the highest grades of the query, whether a row met them
     or not; a query without a grade above 0 scores 0.
     """
-    k = cast(int, metric.k)
     real, best = (
-        np.bincount(query[rank < k], gain[rank < k], listing.queries)
-        for query, rank, gain in (listing.gained(cast(float, metric.iou)), listing.ideal)
+        discounted(*gains, cast(int, metric.k), listing.queries)
+        for gains in (listing.gained(cast(float, metric.iou)), listing.ideal)
     )
     return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
 
 
-def average_precision(listing: Listing, metric: Metric) -> Floats:
+def discounted(query: Indices, rank: Indices, gain: Floats, k: int, queries: int) -> Floats:
+    """(B,) the discounted sum of the gains up to rank K of each query: DCG@K."""
+    weighted = gain / np.log2(rank + 2)
+    return np.bincount(query[rank < k], weighted[rank < k], queries).astype(np.float64)
+
+
+def average_precision(listing: Listing, metric: Metric, also: Mask | None = None) -> Floats:
     """AP as in detection: rows are matched one to one, precision is interpolated; the mean over thresholds.
 
-    Only the first K rows of a query count, where K is given. A query without a judged moment has 0.
+    Only the first K rows of a query count, where K is given. A query without a judged moment has 0. The rows
+    of `also` (N,) are taken for right ones, each with a judged moment of its own.
     """
     listing = listing.by_score
     rows, truth = listing.rows, listing.truth
     positives = np.bincount(truth.query, minlength=len(truth.query_ids))[rows.queries]
-    thresholds = MEAN_IOUS if metric.iou is None else (metric.iou,)
+    if also is not None:
+        positives = positives + np.bincount(rows.query[also], minlength=listing.queries)
     total = np.zeros(listing.queries)
+    thresholds = MEAN_IOUS if metric.iou is None else (metric.iou,)
     for threshold in thresholds:
-        enough = passes(listing.pairs.iou, threshold, listing.protocol)
-        matched = matched_one_to_one(rows.rank, listing.pairs, enough) >= 0
-        hits = np.flatnonzero(matched if metric.k is None else matched & (rows.rank < metric.k))
+        right = listing.matched(threshold) >= 0
+        right = right if also is None else right | also
+        hits = np.flatnonzero(right if metric.k is None else right & (rows.rank < metric.k))
         total += _interpolated(rows.query[hits], rows.rank[hits], listing.queries)
     return np.divide(total / len(thresholds), positives, out=np.zeros(len(total)), where=positives > 0)
 
@@ -339,28 +355,42 @@ def fill(
     """
     if not len(rows.queries):
         return
-    rows = inside_pools(rows.upto(protocol.list_depth), truth)
-    positives = truth.positives()
-    listings: dict[tuple[str, bool, str | None], Listing] = {}
+    listings = Listings(rows, truth, protocol, listed_videos=listed_videos)
     for column, metric in metrics:
+        values[rows.queries, column] = metric.row.value(listings.of(metric), metric)
+
+
+class Listings:
+    """The rows of a block as each metric looks at them; `listed_videos` as in `fill`."""
+
+    def __init__(self, rows: Rows, truth: Truth, protocol: Protocol, *, listed_videos: bool) -> None:
+        self._rows = inside_pools(rows.upto(protocol.list_depth), truth)
+        self._truth, self._protocol, self._listed_videos = truth, protocol, listed_videos
+        self._positives = truth.positives()
+        self._made: dict[tuple[str, bool, str | None], Listing] = {}
+
+    def of(self, metric: Metric) -> Listing:
+        """What a metric looks at; made once for all metrics that look at the same."""
         key = (metric.task, metric.row.graded, metric.length)
-        if key not in listings:
-            own = rows
+        if key not in self._made:
+            own = self._rows
             if metric.task == "SVMR":
-                own = in_given_video(rows, truth)
-            elif metric.task == "VR" and not listed_videos:
-                own = first_of_each_video(rows)
-            judged = truth if metric.row.graded else _of_length(positives, metric.length)
-            listings[key] = Listing(own, judged, protocol)
-        values[rows.queries, column] = metric.row.value(listings[key], metric)
+                own = in_given_video(own, self._truth)
+            elif metric.task == "VR" and not self._listed_videos:
+                own = first_of_each_video(own)
+            judged = self._truth if metric.row.graded else _of_length(self._positives, metric.length)
+            self._made[key] = Listing(own, judged, self._protocol)
+        return self._made[key]
 
 
 def _of_length(truth: Truth, length: str | None) -> Truth:
-    if length is None:
-        return truth
+    return truth if length is None else truth.where(of_length(truth.end - truth.start, length))
+
+
+def of_length(seconds: Floats, length: str) -> Mask:
+    """Which moments of so many seconds are of a class of lengths."""
     least, most = LENGTHS[length]
-    seconds = truth.end - truth.start
-    return truth.where((seconds > least) & (seconds <= most))
+    return (seconds > least) & (seconds <= most)
 
 
 def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth) -> None:

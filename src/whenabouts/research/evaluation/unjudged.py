@@ -1,0 +1,181 @@
+"""Answers that nobody judged: how many, the value without them, and how far they could move it.
+
+Judgements of a large collection come from pools: people judge the best answers of some runs. What another run
+gives was then not judged, and counts as wrong though nobody looked. Reported beside each value are therefore
+the number of such answers, the value of the *condensed list*, from which they are taken out (Sakai,
+"Alternatives to Bpref", SIGIR 2007), and the least and greatest value that they leave possible (`bounds`).
+
+An answer is judged if its IoU with a judged moment of its query, of any grade, is at least `judged_iou`, or
+enough for a hit as the metric counts. A video of VR is judged if any moment in it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whenabouts.formats.annotations import Floats, Indices
+from whenabouts.research.evaluation.bounds import bounds_of
+from whenabouts.research.evaluation.matching import (
+    Mask,
+    Rows,
+    Truth,
+    best_iou,
+    judged_moments,
+    pairs_of,
+    passes,
+)
+from whenabouts.research.evaluation.metrics import (
+    MEAN_IOUS,
+    Listing,
+    Listings,
+    Metric,
+    fill,
+    mark_not_applicable,
+    of_length,
+)
+from whenabouts.research.evaluation.protocols import Protocol
+from whenabouts.types import UsageError
+
+JUDGED_IOU = 0.5
+"""The least IoU with a judged moment at which an answer counts as judged, where nothing else is said."""
+
+COLUMNS = ("answers", "unjudged", "condensed", "lower", "upper")
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """What was not judged of the answers of a run. The arrays are (Q, M) as `Evaluation.values`.
+
+    `answers` is how many answers there are up to the metric's depth, `unjudged` how many of these nobody
+    judged, `condensed` the value without them, `lower` and `upper` the least and greatest possible value.
+    All are NaN where a metric does not apply.
+    """
+
+    judged_iou: float
+    most_grade: float
+    answers: Floats
+    unjudged: Floats
+    condensed: Floats
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def empty(cls, queries: int, metrics: int, judged_iou: float, most_grade: float) -> Unjudged:
+        """Zeros, to be filled block by block: what a query has that the run does not answer.
+
+        Raises UsageError for a threshold that is no IoU.
+        """
+        if not 0 < judged_iou <= 1:
+            raise UsageError(f"judged IoU {judged_iou!r}: must lie above 0 and be at most 1")
+        return cls(judged_iou, most_grade, *(np.zeros((queries, metrics)) for _ in COLUMNS))
+
+    def fill(
+        self, rows: Rows, truth: Truth, judged: Truth, metrics: Sequence[tuple[int, Metric]],
+        protocol: Protocol, values: Floats, *, listed_videos: bool,
+    ) -> None:  # fmt: skip
+        """Write a block's numbers into the columns of some metrics; `values` (Q, M) has theirs already.
+
+        `truth` is what the metrics read, `judged` has every judgement, those of grade 0 too.
+        """
+        if not len(rows.queries):
+            return
+        listings = Listings(rows, truth, protocol, listed_videos=listed_videos)
+        for column, metric in metrics:
+            listing = listings.of(metric)
+            listing = listing.by_score if metric.measure == "mAP" else listing
+            self._fill_metric(listing, column, metric, judged, values)
+        for least in {self._least_iou(metric) for _, metric in metrics}:
+            own = [(column, metric) for column, metric in metrics if self._least_iou(metric) == least]
+            known = rows.where(~_unjudged(rows, judged, least, protocol))
+            fill(self.condensed, known, truth, own, protocol, listed_videos=listed_videos)
+
+    def means(self, metrics: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Metric -> answers and unjudged ones in all, and means of the three values; NaN where none apply."""
+        totals = {name: np.nansum(getattr(self, name), axis=0) for name in COLUMNS[:2]}
+        means = {name: means_of(getattr(self, name)) for name in COLUMNS[2:]}
+        return {
+            metric: {name: int(numbers[column]) for name, numbers in totals.items()}
+            | {name: float(numbers[column]) for name, numbers in means.items()}
+            for column, metric in enumerate(metrics)
+        }
+
+    def of_query(self, row: int, metrics: Sequence[str]) -> dict[str, dict[str, float | None]]:
+        """Metric -> the numbers of one query, None where the metric does not apply to it."""
+        columns = {name: getattr(self, name)[row].tolist() for name in COLUMNS}
+        return {
+            metric: without_nan({name: values[column] for name, values in columns.items()})
+            for column, metric in enumerate(metrics)
+        }
+
+    def to_json(self, metrics: Sequence[str]) -> dict[str, Any]:
+        """For programs: what was taken for judged, and the numbers of each metric."""
+        means = {metric: without_nan(numbers) for metric, numbers in self.means(metrics).items()}
+        return {"judged_iou": self.judged_iou, "most_grade": self.most_grade, "metrics": means}
+
+    def sentence(self) -> str:
+        """For people: what was taken for judged."""
+        return (
+            f"judgements from pools: an answer is judged from IoU {self.judged_iou:g} with a judged moment "
+            f"(or what the metric asks, if that is less); bounds: grades up to {self.most_grade:g}"
+        )
+
+    def _fill_metric(
+        self, listing: Listing, column: int, metric: Metric, judged: Truth, values: Floats
+    ) -> None:
+        rows = listing.rows
+        read = np.ones(len(rows.rank), bool) if metric.depth is None else rows.rank < metric.depth
+        open_rows = read & _unjudged(rows, judged, self._least_iou(metric), listing.protocol)
+        can_be_right = open_rows
+        if metric.length is not None:
+            can_be_right = open_rows & of_length(rows.end - rows.start, metric.length)
+        plain = values[rows.queries, column]
+        lower, upper = bounds_of(listing, metric, can_be_right, plain, self.most_grade)
+        for name, chosen in (("answers", read), ("unjudged", open_rows)):
+            count = np.bincount(rows.query[chosen], minlength=listing.queries)
+            getattr(self, name)[rows.queries, column] = count
+        self.lower[rows.queries, column], self.upper[rows.queries, column] = lower, upper
+
+    def _least_iou(self, metric: Metric) -> float | None:
+        """At which IoU with a judged moment an answer is judged; None where its video alone is."""
+        if metric.task == "VR":
+            return None
+        hit = min(MEAN_IOUS) if metric.measure == "mAP" and metric.iou is None else metric.iou
+        return self.judged_iou if hit is None else min(self.judged_iou, hit)
+
+    def finished(self, values: Floats, metrics: Sequence[Metric], truth: Truth, kept: Indices) -> Unjudged:
+        """The numbers of the queries `kept`; those of highlights, which have no pools, are their `values`."""
+        for column, metric in enumerate(metrics):
+            if metric.task == "HL":
+                for numbers in (self.condensed, self.lower, self.upper):
+                    numbers[:, column] = values[:, column]
+        columns = [getattr(self, name) for name in COLUMNS]
+        for numbers in columns:
+            mark_not_applicable(numbers, metrics, truth)
+        return Unjudged(self.judged_iou, self.most_grade, *(numbers[kept] for numbers in columns))
+
+
+def means_of(values: Floats) -> Floats:
+    """(M,) means of (Q, M) values over the queries to which a metric applies; NaN where there are none."""
+    applies = ~np.isnan(values)
+    total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
+    means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return means
+
+
+def without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON has them: None for one that does not apply."""
+    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
+
+
+def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol) -> Mask:
+    """(N,) which rows nobody judged."""
+    if least is None:
+        first, behind = judged_moments(rows, judged)
+        near: Mask = behind > first
+    else:
+        near = passes(best_iou(rows, pairs_of(rows, judged, protocol)), least, protocol)
+    return ~near
