@@ -62,6 +62,10 @@ VERBS: dict[str, dict[str, Verb]] = {
         "build": Verb(
             "whenabouts.research.cli.build", "make MVMR pools from a data set, and let people check them"
         ),
+        "judgements": Verb(
+            "whenabouts.research.cli.judgements",
+            "what annotators' grades came to: consensus, agreement, qrels",
+        ),
         "import-checkpoint": Verb(
             "whenabouts.research.cli.import_checkpoint",
             "turn a checkpoint of the authors' program into a trained system",

@@ -18,6 +18,7 @@ from whenabouts.product.cli.options import (
     print_lines,
     wants_json,
 )
+from whenabouts.research.cli.build_judging import add_judging
 from whenabouts.research.cli.build_queries import add_queries
 from whenabouts.types import UsageError, number_of
 
@@ -33,6 +34,7 @@ examples:
   whenabouts build mvmr --dataset charades_sta --data DIR --split test --no-visual --judgements pools
   whenabouts build queries --annotations tvr_train.jsonl --annotations tvr_val.jsonl --type v \\
       --rewriter http://127.0.0.1:8000/v1#MODEL --validation 500 --test 2781 --out queries
+  whenabouts build judging --queries queries.jsonl --run a.jsonl --run b.jsonl --videos DIR --out judging
   whenabouts build thresholds --pairs sts16.tsv
   whenabouts build tasks --pools charades_pools.json --out tasks.json
   whenabouts build answers --pools charades_pools.json --answers export.json"""
@@ -47,9 +49,12 @@ def add_parser(verbs: Any) -> None:
         "videos and many wrong ones; let people check it, and say how much of it is wrong.",
         epilog=_EPILOG,
     )
-    kinds = parser.add_subparsers(dest="kind", metavar="mvmr|queries|thresholds|tasks|answers", required=True)
+    kinds = parser.add_subparsers(
+        dest="kind", metavar="mvmr|queries|judging|thresholds|tasks|answers", required=True
+    )
     _add_mvmr(kinds)
     add_queries(kinds)
+    add_judging(kinds)
     _add_thresholds(kinds)
     _add_tasks(kinds)
     _add_answers(kinds)

@@ -23,7 +23,7 @@ class Event:
     - undo: `annotator` takes back the event with the sequence number `undone`
     - exam: `annotator` answers an exam task with a `grade`
     - guideline: from here on annotators read `text`
-    - import: the events that follow, up to the next of another `source`, come from the file `text`
+    - import: the events that follow with the same `source` were given elsewhere, and read from that file
 
     An `id`, where there is one, is the event's own: what an annotator sends twice under it is written once.
     The journal sets `seq` (1, 2, ...), `time` (UTC, ISO 8601, never before that of the event before), `clock`
@@ -51,8 +51,8 @@ class Answer:
     """What one annotator says of one task now.
 
     `grade` is None while only borders were dragged; `start` and `end` are None where they were left as they
-    are; `skipped` tasks were put off. `first` is the sequence number of the first grade, `seq` and `time` are
-    those of the last event.
+    are; `skipped` tasks were put off. `first` is the sequence number of the first grade; `seq`, `time` and
+    `source` are those of the last event.
     """
 
     grade: int | None = None
@@ -62,6 +62,7 @@ class Answer:
     seq: int = 0
     time: str = ""
     skipped: bool = False
+    source: str = ""
 
 
 @dataclass
@@ -141,7 +142,8 @@ class State:
     def _answer(self, event: Event) -> None:
         given = self.answers.setdefault(event.task_id, {})
         before = given.get(event.annotator)
-        now = replace(before or Answer(), seq=event.seq, time=event.time, skipped=event.kind == "skip")
+        about = {"seq": event.seq, "time": event.time, "source": event.source}
+        now = replace(before or Answer(), **about, skipped=event.kind == "skip")
         if event.kind == "grade":
             now = replace(now, grade=event.grade, first=now.first or event.seq)
         if event.start is not None:

@@ -76,10 +76,10 @@ class _Line(msgspec.Struct):
 class Journal:
     """The events of a task set, and what they add up to; one object serves any number of threads."""
 
-    def __init__(self, task_set: TaskSet, clock: _Clock) -> None:
+    def __init__(self, task_set: TaskSet, clock: _Clock, path: Path | None = None) -> None:
         self.task_set = task_set
         self.notes: list[str] = []
-        self._path = task_set.folder / JOURNAL
+        self._path = path or task_set.folder / JOURNAL
         self._clock = clock
         self._guard = threading.RLock()
         self._events: list[Event] = []
@@ -301,6 +301,11 @@ class Journal:
         if note not in self.notes:
             self.notes.append(note)
             _log.warning("%s", note)
+
+
+def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
+    """The events of a copy's journal; errors as `Journal.open` has them."""
+    return Journal(task_set, lambda: datetime.now(UTC), path).events()
 
 
 def _write_all(descriptor: int, data: bytes, size: int) -> None:

@@ -242,12 +242,7 @@ class TaskSet:
     def guideline(self) -> Guideline:
         """The guideline as the file says it now; ours where there is no file."""
         path = self.folder / GUIDELINE_FILE
-        if not path.exists():
-            return Guideline(GUIDELINE)
-        try:
-            return Guideline(read_document(path).decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise FormatError(path, f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        return read_guideline(path) if path.exists() else Guideline(GUIDELINE)
 
     def write_guideline(self, text: str) -> None:
         """Write another guideline; `Journal.edit_guideline` keeps the one before."""
@@ -285,6 +280,14 @@ def fingerprint_of(tasks: Iterable[Task]) -> str:
     """16 hexadecimal digits of the SHA-256 of some tasks."""
     lines = (json.dumps(_task_line(task), sort_keys=True) for task in tasks)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def read_guideline(path: Path) -> Guideline:
+    """A guideline of a file. Raises FormatError for what is no text."""
+    try:
+        return Guideline(read_document(path).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FormatError(path, f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
 def write_exam(exam: Sequence[ExamTask], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sets of queries in numbers: the columns of tables 1, 3 and 4 of paper 004."""
+"""Sets of queries in numbers: tables 1, 3 and 4 of paper 004, and the agreement of its section 3.4."""
 
 from __future__ import annotations
 
@@ -64,6 +64,25 @@ def table(annotations: Annotations) -> dict[str, Any]:
         "relevant moments of a query": _mean(relevant),
         "queries judged in one batch": int((judged <= _FIRST_BATCH).sum()),
         "queries judged in two batches": int((judged > _FIRST_BATCH).sum()),
+    }
+
+
+def agreement(raw: Sequence[Sequence[int]], final: Sequence[int | None]) -> dict[str, Any]:
+    """How well annotators agree (section 3.4): pairs of query and moment by how they were settled.
+
+    `raw` are the grades of each pair among which its final one (`final`, None where there is none) was looked
+    for: two, or four where the first two were more than 1 apart; empty where more annotators are needed.
+    """
+    settled = [(len(grades), grade) for grades, grade in zip(raw, final, strict=True) if grades]
+    agreed = Counter(grade for _, grade in settled if grade is not None)
+    count = agreed.total()
+    return {
+        "settled": len(settled),
+        "agreed": count,
+        "agreed with more than two annotators": sum(n > 2 and grade is not None for n, grade in settled),
+        "discarded": len(settled) - count,
+        "share agreed": round(count / len(settled), 4) if settled else None,
+        "final grades": {grade: agreed[grade] for grade in sorted(agreed)},
     }
 
 

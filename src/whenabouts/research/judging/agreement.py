@@ -1,0 +1,151 @@
+"""How well annotators agree: Cohen's kappa of each two, of each with the final grades, and figure 5.
+
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement, where the expected one is that of
+two annotators who give their grades as often and independently. Unweighted, every difference counts the same;
+with linear weights it counts as many grades as it is large, with quadratic ones their square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from whenabouts.research.evaluation.ranked_figures import RawGrades, draw_agreement
+from whenabouts.research.judging.consensus import TOLERANCE
+from whenabouts.research.judging.events import State
+from whenabouts.research.judging.exam import result_of
+from whenabouts.research.judging.qrels import Judged, write_grades
+from whenabouts.research.judging.tasks import HIGHEST, TaskSet
+from whenabouts.types import UsageError
+
+Weights = Literal["none", "linear", "quadratic"]
+CONSENSUS = "consensus"
+_GRADES = HIGHEST + 1
+
+
+def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none") -> float | None:
+    """Cohen's kappa of two annotators' grades (0 to 4) of the same tasks.
+
+    1 is agreement, 0 what chance gives. None where it is not defined: without tasks, and where both give one
+    and the same grade to all.
+
+    >>> kappa([0, 1, 2, 3], [0, 1, 2, 4]), kappa([0, 4], [4, 0], "linear"), kappa([2, 2], [2, 2])
+    (0.6923076923076923, -1.0, None)
+    """
+    table = np.zeros((_GRADES, _GRADES))
+    np.add.at(table, (np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
+    grades = np.arange(_GRADES)
+    apart = np.abs(grades[:, None] - grades).astype(np.float64)
+    cost = {"none": apart > 0, "linear": apart, "quadratic": apart**2}[weights]
+    by_chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / max(1.0, table.sum())
+    expected = float((cost * by_chance).sum())
+    return 1 - float((cost * table).sum()) / expected if expected else None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How two annotators agree on `tasks` both graded; `second` may be "consensus".
+
+    `same` and `within_1` are shares of the tasks; kappas are None where they are not defined.
+    """
+
+    first: str
+    second: str
+    tasks: int
+    same: float
+    within_1: float
+    kappa: float | None
+    linear: float | None
+    quadratic: float | None
+
+    @classmethod
+    def of(cls, first: str, second: str, pairs: Sequence[tuple[int, int]]) -> Agreement:
+        """The agreement of pairs of grades, at least one."""
+        apart = [abs(a - b) for a, b in pairs]
+        own, other = [a for a, _ in pairs], [b for _, b in pairs]
+        return cls(
+            first, second, len(pairs),
+            same=apart.count(0) / len(pairs),
+            within_1=sum(difference <= TOLERANCE for difference in apart) / len(pairs),
+            kappa=kappa(own, other),
+            linear=kappa(own, other, "linear"),
+            quadratic=kappa(own, other, "quadratic"),
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """For people."""
+        kappas = ", ".join(
+            f"{name} {'not defined' if value is None else f'{value:.2f}'}"
+            for name, value in (("kappa", self.kappa), ("linear", self.linear), ("quadratic", self.quadratic))
+        )
+        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {kappas}"
+
+
+def between_annotators(state: State) -> list[Agreement]:
+    """The agreement of each two annotators who graded a task in common, by name."""
+    grades = _by_annotator(state)
+    return [
+        Agreement.of(first, second, pairs)
+        for first, second in combinations(sorted(grades), 2)
+        if (pairs := _common(grades[first], grades[second]))
+    ]
+
+
+def with_consensus(judged: Judged) -> list[Agreement]:
+    """The agreement of each annotator with the final grades, of which the annotator's own are a part."""
+    final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
+    return [
+        Agreement.of(name, CONSENSUS, pairs)
+        for name, own in sorted(_by_annotator(judged.state).items())
+        if (pairs := _common(own, final))
+    ]
+
+
+def _by_annotator(state: State) -> dict[str, dict[str, int]]:
+    grades: dict[str, dict[str, int]] = {}
+    for task_id, name, answer in state.rows():
+        assert answer.grade is not None
+        grades.setdefault(name, {})[task_id] = answer.grade
+    return grades
+
+
+def _common(first: Mapping[str, int], second: Mapping[str, int]) -> list[tuple[int, int]]:
+    return [(grade, second[task_id]) for task_id, grade in first.items() if task_id in second]
+
+
+def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
+    """How each annotator did in the exam, with the agreement of the latest answers and the references."""
+    for name, answers in sorted(state.exam.items()):
+        pairs = [(answers[e.task.id][-1], e.grade) for e in task_set.exam if e.task.id in answers]
+        if pairs:
+            agreement = asdict(Agreement.of(name, "reference", pairs))
+            yield {"annotator": name, **asdict(result_of(task_set, state, name)), "agreement": agreement}
+
+
+def raw_grades(judged: Judged) -> RawGrades | None:
+    """The grades that settled the tasks, for figure 5 (a); None where no task has two."""
+    given = [judged.state.grades(task.id)[: final.annotators] for task, final in judged.outcomes]
+    several = [grades for grades in given if len(grades) > 1]
+    if not several:
+        return None
+    workers = len(_by_annotator(judged.state))
+    lowest, highest = (np.array([pick(grades) for grades in several]) for pick in (min, max))
+    return RawGrades(lowest, highest, workers, sum(map(len, given)))
+
+
+def write_agreement(judged: Judged, folder: Path) -> list[Path]:
+    """Write figure 5 as agreement.svg and agreement.png, and the raw grades as grades.csv.
+
+    Raises UsageError where nothing is settled yet, and without matplotlib.
+    """
+    if not len(judged.annotations.query):
+        raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = draw_agreement(judged.annotations, raw_grades(judged), folder / "agreement")
+    write_grades(judged.state, folder / "grades.csv")
+    return [*files, folder / "grades.csv"]
