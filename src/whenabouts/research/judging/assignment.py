@@ -84,13 +84,13 @@ def next_task(
     if task_set.exam and not result_of(task_set, state, annotator).passed:
         return next_exam_task(task_set, state, annotator)
     openings, held = Openings(task_set, state), held or {}
-    wanted = (
+    fitting = (
         task
         for task in task_set.tasks
         if _is_skipped(state, annotator, task) is skipped
         and _needs(task_set, state, annotator, task, openings) > held.get(task.id, 0)
     )
-    return next(wanted, None)
+    return next(fitting, None)
 
 
 def _is_skipped(state: State, annotator: str, task: Task) -> bool:
@@ -112,11 +112,11 @@ def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
     opened = [task for task in task_set.tasks if openings.is_open(task)]
     exam = result_of(task_set, state, annotator)
     own = [state.answer(annotator, task.id) for task in task_set.tasks]
-    wanted = [task for task in opened if _needs(task_set, state, annotator, task, openings)]
-    skipped = sum(_is_skipped(state, annotator, task) for task in wanted)
+    needing = [task for task in opened if _needs(task_set, state, annotator, task, openings)]
+    skipped = sum(_is_skipped(state, annotator, task) for task in needing)
     return Progress(
         judged=sum(answer is not None and answer.grade is not None for answer in own),
-        left=len(wanted) - skipped,
+        left=len(needing) - skipped,
         skipped=skipped,
         exam_right=exam.right,
         exam_tasks=len(task_set.exam),

@@ -58,16 +58,16 @@ def by_caption(
             raise UsageError(f"{annotations.name}: has no query {query.id!r}; name the set it was drawn from")
     texts = [own[query.id].text for query in queries]
     ranked = rank_moments(annotations, encoder, batch * batches, asked_in=texts)
-    wanted = {query.id: query for query in queries}
+    chosen = {query.id: query for query in queries}
     candidates, rank = [], 0
     for row, number in enumerate(ranked.query.tolist()):
         rank = rank + 1 if row and number == ranked.query[row - 1] else 1
-        if (asked := wanted.get(annotations.queries[number].id)) is not None:
+        if (judged := chosen.get(annotations.queries[number].id)) is not None:
             place = int(ranked.moment[row])
             video = annotations.videos[int(annotations.video[place])].id
             moment = Moment(video, float(annotations.start[place]), float(annotations.end[place]))
             source = Source({"captions": rank}, round(float(ranked.similarity[row]), 6))
-            candidates.append(Candidate(asked, moment, source, (rank - 1) // batch + 1))
+            candidates.append(Candidate(judged, moment, source, (rank - 1) // batch + 1))
     return candidates
 
 

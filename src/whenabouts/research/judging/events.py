@@ -142,8 +142,13 @@ class State:
     def _answer(self, event: Event) -> None:
         given = self.answers.setdefault(event.task_id, {})
         before = given.get(event.annotator)
-        about = {"seq": event.seq, "time": event.time, "source": event.source}
-        now = replace(before or Answer(), **about, skipped=event.kind == "skip")
+        now = replace(
+            before or Answer(),
+            seq=event.seq,
+            time=event.time,
+            skipped=event.kind == "skip",
+            source=event.source,
+        )
         if event.kind == "grade":
             now = replace(now, grade=event.grade, first=now.first or event.seq)
         if event.start is not None:

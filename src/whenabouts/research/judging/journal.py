@@ -159,9 +159,9 @@ class Journal:
     def _append(self, events: Sequence[Event]) -> list[Event]:
         """Write events, with the lock held."""
         self._set_torn_aside(self._read())
-        known = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
-        if events and len(known) == len(events):
-            return known
+        written = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
+        if events and len(written) == len(events):
+            return written
         guideline = self.task_set.guideline().text
         is_new = guideline != self._state.guideline
         before = [Event("guideline", text=guideline)] if is_new else []

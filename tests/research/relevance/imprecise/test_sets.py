@@ -134,3 +134,18 @@ def test_numbers_of_a_set_are_those_of_the_tables() -> None:
     assert numbers["queries judged in one batch"] == 4
     words = replacements(CAPTIONS, [*WORDS, WORDS[0]])
     assert words["most frequent"] == {"man": 5} and words["words replaced"] == 5 and words["changed"] == 5
+
+
+def test_agreement_counts_pairs_by_how_they_were_settled() -> None:
+    from whenabouts.research.relevance.imprecise.statistics import agreement
+
+    raw = [[2, 3], [0, 4, 1, 1], [0, 4, 0, 4], []]
+    assert agreement(raw, [3, 1, None, None]) == {
+        "settled": 3,
+        "agreed": 2,
+        "agreed with more than two annotators": 1,
+        "discarded": 1,
+        "share agreed": 0.6667,
+        "final grades": {1: 1, 3: 1},
+    }
+    assert agreement([], [])["share agreed"] is None

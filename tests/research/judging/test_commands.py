@@ -1,0 +1,168 @@
+"""`build judging` and `judgements`, from run files to judgements that evaluation reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.product.cli.conftest import Done, run_here
+from tests.research.judging.test_candidates import run_file
+
+from whenabouts.formats import read_annotations
+from whenabouts.research.judging.events import Event
+from whenabouts.research.judging.journal import Journal
+from whenabouts.research.judging.tasks import TaskSet
+
+SAMPLES = Path(__file__).resolve().parents[3] / "samples" / "videos"
+Build = Callable[..., Done]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    (tmp_path / "queries.txt").write_text("a flower opens\na frog sits\n")
+    run = run_file(
+        tmp_path / "run.jsonl",
+        {"1": [("flower", 0, 2), ("frog", 1, 3)], "2": [("frog", 0, 90), ("flower", 1, 2)]},
+    )
+    source = ["--queries", str(tmp_path / "queries.txt"), "--run", str(run), "--out", str(tmp_path / "set")]
+
+    def build_judging(*more: object) -> Done:
+        return run_here("build", "judging", *source, *map(str, more))
+
+    return build_judging
+
+
+def judge(folder: Path, *grades: tuple[str, str, int]) -> Journal:
+    journal = Journal.open(TaskSet.open(folder))
+    for annotator, task_id, grade in grades:
+        journal.append(Event("grade", annotator, task_id, grade=grade))
+    return journal
+
+
+def test_runs_become_a_set_with_its_recordings(build: Build, tmp_path: Path) -> None:
+    done = build("--videos", SAMPLES)
+    assert done.code == 0, done.err
+    assert (done.json["tasks"], done.json["queries"], done.json["videos without a recording"]) == (4, 2, 0)
+    tasks = TaskSet.open(tmp_path / "set")
+    assert tasks.video("frog") == SAMPLES / "frog.webm"
+    assert max(task.moment.end for task in tasks.tasks) == pytest.approx(8.27, abs=0.1)  # not 90
+    assert tasks.made["runs"] == ["run.jsonl"]
+
+
+def test_missing_recordings_are_refused_by_name(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "videos").mkdir()
+    done = build("--videos", tmp_path / "videos")
+    assert done.code == 2
+    assert "has no recording of 2 videos to judge: flower, frog" in done.err
+    assert not (tmp_path / "set").exists()
+
+
+def test_without_recordings_the_set_says_so(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
+    done = build("--table")
+    assert "2 videos have no recording here: only Label Studio can show them" in done.out
+
+
+def test_a_set_is_not_written_over_another(build: Build) -> None:
+    assert build().code == 0
+    assert "is a task set already" in build().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--batches", "3"), "--batch and --batches go with --captions"),
+        (("--pass-mark", "2"), "--pass-mark 2: give a share from 0 to 1"),
+        (("--exam", "none.jsonl"), "none.jsonl: cannot be read"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(build: Build, more: tuple[str, ...], message: str) -> None:
+    done = build(*more)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: Path) -> None:
+    build()
+    folder = tmp_path / "set"
+    nobody = run_here("judgements", str(folder), "--table")
+    assert nobody.out == "nobody has judged yet; 4 tasks\n"
+    judge(folder, ("ann", "t1", 3), ("bea", "t1", 4), ("ann", "t2", 0), ("bea", "t2", 0), ("ann", "t1", 0))
+    done = run_here("judgements", str(folder), "--out", str(tmp_path / "now"), "--table")
+    assert "1 of 4 tasks are settled: 1 agreed on (0 by four annotators), 0 discarded" in done.out
+    assert "3 tasks need 2 more annotators" in done.out
+    assert "ann: 2 judged, 2 left" in done.out
+    assert "ann and bea: 2 tasks, 50.0% the same, kappa 0.00" in done.out
+    old = str(tmp_path / "old.jsonl")
+    assert run_here("judgements", str(folder), "--at", "5", "--out", old).json["event"] == 5
+    assert sorted(read_annotations(old).relevance.tolist()) == [0.0, 4.0]
+    assert read_annotations(tmp_path / "now").relevance.tolist() == [0.0]
+    assert {query.text for query in read_annotations(tmp_path / "now").queries} == {
+        "a flower opens",
+        "a frog sits",
+    }
+
+
+def test_a_journal_written_with_a_clock_set_back_is_read(build: Build, tmp_path: Path) -> None:
+    build()
+    journal = judge(tmp_path / "set", ("ann", "t1", 3))
+    time = journal.events()[-1].time
+    done = run_here("judgements", str(tmp_path / "set"), "--at", time)
+    assert (done.json["event"], done.json["time"]) == (2, time)
+    before = run_here("judgements", str(tmp_path / "set"), "--at", "2001-01-01T00:00Z")
+    assert before.json["event"] == 0
+
+
+def test_label_studio_there_and_back(build: Build, tmp_path: Path) -> None:
+    build()
+    folder, tasks = str(tmp_path / "set"), tmp_path / "tasks.json"
+    out = run_here("judgements", folder, "--label-studio", str(tasks), "--video-url", "http://x/{video_id}")
+    assert out.json["files"] == [str(tasks), str(tmp_path / "tasks.xml")]
+    answers: list[Any] = json.loads(tasks.read_text())
+    for entry in answers:
+        result = [{"from_name": "grade", "value": {"choices": ["4"]}}]
+        entry["annotations"] = [{"completed_by": person, "result": result} for person in (1, 2)]
+    (tmp_path / "export.json").write_text(json.dumps(answers))
+    done = run_here("judgements", folder, "--import", str(tmp_path / "export.json"))
+    assert done.json["imported"] == {"new": 8, "changed": 0, "same": 0}
+    assert done.json["final grades"] == {"4": 4}
+    assert done.json["share agreed"] == 1.0
+
+
+def test_judgements_of_one_set_are_the_exam_of_another(build: Build, tmp_path: Path) -> None:
+    build()
+    judge(tmp_path / "set", ("ann", "t1", 3), ("bea", "t1", 4))
+    exam = tmp_path / "exam.jsonl"
+    run_here("judgements", str(tmp_path / "set"), "--exam", str(exam))
+    done = build("--exam", exam, "--out", tmp_path / "other")
+    assert done.json["exam"] == 1
+    first = Journal.open(TaskSet.open(tmp_path / "other")).next_task("cem")
+    assert first is not None
+    assert first.id == "exam-t1"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--at", "7"), "event 7: the journal has events 1 to 0"),
+        (("--at", "soon"), "'soon' is no time"),
+        (("--import", "a", "--at", "1"), "--import adds to the journal as it is now"),
+        (("--video-url", "http://x"), "--video-url goes with --label-studio"),
+    ],
+)
+def test_wrong_use_of_judgements_is_told(
+    build: Build, tmp_path: Path, more: tuple[str, ...], message: str
+) -> None:
+    build()
+    done = run_here("judgements", str(tmp_path / "set"), *more)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_folder_that_is_no_task_set_is_told(tmp_path: Path) -> None:
+    done = run_here("judgements", str(tmp_path))
+    assert done.code == 2
+    assert "is no task set: it has no judging.json" in done.err
