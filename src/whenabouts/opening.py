@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path | str) -> BufferedReader:
     """A regular file, open for reading; the caller closes it.
 
     Raises OSError for what cannot be opened, and for a folder, a pipe, a socket or a device: none of them is
@@ -37,6 +39,20 @@ def open_descriptor(path: Path | str) -> int:
         os.close(descriptor)
         raise _refusal(path, errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL)
     return descriptor
+
+
+@contextmanager
+def regular_name(path: Path | str) -> Iterator[str]:
+    """A name by which a library that takes no open file opens a regular file: that of the open descriptor.
+
+    It leads to this very file, whatever `path` leads to by then. What the library maps or keeps open stays
+    after it is gone. Raises OSError as `open_regular` does.
+    """
+    descriptor = open_descriptor(path)
+    try:
+        yield f"/dev/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def read_regular(path: Path | str, most_bytes: int) -> bytes:

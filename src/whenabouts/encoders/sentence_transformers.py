@@ -28,6 +28,7 @@ from whenabouts.encoders.protocol import (
     unit_length,
 )
 from whenabouts.hub import ModelCard
+from whenabouts.opening import regular_name
 
 PREFIX = "sentence-transformers"
 ORDER = 50
@@ -97,7 +98,7 @@ def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
     modules = [words, Pooling(width, "cls")]
     weights: dict[str, Any] = {}
     for file in _weights.safetensors_files(folder):
-        with safe_open(file, "pt") as stored:
+        with regular_name(file) as name, safe_open(name, "pt") as stored:
             named = [key for key in stored.keys() if "pooler.dense." in key]  # noqa: SIM118
             weights |= {key.rpartition("pooler.")[2]: stored.get_tensor(key) for key in named}
     if supervised and weights.keys() >= {"dense.weight", "dense.bias"}:

@@ -29,6 +29,7 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.settings import read_record
+from whenabouts.opening import regular_name
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
@@ -312,23 +313,24 @@ def _buildable(config: Path) -> Iterator[None]:
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
     """Name -> shape of the weights of a file, of which no more than the header is read."""
-    with _opened(path), safetensors.safe_open(path, "pt") as file:
+    with _opened(path) as opened, safetensors.safe_open(opened, "pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def _weights_in(path: Path) -> dict[str, Tensor]:
-    with _opened(path):
-        weights: dict[str, Tensor] = load_file(path)
+    with _opened(path) as opened:
+        weights: dict[str, Tensor] = load_file(opened)
         return weights
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[None]:
-    """FormatError where the weights of a path are missing, cut off, or none."""
+def _opened(path: Path) -> Iterator[str]:
+    """The name of the open file of weights. FormatError where they are missing, cut off, or none."""
     if not path.is_file():
         raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
     try:
-        yield
+        with regular_name(path) as name:
+            yield name
     except (safetensors.SafetensorError, OSError) as error:
         raise FormatError(
             path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED

@@ -26,6 +26,7 @@ from torch import Tensor
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding, joined
+from whenabouts.opening import regular_name
 from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -299,7 +300,8 @@ class _Folder:
     def __getitem__(self, number: int) -> VideoEncoding:
         path = self.place / _block_name(number)
         try:
-            return from_tensors(load_file(path))
+            with regular_name(path) as name:
+                return from_tensors(load_file(name))
         except Exception as error:
             raise FormatError(path, f"cannot be read: {error}") from None
 

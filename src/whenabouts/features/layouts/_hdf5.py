@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import FeatureSource, UnreadArray
 from whenabouts.formats.files import FormatError, ReaderMissing
+from whenabouts.opening import regular_name
 
 _FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
@@ -30,7 +31,8 @@ def open_hdf5(path: Path) -> Any:
     try:
         # "core", the driver that some releases use, would read the whole file into memory. Locks fail on
         # many network file systems, and reading needs none.
-        return _with_any_lock(lambda locking: h5py.File(path, "r", locking=locking))
+        with regular_name(path) as name:
+            return _with_any_lock(lambda locking: h5py.File(name, "r", locking=locking))
     except _FAULTS as error:
         raise FormatError(path, f"is no whole HDF5 file ({_reason(error)}); fetch it again") from None
 

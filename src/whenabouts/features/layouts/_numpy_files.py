@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from whenabouts.features.location import FeatureLocation, OpenOptions
 from whenabouts.features.source import MOST_BYTES, FeatureSource, UnreadArray
 from whenabouts.formats.files import FormatError
+from whenabouts.opening import open_regular
 
 _FAULTS = (
     OSError,
@@ -41,13 +42,13 @@ _HEADERS = threading.Lock()
 def inspect_npy(path: Path, item: str) -> UnreadArray:
     """A .npy file, memory-mapped. Raises FormatError for what is damaged or holds Python objects."""
     try:
-        with path.open("rb") as stream:
-            _header(stream)
-        with _HEADERS:
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        with open_regular(path) as stream:
+            shape, fortran, dtype = _header(stream)
+            order: Literal["F", "C"] = "F" if fortran else "C"
+            mapped = np.memmap(stream, dtype, "r", stream.tell(), shape, order).view(np.ndarray)
     except _FAULTS as error:
         raise _fault(path, item, ".npy", error) from None
-    return UnreadArray(mapped.shape, mapped.dtype, lambda: mapped)
+    return UnreadArray(shape, dtype, lambda: mapped)
 
 
 def inspect_npz(
@@ -75,7 +76,7 @@ def inspect_npz(
 def array_names(path: Path) -> tuple[str, ...]:
     """Names of the arrays of an npz file; none where it is not one."""
     try:
-        with zipfile.ZipFile(path) as packed:
+        with _unzipped(path) as packed:
             return _names(packed.namelist())
     except _FAULTS:
         return ()
@@ -104,7 +105,10 @@ def _choose(path: Path, item: str, members: Sequence[str], keys: Sequence[str] |
 
 @contextmanager
 def _unzipped(archive: Path | bytes) -> Iterator[zipfile.ZipFile]:
-    with zipfile.ZipFile(io.BytesIO(archive) if isinstance(archive, bytes) else archive) as packed:
+    with (
+        io.BytesIO(archive) if isinstance(archive, bytes) else open_regular(archive) as stream,
+        zipfile.ZipFile(stream) as packed,
+    ):
         yield packed
 
 

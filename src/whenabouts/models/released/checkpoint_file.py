@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.formats.files import FormatError
+from whenabouts.opening import open_regular
 from whenabouts.pickled import (
     MOST_PICKLE_BYTES,
     Call,
@@ -109,7 +110,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     never made), holds what is no tensor among the parameters, or tensors larger than itself.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if zipfile.is_zipfile(stream):
                 return _read_zip(path, stream)
             stream.seek(0)

@@ -19,6 +19,7 @@ from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint
 from whenabouts.models.released.settings import Overrides, Released
 from whenabouts.models.trained import Trained
+from whenabouts.opening import open_regular
 from whenabouts.types import UsageError, WhenaboutsError
 
 OPTIONS = "opt.json"
@@ -162,5 +163,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

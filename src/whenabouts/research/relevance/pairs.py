@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.formats.files import FormatError, write_atomically
+from whenabouts.opening import regular_name
 from whenabouts.types import Query, UsageError
 
 Floats = NDArray[np.float32]
@@ -301,7 +302,7 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
     try:
         # As tensors, for PyTorch maps them into memory; the library's NumPy arrays are read whole.
-        with safe_open(path, framework="pt") as opened:
+        with regular_name(path) as name, safe_open(name, framework="pt") as opened:
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118
             return arrays, dict(opened.metadata() or {})
     except OSError as error:

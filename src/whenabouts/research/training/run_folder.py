@@ -32,6 +32,7 @@ from whenabouts.formats.runs import MemoryRun
 from whenabouts.locking import hold
 from whenabouts.models.staged import SYSTEM
 from whenabouts.models.trained import CONFIG, WEIGHTS
+from whenabouts.opening import regular_name
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.opti
 def read_state(path: Path) -> State:
     """The position of a kept training. Raises FormatError for a file that is none."""
     try:
-        with safetensors.safe_open(path, "pt") as opened:
+        with regular_name(path) as name, safetensors.safe_open(name, "pt") as opened:
             metadata = opened.metadata() or {}
         kept = json.loads(metadata["training"])
         if kept["version"] != VERSION:
@@ -271,7 +272,8 @@ def read_state(path: Path) -> State:
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Put what was kept back into a model and an optimizer of the same experiment."""
     device = next(model.parameters()).device
-    tensors = load_file(path, device=str(device))
+    with regular_name(path) as name:
+        tensors = load_file(name, device=str(device))
     try:
         model.load_state_dict(_below("model.", tensors))
         kept: dict[int, dict[str, Tensor]] = {}
