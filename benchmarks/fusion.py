@@ -15,10 +15,10 @@ Queries and their truth:
 - said, by title: the title that people gave to a part; the minute in which it is said.
 - said, words: three words of a sentence that stand nowhere else.
 - shown, words; shown, part: three words of a slide or caption; four signs of a number plate.
-- shown, by title: the heading of another recording's part of which sentences stand on a slide.
-- seen: `queries.jsonl` of `real_video`. No picture model can be had here, so pictures are encoded by one that
-  is PLANTED: it knows by its frames which of these queries a picture answers, as MiniLM's vector of the query
-  under noise of `NOISE` times its length, and all other pictures are noise. It says nothing of real models.
+- shown, by title: the heading of another recording's part of which sentences are written; asked once, and
+  true wherever sentences of that part stand on a slide or in a caption.
+- seen: `queries.jsonl` of `real_video`; heard: sounds in the films that have subtitles beside them. Pictures
+  and sounds are encoded by `planted.py`, which knows them under noise and says nothing of real models.
 
 Titles all of whose words are said or written together somewhere else as well are left out, and counted.
 A hit: the right film, and at least half of the shorter span is shared. Intervals (95 %) draw whole films.
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import itertools
 import json
 import random
@@ -44,23 +43,31 @@ from typing import Any
 import numpy as np
 from benchmarks import screen_text
 from benchmarks.machine import describe_machine
-from benchmarks.screen_text import FILMS, FONTS, OTHER_FILMS, OTHER_FONTS, RATE, Drawer, Picture, Style, Words
+from benchmarks.planted import (
+    NOISE,
+    OTHER_SOUNDS,
+    SOUND_SECONDS,
+    SOUNDS,
+    PlantedEars,
+    PlantedEyes,
+    planted_sound,
+    queries_seen,
+)
+from benchmarks.planted import RATE as RATE_OF_SOUND
+from benchmarks.screen_text import FILMS, FONTS, OTHER_FILMS, OTHER_FONTS, RATE, Drawer, Style, Words
 from benchmarks.speech import GAP_SECONDS, speak, stamp, write_sound
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
-from whenabouts.encoders import open_text_encoder
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.search import Searcher
 from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import Cue, read_cue_file
-from whenabouts.video.frames import sample_frames
 
 PART_SECONDS, SEGMENT = 60.0, screen_text.SECONDS
 SIZE = (640, 360)
-NOISE = 6.0
-STREAMS = ("subtitle", "screen_text", "vision")
+STREAMS = ("subtitle", "screen_text", "vision", "sound")
 STYLES = (
     Style("slide", SIZE, 0.05, 30),
     Style("slide", SIZE, 0.05, 30),
@@ -69,62 +76,8 @@ STYLES = (
     Style("sign", SIZE, 0.07, 28, speed=0.03),
 )
 UNQUERIED = ("flipping_pancake.mkv", "makeup_mpeg4.avi", "basketball.mp4")
-KINDS = ("said, by title", "said, words", "shown, words", "shown, part", "shown, by title", "seen")
-
-
-# The planted encoder -----------------------------------------------------------------------------------
-
-
-def signature(image: Picture) -> NDArray[np.float32]:
-    """(432,): the mean colours of 12 x 12 cells."""
-    height, width = image.shape[:2]
-    rows = np.linspace(0, height, 13).astype(int)
-    columns = np.linspace(0, width, 13).astype(int)
-    sums = np.add.reduceat(np.add.reduceat(image.astype(np.float32), rows[:-1], 0), columns[:-1], 1)
-    sizes = np.diff(rows)[:, None, None] * np.diff(columns)[None, :, None]
-    return np.asarray((sums / sizes).ravel(), np.float32)
-
-
-def _noise(seed: str, width: int) -> NDArray[np.float32]:
-    digest = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
-    noise = np.random.default_rng(digest).standard_normal(width)
-    return np.asarray(noise / np.linalg.norm(noise), np.float32)
-
-
-class PlantedEncoder:
-    """Knows frames of some films by sight, and of each which queries it answers."""
-
-    name, fingerprint, dimension, image_size = "planted", f"planted noise={NOISE:g}", 384, 96
-
-    def __init__(self, data: Path, films: Sequence[str]) -> None:
-        self._text = open_text_encoder()
-        self._signatures, self._answers = [], []
-        for film in films:
-            rows = [row for row in queries_seen(data) if row["video"] == film]
-            with sample_frames(data / "real_video" / film, 4.0, size=self.image_size) as reader:
-                for frame in reader:
-                    own = [row["query"] for row in rows if row["start"] <= frame.seconds <= row["end"]]
-                    self._signatures.append(signature(frame.image))
-                    self._answers.append(tuple(own))
-        self._known = np.stack(self._signatures)
-
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, 384): MiniLM's."""
-        return self._text.encode_text(texts)
-
-    def encode_images(self, images: Sequence[Picture]) -> NDArray[np.float32]:
-        """(N, 384): what is known of each, under noise."""
-        return np.stack([self._encoded(signature(image)) for image in images])
-
-    def _encoded(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
-        distance = np.abs(self._known - own).mean(axis=1)
-        best = int(distance.argmin())
-        answers = self._answers[best] if distance[best] < 4.0 else ()
-        seed = str(answers) if answers else own.round().tobytes().hex()
-        vector = NOISE * _noise(seed, self.dimension)
-        if answers:
-            vector = vector + self.encode_text(answers).mean(axis=0)
-        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+STREAM_OF = {"said": "subtitle", "shown": "screen_text", "seen": "vision", "heard": "sound"}
+KINDS = ("said, by title", "said, words", "shown, words", "shown, part", "shown, by title", "seen", "heard")
 
 
 # Films --------------------------------------------------------------------------------------------------
@@ -132,13 +85,20 @@ class PlantedEncoder:
 
 @dataclass(frozen=True)
 class Asked:
-    """A query of some kind, and where its answer is."""
+    """A query of some kind, and where its answers are: film, start, end."""
 
     kind: str
     text: str
-    film: str
-    start: float
-    end: float
+    places: tuple[tuple[str, float, float], ...]
+
+    @property
+    def film(self) -> str:
+        """The film of its first place."""
+        return self.places[0][0]
+
+    def is_at(self, film: str, start: float, end: float) -> bool:
+        """Whether a span shares time with one of its places."""
+        return any(film == own and start < until and end > since for own, since, until in self.places)
 
 
 @dataclass(frozen=True)
@@ -148,11 +108,6 @@ class Part:
     title: str
     recording: str
     cues: tuple[Cue, ...]
-
-
-def queries_seen(data: Path) -> list[dict[str, Any]]:
-    lines = (data / "real_video" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def parts_of(data: Path, *, choose: bool) -> dict[str, list[Part]]:
@@ -193,6 +148,8 @@ class Maker:
         self.rng.shuffle(recordings)
         self.parts, self.recordings = parts, recordings
         self.asked: list[Asked] = []
+        self.heard: list[Asked] = []
+        self.sounds, self.places = OTHER_SOUNDS if choose else SOUNDS, np.random.default_rng(choose)
         self.said: dict[str, list[Cue]] = {}
         self.shown: dict[str, list[screen_text.Shown]] = {}
 
@@ -240,7 +197,9 @@ class Maker:
         self.said[name], self.shown[name] = cues, shown
         for at, part in enumerate(pair):
             own_cues = [c for c in cues if at * PART_SECONDS <= c.start < (at + 1) * PART_SECONDS]
-            self.asked.append(Asked("said, by title", part.title, name, own_cues[0].start, own_cues[-1].end))
+            self.asked.append(
+                Asked("said, by title", part.title, ((name, own_cues[0].start, own_cues[-1].end),))
+            )
         print(name, flush=True)
 
     def _render(self, path: Path, drawers: Sequence[Drawer]) -> None:
@@ -263,7 +222,6 @@ class Maker:
     ) -> list[Cue]:
         """The film with its words: as subtitles beside it, or read aloud in it; when each is said."""
         if not is_spoken:
-            silent.rename(path)
             cues = [
                 Cue(cue.start + at * PART_SECONDS, cue.end + at * PART_SECONDS, cue.text)
                 for at, part in enumerate(pair)
@@ -271,23 +229,40 @@ class Maker:
             ]
             lines = [f"{stamp(c.start)} --> {stamp(c.end)}\n{c.text}\n" for c in cues]
             path.with_suffix(".vtt").write_text("WEBVTT\n\n" + "\n".join(lines), encoding="utf-8")
+            self._with_sound(silent, path, self._heard(name))
             return cues
-        sound = np.zeros(int(2 * PART_SECONDS * 16_000), np.float32)
+        sound = np.zeros(int(2 * PART_SECONDS * RATE_OF_SOUND), np.float32)
         cues = []
         for at, part in enumerate(pair):
             samples, spoken = speak(part.cues, self.folder)
             fitting = [cue for cue in spoken if cue.end < PART_SECONDS]
-            until = int((fitting[-1].end + GAP_SECONDS / 2) * 16_000)
-            begins = int(at * PART_SECONDS * 16_000)
+            until = int((fitting[-1].end + GAP_SECONDS / 2) * RATE_OF_SOUND)
+            begins = int(at * PART_SECONDS * RATE_OF_SOUND)
             sound[begins : begins + until] = samples[:until]
             cues += [Cue(c.start + at * PART_SECONDS, c.end + at * PART_SECONDS, c.text) for c in fitting]
+        self._with_sound(silent, path, sound)
+        return cues
+
+    def _heard(self, name: str) -> NDArray[np.float32]:
+        """The sound of a film with two of the planted sounds in it, one in each minute."""
+        sound = self.places.standard_normal(int(2 * PART_SECONDS * RATE_OF_SOUND)).astype(np.float32) * 0.003
+        for minute in range(2):
+            if len(self.heard) == len(self.sounds):
+                break
+            number = len(self.heard)
+            at = float(self.places.uniform(5, PART_SECONDS - 10)) + minute * PART_SECONDS
+            first, samples = int(at * RATE_OF_SOUND), planted_sound(number)
+            sound[first : first + len(samples)] += samples
+            self.heard.append(Asked("heard", self.sounds[number], ((name, at, at + SOUND_SECONDS),)))
+        return sound
+
+    def _with_sound(self, silent: Path, path: Path, sound: NDArray[np.float32]) -> None:
         write_sound(self.folder / "sound.wav", sound)
         command = ["ffmpeg", "-v", "error", "-y", "-i", str(silent), "-i", str(self.folder / "sound.wav")]
         subprocess.run([*command, "-c:v", "copy", "-c:a", "aac", "-b:a", "64k", str(path)], check=True)
         silent.unlink()
         for left_over in ("sound.wav", "line.wav", "line.txt"):
             (self.folder / left_over).unlink(missing_ok=True)
-        return cues
 
     def queries(self) -> Iterator[Asked]:
         """What is asked of what is said and shown, with words that stand nowhere else."""
@@ -307,7 +282,9 @@ class Maker:
             triples = [words[at : at + 3] for at in range(len(words) - 2)]
             rare = [triple for triple in triples if min(counts[word] for word in triple) == 1]
             if rare:
-                by_film[film, kind].append(Asked(kind, " ".join(self.rng.choice(rare)), film, start, end))
+                by_film[film, kind].append(
+                    Asked(kind, " ".join(self.rng.choice(rare)), ((film, start, end),))
+                )
         for queries in by_film.values():
             yield from self.rng.sample(queries, min(3, len(queries)))
         for film, texts in self.shown.items():
@@ -315,9 +292,28 @@ class Maker:
                 if re.fullmatch(r"[A-Z]{2}\d\d [A-Z]{3}", shown.lines[0]):
                     plate = shown.lines[0].replace(" ", "")
                     at = self.rng.randint(0, len(plate) - 4)
-                    yield Asked("shown, part", plate[at : at + 4], film, shown.start, shown.end)
-                if shown.meaning:
-                    yield Asked("shown, by title", shown.meaning, film, shown.start, shown.end)
+                    place = film, shown.start, shown.end
+                    yield Asked("shown, part", plate[at : at + 4], (place,))
+        for title, places in self._written_of().items():
+            yield Asked("shown, by title", title, tuple(places))
+
+    def _written_of(self) -> dict[str, list[tuple[str, float, float]]]:
+        """Where the sentences of each other part with a slide are written: on slides, and in captions."""
+        title_of = {_letters(text): title for title, own in self.other.sections for text in own}
+        places: defaultdict[str, list[tuple[str, float, float]]] = defaultdict(list)
+        slides: set[str] = set()
+        for film, texts in self.shown.items():
+            for shown in texts:
+                written = _letters(" ".join(shown.lines))
+                titles = {title for text, title in title_of.items() if written and text.startswith(written)}
+                for title in {shown.meaning} - {""} or titles:
+                    places[title].append((film, shown.start, shown.end))
+                slides |= {shown.meaning}
+        return {title: own for title, own in places.items() if title in slides}
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def plain_words(text: str) -> list[str]:
@@ -330,10 +326,10 @@ def make(data: Path, folder: Path, films: int, *, choose: bool) -> None:
     (folder / "films").mkdir(exist_ok=True)
     maker = Maker(data, folder / "films", choose=choose)
     maker.make(films)
-    asked = [*maker.asked, *maker.queries()]
+    asked = [*maker.asked, *maker.queries(), *maker.heard]
     real = real_films(choose=choose)
     asked += [
-        Asked("seen", row["query"], Path(row["video"]).stem, row["start"], row["end"])
+        Asked("seen", row["query"], ((Path(row["video"]).stem, row["start"], row["end"]),))
         for row in queries_seen(data)
         if row["video"] in real
     ]
@@ -348,7 +344,8 @@ def index(data: Path, folder: Path, *, choose: bool) -> None:
     summary = corpus.add(
         folder / "films",
         *(data / "real_video" / name for name in real),
-        vision=PlantedEncoder(data, real),
+        vision=PlantedEyes(data / "real_video", real, queries_seen(data)),
+        sound=PlantedEars(OTHER_SOUNDS if choose else SOUNDS),
         screen_text=True,
         transcribe=True,
         processes=1,
@@ -402,10 +399,11 @@ def rank_of(asked: Asked, fused: Sequence[ScoredMoment], stems: dict[str, str]) 
     """At which place the first hit is (1 is first); 99 where none of ten is one."""
     for place, scored in enumerate(fused[:10], 1):
         moment = scored.moment
-        shared = min(moment.end, asked.end) - max(moment.start, asked.start)
-        shorter = min(moment.end - moment.start, asked.end - asked.start)
-        if stems[moment.video_id] == asked.film and shared >= 0.5 * shorter:
-            return place
+        for film, start, end in asked.places:
+            shared = min(moment.end, end) - max(moment.start, start)
+            shorter = min(moment.end - moment.start, end - start)
+            if stems[moment.video_id] == film and shared >= 0.5 * shorter:
+                return place
     return 99
 
 
@@ -422,9 +420,7 @@ def is_elsewhere(query: Asked, texts: Sequence[tuple[str, float, float, str]]) -
     """Whether all words of a title stand together in a clip outside of its truth."""
     words = set(query_words(query.text)[0])
     return "by title" in query.kind and any(
-        says(text, words)
-        for film, start, end, text in texts
-        if film != query.film or start >= query.end or end <= query.start
+        says(text, words) for film, start, end, text in texts if not query.is_at(film, start, end)
     )
 
 
@@ -432,12 +428,25 @@ def subsets(streams: Sequence[str]) -> list[tuple[str, ...]]:
     return [own for size in range(1, len(streams) + 1) for own in itertools.combinations(streams, size)]
 
 
+def read_asked(folder: Path) -> list[Asked]:
+    rows = json.loads((folder / "asked.json").read_text(encoding="utf-8"))
+    return [Asked(row["kind"], row["text"], tuple(map(tuple, row["places"]))) for row in rows]
+
+
+def opened(data: Path, folder: Path, *, choose: bool) -> Corpus:
+    """The corpus that `index` made, with what knows its pictures and sounds."""
+    corpus = Corpus(folder / "corpus")
+    eyes = PlantedEyes(data / "real_video", real_films(choose=choose), queries_seen(data))
+    corpus.encoders.adopt(eyes, corpus.store.streams["vision"])
+    ears = PlantedEars(OTHER_SOUNDS if choose else SOUNDS)
+    corpus.encoders.adopt(ears, corpus.store.streams["sound"])
+    return corpus
+
+
 def measure(data: Path, folder: Path, *, choose: bool) -> dict[str, Any]:
     """Ranks of every query by every subset of the streams, and how sure the answers were."""
-    encoder = PlantedEncoder(data, real_films(choose=choose))
-    corpus = Corpus(folder / "corpus")
-    corpus.encoders.adopt(encoder, corpus.store.streams["vision"])
-    every_query = [Asked(**row) for row in json.loads((folder / "asked.json").read_text(encoding="utf-8"))]
+    corpus = opened(data, folder, choose=choose)
+    every_query = read_asked(folder)
     stems = {record.video_id: Path(record.path).stem for record in corpus.records()}
     searcher: Searcher = corpus.searcher()
     texts = list(texts_of(corpus, stems))
@@ -468,7 +477,7 @@ def measure(data: Path, folder: Path, *, choose: bool) -> dict[str, Any]:
 
 def _sureness(corpus: Corpus, query: Asked, stems: dict[str, str]) -> dict[str, Any]:
     """What an answer says of itself, of all streams and of the one that knows; and whether it is so."""
-    own = {"said": "subtitle", "shown": "screen_text", "seen": "vision"}[query.kind.split(",")[0]]
+    own = STREAM_OF[query.kind.split(",")[0]]
     row: dict[str, Any] = {"kind": query.kind}
     for way, streams in (("all", ()), ("own", (own,))):
         result = corpus.search(query.text, k=10, streams=streams)

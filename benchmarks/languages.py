@@ -5,8 +5,11 @@
 The 18 lectures of `transcripts` and `transcripts_languages` that have captions and titles both in English and
 in French, with titles in twelve languages. A hit is as in `spoken_search.py`. Each row is a corpus of the
 captions in one language, an encoder, and the titles of one language; intervals (95 %) draw whole recordings.
-"held out" is the half of the recordings on which no setting was chosen. Vectors are kept in `--cache`,
-corpora are made anew.
+"held out" is the half of the recordings on which no setting was chosen. Vectors are kept in `--cache`;
+corpora that lie there are used as they are.
+
+How sure answers are is judged by curves that were fitted without any question about these lectures, in any
+language ("confidence"; `answers.py` has the other questions). "taken out": with the recording left out.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import argparse
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks import answers
 from benchmarks.spoken_search import (
     CUTS,
     DATA,
@@ -36,7 +39,16 @@ from benchmarks.spoken_search import (
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
+from whenabouts.confidence.probability import (
+    Adjustment,
+    Probability,
+    adjusted,
+    from_json,
+    general,
+    log_odds,
+)
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
+from whenabouts.product.phrases import parsed_query
 from whenabouts.types import Moment
 
 RESULT = ROOT / "benchmarks" / "results" / "languages.json"
@@ -112,9 +124,10 @@ class Asked:
 
 
 def corpus_of(captions: str, encoder: Kept, folder: Path) -> Corpus:
-    """The captions of the same lectures in one language, indexed anew."""
+    """The captions of the same lectures in one language."""
     place = folder / f"{captions}.{encoder.name}.corpus"
-    shutil.rmtree(place, ignore_errors=True)
+    if place.exists():
+        return Corpus(place, encoders=[encoder])
     corpus = Corpus(place, create=True, encoders=[encoder])
     began = time.perf_counter()
     files = captions_of(captions)
@@ -137,14 +150,95 @@ def ask(corpus: Corpus, captions: str, encoder: str, language: str) -> Asked:
     return Asked(captions, encoder, language, asked, np.array(ranks, np.float64))
 
 
-def all_asked(folder: Path, encoders: Sequence[str]) -> Iterator[Asked]:
+def without_lectures() -> Probability:
+    """The curves fitted to the questions of `answers.py` that are about no lecture."""
+    rows = answers.read_rows(answers.QUESTIONS)
+    fold = answers.fold_by_set(rows)
+    return from_json(answers.fit([row for row in rows if fold(row) != "nyu"]))
+
+
+def sure_of(corpus: Corpus, captions: str, languages: Sequence[str]) -> list[tuple[str, answers.Row]]:
+    """What the answers to titles of some languages are judged by, with the recording in and taken out."""
+    examiner = answers.Examiner(captions, corpus)
+    return [
+        (language, row)
+        for language in languages
+        for number, title in enumerate(titles_in(language))
+        if title.recording in examiner.ids
+        for row in examiner.ask_title(
+            answers.Title(number, parsed_query(title.query).plain, title.recording, title.start, title.end)
+        )
+    ]
+
+
+def log_odds_by(curves: Probability, rows: Sequence[answers.Row]) -> NDArray[np.float64]:
+    """(N,) of the first answers; that of the least probable where nothing was found."""
+    least = log_odds(0.0)
+    return np.array([curves.words.log_odds_of(row.features) if row.features else least for row in rows])
+
+
+def across_of(rows: Sequence[answers.Row], curves: Probability) -> Adjustment:
+    """What moves the curves for titles in another language than the words, learned of answers to such."""
+    asked = [row for row in rows if row.kind == "title"]
+    right = [row.right for row in asked]
+    return adjusted(log_odds_by(curves, asked).tolist(), right, np.ones(len(asked)).tolist(), curves)
+
+
+def judged_sureness(
+    rows: Sequence[tuple[str, answers.Row]], curves: Probability
+) -> dict[str, dict[str, Any]]:
+    """Of titles in the language of the captions, and of those in others: how often what is stated holds.
+
+    Those in others also with the curves moved as was learned of other recordings.
+    """
+    first = [(language == row.corpus, row) for language, row in rows if row.rank == 1]
+    own, others = ([row for is_own, row in first if is_own is wanted] for wanted in (True, False))
+    fold = answers.fold_by_recording(others)
+    folds = np.array([fold(row) for row in others])
+    odds, moved = log_odds_by(curves, others), np.zeros(len(others))
+    for number in sorted(set(folds.tolist())):
+        known = across_of([row for row, part in zip(others, folds, strict=True) if part != number], curves)
+        moved[folds == number] = known.shift + known.slope * odds[folds == number]
+    return {
+        "same language": _judged(own, log_odds_by(curves, own)),
+        "across languages, as within one": _judged(others, odds),
+        "across languages": _judged(others, moved),
+    }
+
+
+def _judged(rows: Sequence[answers.Row], odds: NDArray[np.float64]) -> dict[str, Any]:
+    given = 1 / (1 + np.exp(-odds))
+    asked = np.array([row.kind == "title" for row in rows])
+    matched = np.array([answers.is_match(row, p) for row, p in zip(rows, given.tolist(), strict=True)])
+    return {
+        **answers.judged([row for row in rows if row.kind == "title"], given[asked]),
+        "taken out, called a match": [int(matched[~asked].sum()), int((~asked).sum())],
+    }
+
+
+def learn_across(rows: Sequence[tuple[str, answers.Row]], encoder: str) -> None:
+    """Write what was learned of a sentence model across languages beside the shipped curves."""
+    value = json.loads(answers.LEARNED.read_text(encoding="utf-8"))
+    others = [row for language, row in rows if language != row.corpus and row.rank == 1]
+    known = across_of(others, general())
+    own = {"shift": round(known.shift, 4), "slope": round(known.slope, 4), "questions": known.questions}
+    value["across"] = {**value.get("across", {}), encoder: own}
+    answers.LEARNED.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def all_asked(
+    folder: Path, encoders: Sequence[str], sure: dict[str, list[tuple[str, answers.Row]]]
+) -> Iterator[Asked]:
+    """The answers of each corpus to the titles of each language; `sure` gets what they are judged by."""
     others = sorted({row["language"] for row in read_lines(LANGUAGES / "queries.jsonl")})
     for name in encoders:
         encoder = Kept(open_text_encoder(name), folder)
         for captions in CAPTIONS:
             corpus = corpus_of(captions, encoder, folder)
-            for language in ("en", *others) if captions == "en" else ("en", "fr"):
+            languages = ("en", *others) if captions == "en" else ("en", "fr")
+            for language in languages:
                 yield ask(corpus, captions, name, language)
+            sure.setdefault(name, []).extend(sure_of(corpus, captions, languages))
 
 
 def same_lectures() -> set[str]:
@@ -186,12 +280,14 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, help="where vectors and corpora are kept")
     parser.add_argument("--encoders", nargs="+", default=ENCODERS)
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--learn", metavar="ENCODER", help="write how sure it is across languages")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     lectures = same_lectures()
     parts = {"all": lectures, "held out": lectures - chosen_on(sorted(lectures))}
     rows, kept = [], {}
-    for asked in all_asked(given.cache, given.encoders):
+    sure: dict[str, list[tuple[str, answers.Row]]] = {}
+    for asked in all_asked(given.cache, given.encoders, sure):
         kept[asked.captions, asked.encoder, asked.titles] = asked
         row: dict[str, Any] = {"captions": asked.captions, "encoder": asked.encoder, "titles": asked.titles}
         row["parts"] = {part: asked.of(recordings) for part, recordings in parts.items()}
@@ -206,7 +302,7 @@ def main() -> None:
                 f"{asked.encoder:16} {asked.titles} on {asked.captions} {part:14} {value['titles']:4} {hits}",
                 flush=True,
             )
-    result = {
+    result: dict[str, Any] = {
         "machine": describe_machine(),
         "rows": rows,
         "French behind English": {
@@ -217,8 +313,12 @@ def main() -> None:
             for encoder in given.encoders
         },
     }
+    curves = without_lectures()
+    result["confidence"] = {name: judged_sureness(own, curves) for name, own in sure.items()}
+    if given.learn:
+        learn_across(sure[given.learn], given.learn)
     given.out.write_text(json.dumps(result) + "\n")
-    print(json.dumps(result["French behind English"], indent=1))
+    print(json.dumps({key: result[key] for key in ("French behind English", "confidence")}, indent=1))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -88,3 +89,31 @@ def test_a_corpus_whose_answers_are_all_right_is_surer_but_not_at_once() -> None
     many = adjusted([0.0] * 80, [True] * 80, [1.0] * 80, general())
     assert 0.5 < with_adjustment(0.5, some) < with_adjustment(0.5, many) < 0.99
     assert with_adjustment(0.5, many) == pytest.approx(0.88, abs=0.08)
+
+
+def test_many_unlikely_answers_that_are_right_do_not_throw_the_fit_off() -> None:
+    odds = [-5.0] * 300 + [-1.0] * 100
+    known = adjusted(
+        odds, [i % 6 == 0 for i in range(300)] + [i % 3 == 0 for i in range(100)], [1.0] * 400, general()
+    )
+    assert 0.1 <= known.slope < 1 and abs(known.shift) < 2
+    assert with_adjustment(1 / (1 + math.exp(5)), known) == pytest.approx(1 / 6, abs=0.03)
+
+
+def test_what_is_known_across_languages_comes_before_what_is_known_of_the_corpus() -> None:
+    across, own = Adjustment(0.6, 0.5, 472.0), Adjustment(-0.2, 0.8, 30.0)
+    curves = replace(general(own), across={"model": across})
+    first = (
+        replace(general(), across={"model": across})
+        .across_languages("model")
+        .of_first(ORDINARY, has_words=True)
+    )
+    both = curves.across_languages("model")
+    assert both.of_first(ORDINARY, has_words=True) == pytest.approx(with_adjustment(first, own))
+    assert both.adjustment.questions == own.questions
+
+
+def test_a_query_in_another_language_is_surer_than_the_few_words_it_shares_say() -> None:
+    moved = general().across_languages("multilingual-e5")
+    nothing_said = replace(ORDINARY, spoken=0.0, unspoken=3.0, surprise=0.5, lead=0.5, lead_of_video=0.3)
+    assert moved.of_first(nothing_said, has_words=True) > general().of_first(nothing_said, has_words=True)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus, Evidence, Moment, ScoredMoment
-from whenabouts.confidence.probability import general
+from whenabouts.confidence.probability import Adjustment, general
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.answer_probability import Spoken, features_of, spoken_at
 from whenabouts.product.calibration.measuring import results_with_and_without
 from whenabouts.product.calibration.questions import CalibrationQuestion
 from whenabouts.product.index.records import ClipBlock
+from whenabouts.product.search import Searcher
 from whenabouts.product.stored_calibration import load_calibration
 from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.product.word_units import Rarity
@@ -83,3 +84,16 @@ def test_what_is_written_in_the_picture_counts_as_what_is_said(query: str, is_ph
     assert there is not None and there.spoken > 0 and there.phrase == is_phrase
     assert alone is not None and alone.spoken == 0 and not alone.phrase
     assert spoken_at(query, scored("film", 9.0, ""), [], rarity) is None
+
+
+def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(samples_corpus: Path) -> None:
+    corpus = Corpus(samples_corpus)
+    model = corpus.store.streams["subtitle"].encoder
+    calibration = load_calibration(corpus.store)
+    curves = general(calibration.adjustment)
+    moved = replace(curves, across={model: Adjustment(1.0, 0.5)})
+    encoders = corpus.encoders.for_queries()
+    within, across = (Searcher(corpus.store, encoders, calibration, own) for own in (curves, moved))
+    for query, is_other in (("who took the jewels", False), ("qui a volé les bijoux de la couronne", True)):
+        before, after = (searcher.search(query).moments[0].confidence for searcher in (within, across))
+        assert (before != after) is is_other, query

@@ -5,7 +5,8 @@ far above the next, how much of the query is said there word for word (`Features
 was fitted to the answers to thousands of questions over many corpora (`learned.json`; by
 `benchmarks/answers.py`, where it is also measured on recordings and sets it was not fitted on). What is
 learned of one corpus moves the curve there (`Adjustment`); with nothing learned of it the curve holds as it
-is, and the interval says how far corpora differ.
+is, and the interval says how far corpora differ. A query in another language than the words has few words in
+common with them; what that means was learned for sentence models by name (`benchmarks/languages.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -113,6 +114,10 @@ class Adjustment:
     slope: float = 1.0
     questions: float = 0.0
 
+    def after(self, first: Adjustment) -> Adjustment:
+        """Both as one, `first` first; known of this corpus is what this one knows."""
+        return Adjustment(self.shift + self.slope * first.shift, self.slope * first.slope, self.questions)
+
     def to_json(self) -> dict[str, float]:
         """For the corpus's description."""
         return {"shift": self.shift, "slope": self.slope, "questions": self.questions}
@@ -133,7 +138,8 @@ class Probability:
     `words` is for moments with words, `others` for those without (pictures), over the features that these
     have. A later moment is less likely by `later`, and by `gap` for each unit that it scores below the
     first. `between` is the standard deviation of the intercept between corpora, in log odds; `slopes` that
-    of the slope.
+    of the slope. `across` has, by the name of a sentence model, what moves the curves for a query in another
+    language than the words.
     """
 
     words: Curve
@@ -143,6 +149,11 @@ class Probability:
     between: float
     slopes: float
     adjustment: Adjustment = UNADJUSTED
+    across: Mapping[str, Adjustment] = field(default_factory=dict)
+
+    def across_languages(self, model: str) -> Probability:
+        """The curves for a query in another language than the words, with a model of `across`."""
+        return replace(self, adjustment=self.adjustment.after(self.across[model]))
 
     def of_first(self, features: Features, *, has_words: bool) -> float:
         """The probability that the first moment is right."""
@@ -214,6 +225,7 @@ def from_json(value: Mapping[str, Any], adjustment: Adjustment = UNADJUSTED) -> 
         float(value["between"]),
         float(value["slopes"]),
         adjustment,
+        {name: Adjustment.from_json(own) for name, own in value.get("across", {}).items()},
     )
 
 
@@ -233,11 +245,20 @@ def adjusted(
     precision = np.array([prior.between**-2, prior.slopes**-2])
     at_rest = np.array([0.0, 1.0])
     value = at_rest.copy()
+
+    def lost(at: Floats) -> float:
+        odds = x @ at
+        off = at - at_rest
+        return float((worth * (np.logaddexp(0, odds) - truth * odds)).sum() + off @ (precision * off) / 2)
+
     for _ in range(50):
         p = 1 / (1 + np.exp(-np.clip(x @ value, -30, 30)))
         gradient = x.T @ (worth * (p - truth)) + precision * (value - at_rest)
         curvature = (x.T * (worth * p * (1 - p))) @ x + np.diag(precision)
         step = np.linalg.solve(curvature, gradient)
+        # Where most odds are far from even the curve is flat, and a whole step lands far behind the least.
+        while np.abs(step).max() >= 1e-9 and lost(value - step) > lost(value):
+            step = step / 2
         value = value - step
         if np.abs(step).max() < 1e-9:
             break

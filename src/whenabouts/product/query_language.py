@@ -30,6 +30,18 @@ def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection
     )
 
 
+def language_apart(query: str, spoken: Collection[str]) -> str:
+    """The language that a query is surely in, where it is none of those that are spoken; else "".
+
+    >>> language_apart("Comment les réseaux apprennent", ["en"]), language_apart("PyTorch", ["en"])
+    ('fr', '')
+    """
+    if not {*spoken} - {"", SEVERAL}:
+        return ""
+    language = language_among(query, {*known_languages(), *spoken} - {"", SEVERAL})
+    return "" if language in spoken else language
+
+
 def name_of(code: str) -> str:
     """The English name of a language by its code, or the code.
 

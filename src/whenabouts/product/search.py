@@ -29,7 +29,7 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.people import People
-from whenabouts.product.query_language import note_on_languages
+from whenabouts.product.query_language import language_apart, note_on_languages
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import weights_of
 from whenabouts.product.streams import all_streams
@@ -507,9 +507,18 @@ class Searcher:
         """
         if not ranked or ranked[0].chance_percentile is None:
             return list(ranked), False
+        names = [answer.stream for answer in answers]
         return with_probabilities(
-            text, ranked, answers, self.rarity([a.stream for a in answers]), self._probability
+            text, ranked, answers, self.rarity(names), self._probability_for(text, names)
         )
+
+    def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
+        """The curves for a query: in another language than all words, as learned for the sentence model."""
+        models = (self._store.streams[name].encoder for name in streams)
+        model = next((name for name in models if name in self._probability.across), None)
+        if model is None or not language_apart(text, self._store.ledger().languages):
+            return self._probability
+        return self._probability.across_languages(model)
 
     def rarity(self, streams: Iterable[str]) -> Mapping[str, Rarity]:
         """How rare words are in each of some streams that has words; counted once."""
