@@ -13,16 +13,16 @@ from whenabouts.research.judging.consensus import Consensus, consensus
 @pytest.mark.parametrize(
     ("grades", "final"),
     [
-        ([2, 2], 2),
-        ([2, 3], 3),  # the mean, 2.5, rounded up
-        ([0, 1], 1),
-        ([0, 2, 1, 1], 1),
-        ([0, 4, 2, 3], 3),
-        ([4, 1, 4, 4], 4),
-        ([1, 3, 3, 0], None),  # 1 and 3 are left
+        ((2, 2), 2),
+        ((2, 3), 3),  # the mean, 2.5, rounded up
+        ((0, 1), 1),
+        ((0, 2, 1, 1), 1),
+        ((0, 4, 2, 3), 3),
+        ((4, 1, 4, 4), 4),
+        ((1, 3, 3, 0), None),  # 1 and 3 are left
     ],
 )
-def test_examples(grades: list[int], final: int | None) -> None:
+def test_examples(grades: tuple[int, ...], final: int | None) -> None:
     assert consensus(grades).grade == final
 
 
@@ -69,6 +69,6 @@ def test_the_used_grades_are_those_whose_mean_is_final() -> None:
 
 
 def test_a_single_annotator_is_believed_where_the_set_says_so() -> None:
-    assert consensus([3], annotators=1) == Consensus(3, used=(0,), annotators=1)
-    assert consensus([], annotators=1).missing == 1
-    assert consensus([3, 0], annotators=1).grade == 3
+    assert consensus((3,), annotators=1) == Consensus(3, used=(0,), annotators=1)
+    assert consensus((), annotators=1).missing == 1
+    assert consensus((3, 0), annotators=1).grade == 3

@@ -46,7 +46,7 @@ def test_an_undo_takes_back_step_by_step_and_stays_in_the_journal(journal: Journ
     assert answer is not None
     assert answer.grade == 3
     assert journal.undo("ann").undone == 2
-    assert journal.state().grades("t0") == [1]
+    assert journal.state().grades("t0") == (1,)
     with pytest.raises(UsageError, match="'ann' has nothing to undo"):
         journal.undo("ann")
     assert [event.kind for event in again(journal).events()] == ["guideline", *["grade"] * 3, "undo", "undo"]
@@ -56,12 +56,12 @@ def test_any_earlier_state_can_be_had(journal: Journal) -> None:
     first = journal.append(Event("grade", "ann", "t0", grade=3))
     second = journal.append(Event("grade", "ann", "t0", grade=1))
     journal.undo("ann")
-    assert journal.state(at=first.seq).grades("t0") == [3]
-    assert journal.state(at=second.seq).grades("t0") == [1]
-    assert journal.state(at=second.time).grades("t0") == [1]
-    assert journal.state(at="2026-05-31T12:00:01Z").grades("t0") == [3]
-    assert journal.state(at="2026-05-31T14:00:02+02:00").grades("t0") == [1]
-    assert journal.state(at=0).grades("t0") == []
+    assert journal.state(at=first.seq).grades("t0") == (3,)
+    assert journal.state(at=second.seq).grades("t0") == (1,)
+    assert journal.state(at=second.time).grades("t0") == (1,)
+    assert journal.state(at="2026-05-31T12:00:01Z").grades("t0") == (3,)
+    assert journal.state(at="2026-05-31T14:00:02+02:00").grades("t0") == (1,)
+    assert journal.state(at=0).grades("t0") == ()
     with pytest.raises(UsageError, match="event 9: the journal has events 1 to 4"):
         journal.state(at=9)
     with pytest.raises(UsageError, match="'yesterday' is no time"):
@@ -113,7 +113,7 @@ def test_a_clock_set_back_is_told_and_changes_no_order(journal: Journal, clock: 
     assert second.time == first.time
     assert second.clock == "2026-05-31T11:00:02.000000Z"
     assert "before the last event" in journal.notes[0]
-    assert journal.state(at=first.seq).grades("t1") == []
+    assert journal.state(at=first.seq).grades("t1") == ()
     assert again(journal).events()[-1].clock == second.clock
 
 
@@ -186,7 +186,7 @@ def test_two_judges_on_one_task_both_count_in_the_order_of_their_grades(journal:
         assert shown.id == "t0"  # all three look at it at once
     for name, grade in (("bea", 1), ("ann", 2), ("cem", 4)):
         journal.append(Event("grade", name, "t0", grade=grade))
-    assert journal.state().grades("t0") == [1, 2, 4]
+    assert journal.state().grades("t0") == (1, 2, 4)
     assert journal.progress("ann").settled == 1
 
 

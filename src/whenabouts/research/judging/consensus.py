@@ -10,8 +10,8 @@ A task set for a single annotator, which the paper has not, takes the grade as i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 TOLERANCE = 1
 """Grades that are so far apart still agree."""
@@ -43,12 +43,13 @@ def agree(first: int, second: int) -> bool:
     return abs(first - second) <= TOLERANCE
 
 
-def consensus(grades: Sequence[int], annotators: int = _FIRST) -> Consensus:
+@cache
+def consensus(grades: tuple[int, ...], annotators: int = _FIRST) -> Consensus:
     """The outcome of grades in the order in which annotators gave them; those after the fourth do not count.
 
-    >>> consensus([2, 3]).grade, consensus([1, 3]).missing, consensus([1, 3, 4, 2]).grade
+    >>> consensus((2, 3)).grade, consensus((1, 3)).missing, consensus((1, 3, 4, 2)).grade
     (3, 2, 3)
-    >>> consensus([0, 4, 0, 4]).is_discarded
+    >>> consensus((0, 4, 0, 4)).is_discarded
     True
     """
     if annotators == 1 and grades:
@@ -65,6 +66,6 @@ def consensus(grades: Sequence[int], annotators: int = _FIRST) -> Consensus:
     return Consensus(None, annotators=_ALL)
 
 
-def _mean(grades: Sequence[int], used: tuple[int, int], annotators: int) -> Consensus:
+def _mean(grades: tuple[int, ...], used: tuple[int, int], annotators: int) -> Consensus:
     rounded_up = (grades[used[0]] + grades[used[1]] + 1) // 2
     return Consensus(rounded_up, used=used, annotators=annotators)

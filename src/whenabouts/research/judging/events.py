@@ -80,6 +80,7 @@ class State:
     seq: int = 0
     time: str = ""
     _steps: dict[str, list[tuple[int, str, Answer | None]]] = field(default_factory=dict)
+    _grades: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of tasks that were looked at
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
@@ -101,9 +102,12 @@ class State:
             key=lambda pair: pair[1].first,
         )
 
-    def grades(self, task_id: str) -> list[int]:
+    def grades(self, task_id: str) -> tuple[int, ...]:
         """The grades of a task, in the order of the annotators' first grades."""
-        return [answer.grade for _, answer in self.graded(task_id) if answer.grade is not None]
+        if task_id not in self._grades:
+            grades = (answer.grade for _, answer in self.graded(task_id))
+            self._grades[task_id] = tuple(grade for grade in grades if grade is not None)
+        return self._grades[task_id]
 
     def annotators(self) -> list[str]:
         """Everybody who answered anything, exam included, by name."""
@@ -141,6 +145,7 @@ class State:
 
     def _answer(self, event: Event) -> None:
         given = self.answers.setdefault(event.task_id, {})
+        self._grades.pop(event.task_id, None)
         before = given.get(event.annotator)
         now = replace(
             before or Answer(),
@@ -160,6 +165,7 @@ class State:
         if event.undone != self.to_undo(event.annotator):
             raise UsageError(f"event {event.undone} is not the last step of annotator {event.annotator!r}")
         _, task_id, before = self._steps[event.annotator].pop()
+        self._grades.pop(task_id, None)
         if before is None:
             del self.answers[task_id][event.annotator]
         else:
