@@ -100,6 +100,7 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     assert run_here("judgements", str(folder), "--at", "5", "--out", old).json["event"] == 5
     assert sorted(read_annotations(old).relevance.tolist()) == [0.0, 4.0]
     assert read_annotations(tmp_path / "now").relevance.tolist() == [0.0]
+    assert read_annotations(tmp_path / "now").most_grade == 4  # what it does not name was not judged
     assert {query.text for query in read_annotations(tmp_path / "now").queries} == {
         "a flower opens",
         "a frog sits",

@@ -40,9 +40,10 @@ class Judged:
         """The settled judgements, grade 0 among them; discarded and open tasks are left out.
 
         The queries and videos are those of all tasks that were presented, so that a query nobody agreed on is
-        seen to have no judgement.
+        seen to have no judgement. They come from pools: what they do not name was not judged (`most_grade`).
         """
         builder = AnnotationBuilder(self.task_set.name)
+        builder.most_grade = float(self.task_set.highest)
         for task, _ in self.outcomes:
             builder.add_video(task.moment.video_id, task.duration)
             builder.add_query(task.query_id, task.text)
