@@ -296,6 +296,22 @@ def samples_corpus(made_once: MadeOnce, samples: Path) -> Path:
     return made_once("words", fill) / "samples.corpus"
 
 
+@pytest.fixture(scope="session")
+def likeness_corpus(made_once: MadeOnce, samples: Path) -> Path:
+    """Four sample videos with frames that can be compared, uncalibrated; to be read, or to be copied."""
+    from whenabouts import Corpus
+
+    names = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
+
+    def fill(place: Path) -> None:
+        with uncalibrated():
+            Corpus(place / "alike.corpus", create=True).add(
+                *(samples / name for name in names), likeness=True, processes=1
+            )
+
+    return made_once("alike", fill) / "alike.corpus"
+
+
 @pytest.fixture(scope="module")
 def unmeasured() -> Iterator[None]:
     """Index runs do not ask what unrelated sentences score, which takes longer than all else they do here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import av
@@ -34,12 +35,13 @@ def _copy(source: Path, target: Path, start: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
+def corpus(
+    tmp_path_factory: pytest.TempPathFactory, samples: Path, likeness_corpus: Path, unmeasured: None
+) -> Corpus:
     folder = tmp_path_factory.mktemp("copies")
     _copy(samples / "frog.webm", folder / "toad.avi", 2.0)
-    corpus = Corpus(folder / "a.corpus", create=True)
-    videos = [samples / name for name in ("flower.webm", "frog.webm", "friday.mp4")]
-    corpus.add(*videos, folder / "toad.avi", likeness=True, processes=1)
+    corpus = Corpus(shutil.copytree(likeness_corpus, folder / "a.corpus"))
+    corpus.add(folder / "toad.avi", likeness=True, processes=1)
     return corpus
 
 

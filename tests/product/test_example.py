@@ -46,7 +46,7 @@ def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path, unmeasured: None) -> Corpus:
     """Sample videos by words and pictures."""
     corpus = Corpus(tmp_path_factory.mktemp("like") / "a.corpus", encoders=[Mosaic()], create=True)
     corpus.add(*(samples / name for name in VIDEOS), vision=Mosaic(), clip_seconds=0.5, processes=1)

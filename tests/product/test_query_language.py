@@ -9,24 +9,27 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.confidence.background import languages
+from whenabouts.product.calibration.measuring import measure
 from whenabouts.product.query_language import note_on_languages
 
 
 def captions(code: str) -> str:
     lines = [
         f"00:{row // 6:02}:{row % 6 * 10:02}.000 --> 00:{row // 6:02}:{row % 6 * 10 + 9:02}.000\n{sentence}\n"
-        for row, sentence in enumerate(languages()[code].sentences[:60])
+        for row, sentence in enumerate(languages()[code].sentences[:30])
     ]
     return "WEBVTT\n\n" + "\n".join(lines)
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory, unmeasured: None) -> Corpus:
     folder = tmp_path_factory.mktemp("languages")
     for code in ("en", "de"):
         (folder / f"talk_{code}.vtt").write_text(captions(code), encoding="utf-8")
     made = Corpus(folder / "corpus", create=True)
     made.add(folder, processes=1)
+    # As every index run does, but with fewer sentences: here the languages matter, and no rate.
+    measure(made.store, made.encoders.for_queries(), languages()["en"].sentences[60:90], made=0)
     return made
 
 

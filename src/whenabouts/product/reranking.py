@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -247,15 +247,26 @@ def _spoken_in(
 
 
 class _Words:
-    """Looks for the words of a query in folded texts; quicker than taking every text apart."""
+    """Looks for the words of a query in folded texts; quicker than taking every text apart.
+
+    Most passages have none of them, so patterns are compiled only for the first that has one.
+    """
 
     def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
         self._units, self._beginnings = units, tuple(counted)
-        plain = "|".join(re.escape(unit) for unit in counted if unit.isascii())
-        self._of_ascii = re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
-        words = [re.escape(unit) + "[a-z0-9]*" for unit in units]
-        self._phrase = re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
         self._units_of: dict[str, list[str]] = {}
+
+    @cached_property
+    def _of_ascii(self) -> re.Pattern[str] | None:
+        """Any word that begins like a counted unit; None where no unit is ASCII."""
+        plain = "|".join(re.escape(unit) for unit in self._beginnings if unit.isascii())
+        return re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
+
+    @cached_property
+    def _phrase(self) -> re.Pattern[str]:
+        """All units one after the other."""
+        words = [re.escape(unit) + "[a-z0-9]*" for unit in self._units]
+        return re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
 
     def units_in(self, text: str) -> set[str]:
         """The units of all words that begin like a counted unit."""

