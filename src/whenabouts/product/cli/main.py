@@ -62,6 +62,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "build": Verb(
             "whenabouts.research.cli.build", "make MVMR pools from a data set, and let people check them"
         ),
+        "judge": Verb("whenabouts.research.cli.judge", "let people judge moments in the browser"),
         "judgements": Verb(
             "whenabouts.research.cli.judgements",
             "what annotators' grades came to: consensus, agreement, qrels",

@@ -1,0 +1,319 @@
+// The page of `whenabouts judge`: one moment after the other, graded with a key.
+
+import { GuidelineDialog } from "./guideline.js";
+import { shortOf } from "./markdown.js";
+import { MomentView } from "./moment.js";
+import { newId, Sender } from "./sender.js";
+import { Fault, fetched } from "./server.js";
+import { make } from "./words.js";
+
+const byId = (id) => document.getElementById(id);
+const WORDS = {
+  4: "A perfect answer", 3: "Good, with one small fault", 2: "A part of it", 1: "Something of it, not the main thing", 0: "Nothing of it",
+};
+// A key that was still meant for the moment before does not grade the next one.
+const SETTLE_MILLISECONDS = 250;
+const STEP_SECONDS = 0.1;
+const LOOK_MILLISECONDS = 15_000;
+
+class Page {
+  constructor(me) {
+    this.me = me;
+    this.busy = false;
+    this.task = null;
+    this.waiting = null;
+    this.view = new MomentView({
+      unplayable: (text) => this.#unplayable(text),
+      preparing: (text) => { byId("message").textContent = text; },
+    });
+    this.guideline = new GuidelineDialog(me, (meanings) => this.#grades(meanings));
+    const key = `whenabouts-judge ${me.fingerprint} ${me.annotator}`;
+    this.sender = new Sender(key, { waiting: (text) => tell("offline", text) });
+    byId("set-name").textContent = me.name;
+    byId("who").textContent = me.annotator ?? "who leads";
+    this.#grades({});
+    this.#listen();
+  }
+
+  async start() {
+    await this.guideline.load();
+    if (this.me.annotator === null) {
+      await this.#lead();
+      setInterval(() => this.#lead().catch(() => { /* the next look may do */ }), LOOK_MILLISECONDS);
+      return;
+    }
+    const { kept } = this.sender;
+    if (kept) await this.#do(() => this.sender.send(kept.path, kept.body));
+    if (!this.task && byId("done").hidden) await this.next();
+    this.guideline.openOnce();
+  }
+
+  // What comes next
+
+  next(skipped = false) {
+    const parameters = new URLSearchParams({ annotator: this.me.annotator, ...(skipped && { skipped }) });
+    return this.#do(async () => (await fetched(`api/task?${parameters}`)).json());
+  }
+
+  grade(grade) {
+    const { task } = this;
+    if (!this.#canGrade || performance.now() - this.since < SETTLE_MILLISECONDS) return;
+    say(`Graded ${grade}.`);
+    const borders = task.is_exam ? {} : this.view.moved;
+    this.#send("answers", { task_id: task.task_id, grade, ...borders });
+  }
+
+  skip() {
+    if (this.task && !byId("skip").hidden) this.#send("skips", { task_id: this.task.task_id });
+  }
+
+  undo() {
+    if (!this.waiting) this.#send("undo", {});
+  }
+
+  #send(path, what) {
+    return this.#do(() => this.sender.send(path, { annotator: this.me.annotator, id: newId(), ...what }));
+  }
+
+  /** One request at a time; what it answers is shown. */
+  async #do(ask) {
+    if (this.busy) return;
+    this.#setBusy(true);
+    tell("fault", null);
+    byId("message").textContent = "";
+    try {
+      this.#answered(await ask());
+    } catch (fault) {
+      if (!(fault instanceof Fault)) throw fault;
+      this.#refused(fault);
+    } finally {
+      this.#setBusy(false);
+    }
+  }
+
+  #setBusy(busy) {
+    this.busy = busy;
+    byId("judging").setAttribute("aria-busy", String(busy));
+    this.#enable();
+  }
+
+  get #canGrade() {
+    return this.task !== null && !this.busy && this.waiting === null && !this.unseen;
+  }
+
+  #enable() {
+    for (const button of byId("grades").querySelectorAll("button")) button.disabled = !this.#canGrade;
+  }
+
+  #refused(fault) {
+    if (["nothing_to_undo", "in_exam", "invalid"].includes(fault.code)) {
+      byId("message").textContent = fault.message;
+      return;
+    }
+    byId("fault-text").textContent = fault.status === 401
+      ? "This link is not valid any more. Ask for a new one; what you answered last is kept in this browser until then."
+      : fault.message;
+    byId("fault").hidden = false;
+  }
+
+  #answered(answer) {
+    const next = answer.next ?? answer;
+    if (!answer.feedback || answer.feedback.right) {
+      this.#show(next);
+      if (answer.feedback) byId("message").textContent = rightOf(answer.feedback);
+      return;
+    }
+    this.waiting = next;
+    this.#feedback(answer.feedback, true);
+    byId("feedback-on").focus();
+  }
+
+  /** From a wrong answer in the exam to the next task. */
+  goOn() {
+    if (this.waiting) this.#show(this.waiting);
+  }
+
+  // What is shown
+
+  #show({ task, progress, guideline }) {
+    this.waiting = null;
+    this.task = task;
+    this.unseen = false;
+    this.#progress(progress, task);
+    this.guideline.changedTo(guideline);
+    byId("judging").hidden = task === null;
+    byId("done").hidden = task !== null;
+    if (task === null) {
+      this.#done(progress);
+      return;
+    }
+    byId("query").textContent = task.query;
+    byId("unplayable").hidden = true;
+    byId("screen").hidden = false;
+    byId("skip").hidden = task.is_exam;
+    byId("undo").hidden = task.is_exam;
+    byId("phase").hidden = !task.is_exam;
+    this.#feedback(task.is_exam ? task.feedback : null, false);
+    for (const button of byId("grades").querySelectorAll("button")) {
+      const given = task.answer !== null && String(task.answer.grade) === button.dataset.grade;
+      button.toggleAttribute("data-given", given);
+    }
+    this.view.show(task);
+    this.since = performance.now();
+    byId("query").focus({ preventScroll: true });
+    scrollTo(0, 0);
+    say(`${byId("progress-text").textContent}. ${task.query}`);
+  }
+
+  #progress({ judged, left, skipped, exam_right, exam_tasks, passed }, task) {
+    const inExam = exam_tasks > 0 && !passed;
+    const [done, of] = inExam ? [exam_right, exam_tasks] : [judged, judged + left + skipped];
+    const isAgain = task?.answer?.grade != null;
+    const text = inExam
+      ? `Exam: ${done} of ${of} right`
+      : `${done} of ${of}${skipped ? `, ${skipped} skipped` : ""}`;
+    byId("so-far").hidden = false;
+    byId("progress").max = Math.max(1, of);
+    byId("progress").value = done;
+    byId("progress-text").textContent = text;
+    byId("phase").textContent = "Exam: these moments have been judged before. You are told how you did.";
+    document.title = `${isAgain ? "Again" : text} · Judge`;
+  }
+
+  #feedback(feedback, waits) {
+    byId("feedback").hidden = feedback === null;
+    byId("feedback-on").hidden = !waits;
+    byId("grades").hidden = waits;
+    if (feedback === null) return;
+    const again = waits ? "It comes again." : "Judge it again.";
+    byId("feedback-text").textContent = `You gave ${feedback.grade}, the reference is ${feedback.reference}. ${again}`;
+    byId("feedback-why").textContent = feedback.explanation;
+    say(`${byId("feedback-text").textContent} ${feedback.explanation}`);
+  }
+
+  #done({ judged, left, skipped }) {
+    this.view.drop();
+    byId("done-title").textContent = left || skipped ? "Nothing more for now" : "All done. Thank you!";
+    const rest = [
+      `You have judged ${judged}.`,
+      left ? `Others are looking at the last ${left}; some may come back to you.` : "",
+      skipped ? `You skipped ${skipped}, whose video was missing or could not be played.` : "",
+    ];
+    byId("done-text").textContent = rest.filter(Boolean).join(" ");
+    byId("see-skipped").hidden = !skipped;
+    byId("undo-last").hidden = !judged && !skipped;
+    byId("done-title").focus();
+  }
+
+  #unplayable(text) {
+    byId("screen").hidden = true;
+    byId("unplayable").hidden = false;
+    byId("unplayable-text").textContent = this.task.is_exam
+      ? `${text} Tell who leads: the exam cannot go on without it.`
+      : `${text} You can skip it and see it later.`;
+    this.unseen = true;
+    this.#enable();
+    say(byId("unplayable-text").textContent);
+  }
+
+  #grades(meanings) {
+    byId("grades").replaceChildren(...[0, 1, 2, 3, 4].map((grade) => {
+      const meaning = meanings[grade] ?? WORDS[grade];
+      const button = make("button", { type: "button", "data-grade": grade, title: meaning, "aria-keyshortcuts": grade, click: () => this.grade(grade) },
+        make("kbd", {}, String(grade)), make("span", { class: "meaning", dir: "auto" }, shortOf(meaning)));
+      return make("li", {}, button);
+    }));
+  }
+
+  /** For who started the server: how far all are. */
+  async #lead() {
+    const { annotators, settled, tasks, missing } = await (await fetched("api/annotators")).json();
+    byId("lead").hidden = false;
+    byId("lead-text").textContent = `${settled} of ${tasks} moments need nobody any more.`;
+    byId("lead-rows").replaceChildren(...annotators.map((row) => make("tr", {},
+      make("th", { scope: "row", dir: "auto" }, row.annotator), make("td", {}, String(row.judged)), make("td", {}, String(row.left)),
+      make("td", {}, String(row.skipped)),
+      make("td", {}, row.exam_tasks ? `${row.exam_right} of ${row.exam_tasks}${row.passed ? ", passed" : ""}` : "none"))));
+    byId("lead-missing").textContent = missing.length ? `Videos that are not there: ${missing.join(", ")}.` : "";
+  }
+
+  // Keys and buttons
+
+  #listen() {
+    const click = (id, act) => byId(id).addEventListener("click", act);
+    click("skip", () => this.skip());
+    click("undo", () => this.undo());
+    click("undo-last", () => this.undo());
+    click("look-again", () => this.next());
+    click("see-skipped", () => this.next(true));
+    click("feedback-on", () => this.goOn());
+    click("fault-again", () => location.reload());
+    click("guideline-open", () => this.guideline.open());
+    click("keys-open", () => byId("keys").showModal());
+    // A button that was clicked keeps no focus: the space bar would press it again.
+    addEventListener("click", (event) => {
+      if (event.detail > 0) event.target.closest?.("main button, header button")?.blur();
+    });
+    addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #key(event) {
+    if (document.querySelector("dialog[open]") || event.target.closest?.("input, textarea, select")) return;
+    const control = event.ctrlKey || event.metaKey;
+    if (control && event.key.toLowerCase() === "z" && !event.shiftKey) {
+      event.preventDefault();
+      this.undo();
+      return;
+    }
+    if (control || event.altKey) return;
+    const act = this.#action(event);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  #action(event) {
+    const { view } = this;
+    const onButton = event.target.closest?.("button, a, summary");
+    if (/^[0-4]$/.test(event.key)) return () => { if (!event.repeat) this.grade(Number(event.key)); };
+    if (event.key === " " && !onButton) return () => view.toggle();
+    if (event.key === "Enter" && this.waiting && !onButton) return () => this.goOn();
+    const side = event.shiftKey ? "end" : "start";
+    return {
+      ArrowLeft: () => view.border(side, { by: -STEP_SECONDS }),
+      ArrowRight: () => view.border(side, { by: STEP_SECONDS }),
+      "[": () => view.border("start"),
+      "]": () => view.border("end"),
+      c: () => view.toggleContext(),
+      m: () => view.toggleSound(),
+      u: () => { if (!event.repeat) this.undo(); },
+      g: () => this.guideline.open(),
+      "?": () => byId("keys").showModal(),
+    }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  }
+}
+
+const rightOf = ({ grade, reference }) => `Right: you gave ${grade}, the reference is ${reference}.`;
+
+function tell(id, text) {
+  byId(id).hidden = text === null;
+  if (text !== null && id !== "fault") byId(id).textContent = text;
+}
+
+function say(text) {
+  byId("live").textContent = text;
+}
+
+async function begin() {
+  try {
+    const page = new Page(await (await fetched("api/me")).json());
+    await page.start();
+  } catch (fault) {
+    if (!(fault instanceof Fault)) throw fault;
+    byId("fault-text").textContent = fault.message;
+    byId("fault").hidden = false;
+    byId("fault-again").onclick = () => location.reload();
+  }
+}
+
+begin();
