@@ -8,6 +8,7 @@ from pathlib import Path
 
 from whenabouts.formats.annotations import AnnotationBuilder
 from whenabouts.product.corpus_run import names_of
+from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.research.relevance.pool_frames import files_of_videos
 from whenabouts.types import UsageError, Video, number_of
@@ -31,15 +32,22 @@ def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
 
 
 def in_corpus(videos: Mapping[str, Video], corpus: str) -> dict[str, Video]:
-    """Videos with the recordings that a corpus was made from, and their durations; errors as `in_folder`."""
+    """Videos with the recordings that a corpus was made from, and their durations; errors as `in_folder`.
+
+    A video of which the corpus knows nothing but a transcript has no recording.
+    """
     records = Store.open(corpus, create=False).videos()
     called = names_of(records, list(videos.values()), corpus)
     by_name = {called[record.video_id]: record for record in records if record.video_id in called}
     _require_all(videos, by_name, corpus)
     return {
-        name: replace(video, path=by_name[name].path, duration=by_name[name].duration)
+        name: replace(video, path=_recording(by_name[name]), duration=by_name[name].duration)
         for name, video in videos.items()
     }
+
+
+def _recording(record: VideoRecord) -> str:
+    return record.path if record.kind == "media" else ""
 
 
 def _require_all(videos: Mapping[str, Video], present: Mapping[str, object], place: str) -> None:
