@@ -21,7 +21,7 @@ from whenabouts.product.cli.main import VERBS as GROUPS
 
 Whenabouts = Callable[..., Any]
 WITHOUT_CORPUS = {"train", "run", "evaluate", "compare", "report", "convert", "datasets", "features"}
-WITHOUT_CORPUS |= {"relevance", "build", "import-checkpoint", "models", "judgements"}
+WITHOUT_CORPUS |= {"relevance", "build", "import-checkpoint", "models", "judge", "judgements"}
 VERBS = [name for group in GROUPS.values() for name in group]
 PROGRAM = (sys.executable, "-m", "whenabouts")
 

@@ -15,7 +15,7 @@ from whenabouts.product.server.service import left
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.server.work import BoundedExecutor
 from whenabouts.research.judging.events import Answer, Event
-from whenabouts.research.judging.exam import Feedback, feedback
+from whenabouts.research.judging.exam import Feedback, feedback, result_of
 from whenabouts.research.judging.journal import Journal
 from whenabouts.research.judging.server_people import People
 from whenabouts.research.judging.server_schemas import (
@@ -135,7 +135,7 @@ class Service:
 
     def is_in_exam(self, name: str) -> bool:
         """Whether an annotator has an exam to pass before judging."""
-        return bool(self.tasks.exam) and not self.journal.progress(name).passed
+        return not self.journal.read(lambda now: result_of(self.tasks, now, name).passed)
 
     def answer(self, name: str, body: AnswerBody) -> Answered:
         """Take a grade, and give what follows. ServerError 409 for a judgement before the exam is passed."""
