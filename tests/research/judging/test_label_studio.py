@@ -95,13 +95,15 @@ def test_answers_come_back_with_their_annotators(make_set: Make, tmp_path: Path)
 
 def test_json_min_and_ratings_are_read_too(make_set: Make, tmp_path: Path) -> None:
     tasks = make_set()
-    entry = {"task_id": "t0", "task_set": tasks.fingerprint, "annotator": 3, "grade": "4", "borders": []}
+    entry = {"task_id": "t0", "task_set": tasks.fingerprint, "annotator": 3, "grade": "4"}
+    ranges = [{"start": 26, "end": 75.5}]  # the editor's numbers need not be whole
+    entry["borders"] = [{"ranges": ranges, "timelinelabels": ["moment"]}]
     rated = {"completed_by": 4, "result": [{"from_name": "grade", "value": {"rating": 2}}]}
     whole = {"data": {"task_id": "t1", "task_set": tasks.fingerprint}, "annotations": [rated]}
     path = tmp_path / "min.json"
-    path.write_text(json.dumps([entry | {"borders": None}, whole]))
+    path.write_text(json.dumps([entry, whole]))
     assert read_answers(path, tasks) == [
-        Event("grade", "3", "t0", grade=4),
+        Event("grade", "3", "t0", grade=4, start=1.0, end=3.02),
         Event("grade", "4", "t1", grade=2),
     ]
 
@@ -113,7 +115,7 @@ def test_json_min_and_ratings_are_read_too(make_set: Make, tmp_path: Path) -> No
         ([annotation("good")], "annotator 7 gives the grade 'good'"),
         ([annotation("3"), annotation("1")], "annotator 7 contradicts an earlier answer of 3: 1"),
         ([annotation("3", None)], "annotations[0].completed_by: names no annotator"),
-        ([annotation("3", frames=(50, 20))], "has borders outside its video: [50, 20]"),
+        ([annotation("3", frames=(50, 20))], "has borders outside its video: [50.0, 20.0]"),
         (["yes"], "annotations[0]: is no object"),
         ([{"completed_by": 7}], "annotations[0].result: is no list"),
     ],

@@ -192,9 +192,9 @@ def _borders(place: Origin, task: Task, value: Any) -> tuple[float, float] | Non
         return None
     ranges = _first(value.get("ranges")) if isinstance(value, dict) else None
     frames = [ranges.get(key) if isinstance(ranges, dict) else None for key in ("start", "end")]
-    if not all(isinstance(frame, int) and not isinstance(frame, bool) for frame in frames):
+    if not all(isinstance(frame, int | float) and not isinstance(frame, bool) for frame in frames):
         raise place.error("has borders that are no range of frames:", value, "one range with start and end")
-    first, last = (int(frame or 0) for frame in frames)
+    first, last = (float(frame or 0) for frame in frames)
     if (first, last) == _frames(task):
         return None
     start, end = (first - 1) / RATE, last / RATE
