@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 from starlette.testclient import TestClient
 
 from whenabouts.product.server.settings import Settings
@@ -23,24 +25,37 @@ EXPLANATION = "The flower opens, and nothing else happens."
 HIDDEN = ("hidden_run", "0.7731", "hidden caption", "samples")
 
 
-def small_set(folder: Path, samples: Path, *, exam: bool = False, annotators: int = 2) -> TaskSet:
-    """Four moments of which one has no recording; with two tasks of an exam."""
+def small_set(folder: Path, samples: Path, *, exam: bool = False, tasks: int = 4) -> TaskSet:
+    """Moments of which the fourth has no recording; with two tasks of an exam."""
     clips = {"friday hidden caption": "friday.mp4", "flower hidden caption": "flower.webm"}
     videos = {name: str(samples / file) for name, file in clips.items()} | {"gone": "../gone.mp4"}
     friday, flower = clips
-    tasks = (
+    chosen: tuple[Task, ...] = (
         Task("t0", "q0", "A man speaks", Moment(friday, 1.0, 2.5)),
         Task("t1", "q0", "A man speaks", Moment(flower, 0.5, 1.0)),
         Task("t2", "q1", HOSTILE, Moment(friday, 2.0, 3.0)),
         Task("t3", "q1", HOSTILE, Moment("gone", 2.0, 3.0)),
     )
+    chosen += tuple(replace(chosen[0], id=f"t{number}") for number in range(4, tasks))
     asked = (
         ExamTask(Task("e0", "x0", "A flower opens", Moment(flower, 0.2, 0.9)), 4, EXPLANATION),
         ExamTask(Task("e1", "x1", "A man speaks", Moment(friday, 1.0, 2.0)), 3),
     )
-    written = TaskSet(folder, "evening news", tasks, videos, asked if exam else (), annotators)
-    written.write({task.id: Source({"hidden_run": 1}, 0.7731) for task in tasks})
+    written = TaskSet(folder, "evening news", chosen, videos, asked if exam else ())
+    written.write({task.id: Source({"hidden_run": 1}, 0.7731) for task in chosen})
     return TaskSet.open(folder)
+
+
+def write_avi(path: Path) -> None:
+    """Fifteen seconds of MPEG-4 part 2 in AVI, which no browser plays, whatever its name says."""
+    with av.open(str(path), "w", format="avi") as out:
+        stream = out.add_stream("mpeg4", rate=10)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height = 64, 48
+        for number in range(150):
+            picture = np.full((48, 64, 3), number, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        out.mux(stream.encode(None))
 
 
 @dataclass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import av
-import numpy as np
 import pytest
 from tests.research.judging.served_set import (
     EXPLANATION,
@@ -20,6 +20,7 @@ from tests.research.judging.served_set import (
     refused,
     serve_set,
     small_set,
+    write_avi,
 )
 
 from whenabouts.product.server.security import HEADERS
@@ -239,13 +240,7 @@ def test_a_missing_video_is_told_and_its_task_waits_until_it_is_there(serve: Ser
 
 def test_what_no_browser_plays_is_cut_to_mp4_with_its_context(serve: Serve) -> None:
     served = serve()
-    with av.open(str(served.tasks.folder.parent / "gone.mp4"), "w", format="avi") as out:
-        stream = out.add_stream("mpeg4", rate=10)
-        stream.width, stream.height = 64, 48
-        for number in range(150):
-            picture = np.full((48, 64, 3), number, np.uint8)
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        out.mux(stream.encode(None))
+    write_avi(served.tasks.folder.parent / "gone.mp4")
     ada = served.judge("Ada")
     clip = ada.get("/api/tasks/t3/clip")
     assert (clip.status_code, clip.headers["content-type"]) == (200, "video/mp4")
@@ -290,6 +285,25 @@ def test_no_more_annotators_get_a_task_than_it_needs(serve: Serve, monkeypatch: 
     assert judges[2].grade("t1", 3)["next"]["task"]["task_id"] == "t0"
     monkeypatch.setattr(server_service, "HELD_SECONDS", 0.0)
     assert [judge.next()["task"]["task_id"] for judge in judges] == ["t1", "t1", "t0"]
+
+
+def test_many_at_once_judge_each_moment_as_often_as_it_needs(serve: Serve) -> None:
+    names = [f"annotator {number}" for number in range(7)]
+    served = serve(*names, tasks=24)
+
+    def judge_all(name: str) -> int:
+        judge, count = served.judge(name), 0
+        task = judge.next()["task"]
+        while task is not None:
+            task = judge.grade(task["task_id"], 3)["next"]["task"]
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        counts = list(threads.map(judge_all, names))
+    state = served.journal.state()
+    assert sum(counts) == 48
+    assert {len(state.grades(task.id)) for task in served.tasks.tasks} == {2}
 
 
 def test_who_went_away_holds_a_task_for_some_minutes_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -75,6 +76,7 @@ class Service:
         self.journal = Journal.open(tasks)
         self.videos = Videos(tasks, settings)
         self.holds = Holds()
+        self._assigning = threading.Lock()
         self._work = BoundedExecutor("judging", limits.reads, limits.reads_waiting, limits.wait_seconds)
         for name in people.names:
             self.journal.progress(name)  # raises UsageError for what is no name
@@ -100,7 +102,9 @@ class Service:
 
     def next(self, name: str, *, skipped: bool = False) -> Presented:
         """What an annotator gets next; with `skipped` what was skipped."""
-        task = self.journal.next_task(name, held=self.holds.of_others(name), skipped=skipped)
+        with self._assigning:  # two who ask at once must not both get the last place
+            task = self.journal.next_task(name, held=self.holds.of_others(name), skipped=skipped)
+            self.holds.take(name, task)
         if task is None:
             return self.presented(name, None)
         return self.presented(name, task, self.journal.read(lambda now: now.answer(name, task.id)))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.research.judging.served_set import EXPLANATION, HOSTILE
+from tests.research.judging.served_set import EXPLANATION, HOSTILE, write_avi
 
-from whenabouts.research.judging.events import Answer
+from whenabouts.research.judging.events import Answer, Event
 from whenabouts.research.judging.journal import Journal
 from whenabouts.research.judging.tasks import TaskSet
 
@@ -130,8 +130,10 @@ def test_two_judge_at_once_and_who_leads_changes_the_guideline(judging: Judging,
 
 def test_the_exam_comes_first_and_tells_what_was_wrong(judging: Judging, open_tab: Open) -> None:
     _, links = judging("Ada", exam=True)
-    page = enter(open_tab, links["Ada"])
+    page = enter(open_tab, links["Ada"], reduced_motion="reduce")
     stands_at(page, "Exam: 0 of 2 right")
+    expect(page.locator("#screen video")).to_have_js_property("readyState", 4)
+    expect(page.locator("#screen video")).to_have_js_property("paused", True)  # until it is asked to
     press(page, "1")
     expect(page.locator("#feedback-text")).to_have_text("You gave 1, the reference is 4. It comes again.")
     expect(page.locator("#feedback-why")).to_have_text(EXPLANATION)
@@ -161,3 +163,19 @@ def test_an_answer_outlives_a_broken_connection_and_a_closed_tab(judging: Judgin
     stands_at(page, "2 of 4")
     assert (answer(tasks, "Ada", "t0").grade, answer(tasks, "Ada", "t1").grade) == (3, 2)
     assert len(Journal.open(tasks).events()) == 3
+
+
+def test_what_the_browser_does_not_play_is_cut_out_for_it(judging: Judging, open_tab: Open) -> None:
+    tasks, links = judging("Ada")
+    write_avi(tasks.folder.parent / "gone.mp4")
+    for task_id in ("t0", "t1", "t2"):
+        Journal.open(tasks).append(Event("grade", "Ada", task_id, 3))
+    page = enter(open_tab, links["Ada"])
+    video = page.locator("#screen video")
+    expect(video).to_have_attribute("src", "api/tasks/t3/clip")
+    expect(video).to_have_js_property("paused", False)
+    assert (border(page, "start"), border(page, "end")) == (2.0, 3.0)
+    press(page, "4")
+    expect(page.locator("#done-title")).to_have_text("All done. Thank you!")
+    page.get_by_role("button", name="Undo the last answer").click()
+    expect(page.locator("[data-given] kbd")).to_have_text("4")
