@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,20 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     }
 
 
-def test_a_journal_written_with_a_clock_set_back_is_read(build: Build, tmp_path: Path) -> None:
+def test_events_with_a_clock_set_back_are_counted_and_a_time_still_names_a_state(
+    build: Build, tmp_path: Path
+) -> None:
     build()
     journal = judge(tmp_path / "set", ("ann", "t1", 3))
     time = journal.events()[-1].time
+    past = Journal.open(TaskSet.open(tmp_path / "set"), lambda: datetime(2001, 1, 1, tzinfo=UTC))
+    past.append(Event("grade", "ann", "t2", grade=1))
     done = run_here("judgements", str(tmp_path / "set"), "--at", time)
-    assert (done.json["event"], done.json["time"]) == (2, time)
+    assert (done.json["event"], done.json["time"], done.json["events with a clock set back"]) == (3, time, 1)
     before = run_here("judgements", str(tmp_path / "set"), "--at", "2001-01-01T00:00Z")
     assert before.json["event"] == 0
+    people = run_here("judgements", str(tmp_path / "set"), "--table")
+    assert "1 event was written with a clock set back" in people.out
 
 
 def test_label_studio_there_and_back(build: Build, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import, write, and say how far it is."""
+    from whenabouts.research.judging.events import State, until
     from whenabouts.research.judging.journal import Journal
     from whenabouts.research.judging.qrels import Judged
     from whenabouts.research.judging.tasks import TaskSet
@@ -76,10 +77,12 @@ def run(options: argparse.Namespace) -> int:
     task_set = TaskSet.open(options.folder)
     journal = Journal.open(task_set)
     imported = _import(journal, Path(options.answers)) if options.answers else {}
-    judged = Judged.of(task_set, journal.state(_place(options.at)))
+    events = until(journal.events(), _place(options.at))
+    judged = Judged.of(task_set, State.of(events))
     files = [str(path) for path in _write(options, judged)]
     print_notes(journal.notes)
-    report = {"files": files, **imported, **_report(judged)}
+    set_back = sum(bool(event.clock) for event in events)
+    report = {"files": files, **imported, **_report(judged), "events with a clock set back": set_back}
     print_either(options, lambda: report, lambda: _lines(report))
     return 0
 
@@ -156,6 +159,9 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"{report['agreed']:,} agreed on ({report['agreed with more than two annotators']:,} by four "
         f"annotators), {report['discarded']:,} discarded"
     )
+    if report["events with a clock set back"]:
+        count = report["events with a clock set back"]
+        yield f"{number_of(count, 'event was', 'events were')} written with a clock set back"
     for missing, count in report["needs more annotators"].items():
         yield f"  {number_of(count, 'task needs', 'tasks need')} {number_of(missing, 'more annotator')}"
     if report["final grades"]:
