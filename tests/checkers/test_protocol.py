@@ -138,7 +138,7 @@ def test_the_form_that_servers_are_asked_for_is_the_one_that_is_read() -> None:
 
 def test_a_checker_is_asked_with_the_instructions_and_its_time() -> None:
     class Own:
-        name, fingerprint = "own", "own"
+        name, fingerprint, runs_here = "own", "own", False
 
         def answer(self, instructions: str, parts: object, seconds: float) -> str:
             assert (instructions, seconds) == (INSTRUCTIONS, 7.0)

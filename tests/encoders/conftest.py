@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,21 +78,9 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SiglipModel with random weights; its text side sees no mask, so padding is part of the text."""
-    torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("siglip")
-    tokens = _word_tokenizer(folder, model_input_names=["input_ids"], model_max_length=16)
-    torch.manual_seed(2)
-    config = transformers.SiglipConfig(
-        text_config={
-            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "max_position_embeddings": 16, "projection_size": 32,
-        },
-        vision_config={
-            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "image_size": 32, "patch_size": 8,
-        },
-    )  # fmt: skip
+    config = _siglip_config(folder, transformers.SiglipConfig, image_size=32)
     transformers.SiglipModel(config).save_pretrained(folder)
     _image_processor(folder, "SiglipImageProcessor", {"height": 32, "width": 32}, crop=None)
     return folder
@@ -126,21 +115,9 @@ def qwen_folder(tmp_path_factory: pytest.TempPathFactory, torchvision: None) -> 
 @pytest.fixture(scope="session")
 def naflex_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Siglip2Model with random weights: SigLIP 2 that takes pictures in their own proportions."""
-    torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("naflex")
-    tokens = _word_tokenizer(folder, model_input_names=["input_ids"], model_max_length=16)
-    torch.manual_seed(2)
-    config = transformers.Siglip2Config(
-        text_config={
-            "vocab_size": tokens, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "max_position_embeddings": 16, "projection_size": 32,
-        },
-        vision_config={
-            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_patches": 16, "patch_size": 8,
-        },
-    )  # fmt: skip
+    config = _siglip_config(folder, transformers.Siglip2Config, num_patches=16)
     transformers.Siglip2Model(config).save_pretrained(folder)
     settings = {
         "image_processor_type": "Siglip2ImageProcessor", "patch_size": 8, "max_num_patches": 16,
@@ -261,6 +238,16 @@ def _qwen(folder: Path) -> None:
         vision_end_token_id=tokens["<|vision_end|>"],
     )  # fmt: skip
     transformers.Qwen3VLModel(config).save_pretrained(folder)
+
+
+def _siglip_config(folder: Path, kind: Any, **vision: int) -> Any:
+    """The configuration of a small SigLIP whose words are those of a tokenizer saved beside it."""
+    torch = pytest.importorskip("torch")
+    tokens = _word_tokenizer(folder, model_input_names=["input_ids"], model_max_length=16)
+    torch.manual_seed(2)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    words = {"vocab_size": tokens, "max_position_embeddings": 16, "projection_size": 32}
+    return kind(text_config=shape | words, vision_config=shape | {"patch_size": 8} | vision)
 
 
 def _clap(folder: Path, *, fused: bool) -> Path:

@@ -31,6 +31,7 @@ class Scripted:
 
     answers: Callable[[dict[str, object]], str | Exception]
     name: str = "scripted"
+    runs_here: bool = False
     fingerprint: str = "scripted 1"
     shown: list[dict[str, object]] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)

@@ -10,7 +10,9 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.confidence.background import languages
 from whenabouts.product.calibration.measuring import measure
-from whenabouts.product.query_language import note_on_languages
+from whenabouts.product.query_language import note_on_languages, strange_language
+
+from ..uncalibrated import uncalibrated
 
 
 def captions(code: str) -> str:
@@ -48,6 +50,58 @@ def test_an_english_query_on_german_words_says_what_it_does(corpus: Corpus) -> N
     assert any("--text multilingual-e5" in note for note in notes)
 
 
+def test_a_query_in_a_language_that_nobody_speaks_here_says_what_it_does(corpus: Corpus) -> None:
+    notes = corpus.search("le temps qu'il fait dans les montagnes").notes
+    assert any("the query is in French, what is said here in German and English" in note for note in notes)
+    assert any("ask in German and English" in note for note in notes)
+
+
+def test_a_language_that_was_given_stays_when_the_file_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "talk.vtt").write_text(captions("en"), encoding="utf-8")
+    own = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        own.add(tmp_path / "talk.vtt", processes=1, metadata={"language": "fr"})
+        (tmp_path / "talk.vtt").write_text(captions("de"), encoding="utf-8")
+        assert own.add(tmp_path / "talk.vtt", processes=1).updated == 1
+    assert own.videos()[0].metadata == {"language": "fr", "language_from": "given"}
+
+
+def test_thirty_languages_in_one_file_are_several_and_each_is_found_word_for_word(tmp_path: Path) -> None:
+    stamp = "{:02d}:{:02d}.000".format
+    sentences = json.loads(Path(__file__).with_name("thirty_languages.json").read_text(encoding="utf-8"))
+    cues = [
+        f"{stamp(*divmod(20 * row, 60))} --> {stamp(*divmod(20 * row + 9, 60))}\n{sentence}\n"
+        for row, sentence in enumerate(sentences.values())
+    ]
+    (tmp_path / "all.vtt").write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
+    own = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        own.add(tmp_path / "all.vtt", processes=1)
+    assert (len(sentences), own.videos()[0].metadata["language"]) == (30, "mul")
+    for row, sentence in enumerate(sentences.values()):
+        words = sentence.split()
+        phrase = " ".join(words[2:5]) if len(words) > 4 else sentence[3:9]
+        assert [scored.start for scored in own.search(f'"{phrase}"', all=True)] == [20.0 * row], phrase
+
+
+def test_all_places_of_a_word_are_found_by_the_stemmer_of_the_file(tmp_path: Path) -> None:
+    lines = ("Die Häuser am See sind alt und sehr schön.", "Wir kauften ein Haus mit Garten im Dorf.")
+    cues = "\n".join(
+        f"00:00:{20 * row:02}.000 --> 00:00:{20 * row + 4:02}.000\n{t}\n" for row, t in enumerate(lines)
+    )
+    (tmp_path / "dorf.de.vtt").write_text("WEBVTT\n\n" + cues, encoding="utf-8")
+    own = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        own.add(tmp_path / "dorf.de.vtt", processes=1)
+    assert own.videos()[0].metadata["language"] == "de"
+    for word in ("Haus", "häuser", '"mit Garten" haus'):
+        assert [scored.start for scored in own.search(word, all=True)] == [0.0, 20.0][
+            -1 if " " in word else 0 :
+        ]
+    notes = own.search("Hausboot", all=True).notes
+    assert notes[0] == "nobody says Hausboot"
+
+
 def test_a_word_is_found_in_another_form_in_the_language_of_its_file(corpus: Corpus) -> None:
     word = "Häuser"
     hits = corpus.store.match_text("subtitle", word, 100)
@@ -65,3 +119,17 @@ def test_nothing_is_said_where_the_model_knows_or_the_query_does_not_tell(
     query: str, foreign: tuple[str, ...]
 ) -> None:
     assert note_on_languages(query, {"en": 3, "de": 2}, foreign) == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "spoken"),
+    [
+        ("the weather in the mountains", {"en": 3}),
+        ("le temps qu'il fait dans les montagnes", {"en": 3, "fr": 1}),
+        ("le temps qu'il fait dans les montagnes", {"en": 3, "mul": 1}),
+        ("le temps qu'il fait dans les montagnes", {"": 2}),
+        ("PyTorch", {"en": 3}),
+    ],
+)
+def test_a_query_is_strange_only_where_that_is_sure(query: str, spoken: dict[str, int]) -> None:
+    assert strange_language(query, spoken) is None

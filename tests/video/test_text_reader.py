@@ -61,6 +61,36 @@ def test_nothing_is_read_of_nothing(reader: TextReader) -> None:
     assert reader.read([]) == []
 
 
+_MANY_SIZES = """
+import random
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from whenabouts.resident import resident_bytes
+from whenabouts.video.text_reader import TextReader
+draw = random.Random(5)
+reader, words = TextReader(2), "harbour light engine 12.5 glacier of the and RE16 TGK underground".split()
+def picture():
+    size = draw.choice([(1280, 720), (640, 360), (720, 1280), (1706, 720), (400, 300)])
+    image = Image.new("RGB", size, draw.choice(["white", "navy"]))
+    count = draw.choice([0, 2, 8, 20])
+    for row in range(count):
+        place, text = (5, size[1] * row // count), " ".join(draw.choices(words, k=draw.randint(1, 12)))
+        ImageDraw.Draw(image).text(place, text, "orange", ImageFont.load_default(draw.randint(11, 30)))
+    return np.asarray(image)[: 8 * draw.randint(20, size[1] // 8)]
+for _ in range(10):
+    reader.read([picture() for _ in range(draw.randint(2, 16))])
+    print(resident_bytes() >> 20)
+"""
+
+
+@pytest.mark.slow
+def test_pictures_of_many_sizes_leave_no_memory_behind() -> None:
+    code = [sys.executable, "-c", _MANY_SIZES]
+    sizes = subprocess.run(code, capture_output=True, text=True, check=True, timeout=900).stdout.split()
+    assert max(map(int, sizes[3:])) < int(sizes[2]) + 100
+    assert max(map(int, sizes)) < 450
+
+
 def test_reading_opens_no_connection() -> None:
     code = (
         "import socket\n"

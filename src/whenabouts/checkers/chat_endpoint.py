@@ -42,6 +42,8 @@ def open(name: str, *, send_frames: bool) -> Checker:
 class ChatChecker:
     """A chat endpoint whose model sees pictures."""
 
+    runs_here = False
+
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self.name = endpoint.model

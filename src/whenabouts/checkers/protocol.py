@@ -99,8 +99,11 @@ class Checker(Protocol):
     """A model that sees frames and reads words.
 
     `name` is for people and names no folder and no address; `fingerprint` says which model of which revision
-    it is: what is measured of it is kept under that.
+    it is: what is measured of it is kept under that. `runs_here` is whether it takes this process's memory
+    while it looks, at one moment at a time.
     """
+
+    runs_here: bool
 
     @property
     def name(self) -> str:

@@ -45,6 +45,8 @@ def open(name: str, *, send_frames: bool) -> Checker:
 class VisionLanguageChecker:
     """A vision-language model with its processor; asked by one thread at a time."""
 
+    runs_here = True
+
     def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 

@@ -103,3 +103,14 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def tokenized(tokenizer: Any, texts: list[str], padding: str, most: int) -> Any:
+    """The tokens of some texts as tensors, each cut at `most`; `padding` is "longest" or "max_length"."""
+    return tokenizer(texts, padding=padding, truncation=True, max_length=most, return_tensors="pt")
+
+
+def pooled(output: Any) -> torch.Tensor:
+    """The vectors, which transformers gives bare before version 5 and as `pooler_output` since."""
+    features: torch.Tensor = getattr(output, "pooler_output", output)
+    return features

@@ -20,6 +20,12 @@ from whenabouts.encoders.protocol import EncoderStatus, EncoderUnavailable, Role
 from whenabouts.opening import open_regular
 
 _log = logging.getLogger(__name__)
+_INPUT_FILES = (
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -197,6 +203,11 @@ def content_mark(files: Iterable[Path]) -> str:
         content = file.read_bytes() if file.is_file() else b""
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
+
+
+def inputs_mark(folder: Path) -> str:
+    """The mark of the files that say how a model of `transformers` is given its words, pictures or sounds."""
+    return content_mark(folder / name for name in _INPUT_FILES)
 
 
 def _remembered_hash(file: Path) -> str:

@@ -33,12 +33,6 @@ ORDER = 80
 _NEEDS = ("torch", "transformers")
 MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds"),)
 """What `whenabouts models list` shows of these; any other CLAP works by name as well."""
-_INPUT_FILES = (
-    "preprocessor_config.json",
-    "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
 
 
@@ -92,7 +86,7 @@ class ClapEncoder:
             "clap",
             model=type(self._model).__name__,
             weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.content_mark(self._folder / name for name in _INPUT_FILES),
+            inputs=_weights.inputs_mark(self._folder),
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",
@@ -117,11 +111,9 @@ class ClapEncoder:
     def _text_features(self, texts: list[str]) -> torch.Tensor:
         import torch
 
-        tokens = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._tokens, return_tensors="pt"
-        )
+        tokens = _torch.tokenized(self._tokenizer, texts, "longest", self._tokens)
         with torch.inference_mode():
-            return _pooled(self._model.get_text_features(**tokens.to(self._device)))
+            return _torch.pooled(self._model.get_text_features(**tokens.to(self._device)))
 
     def _sound_features(self, sounds: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         import torch
@@ -137,7 +129,7 @@ class ClapEncoder:
         # None is longer than the model hears. The extractor marks one of each batch by chance all the same,
         # which training needed, and which would let what is beside a sound decide about its vector.
         is_longer = torch.zeros(len(sounds), 1, dtype=torch.bool)
-        return _pooled(
+        return _torch.pooled(
             self._model.get_audio_features(
                 input_features=features.to(self._device, self._dtype), is_longer=is_longer.to(self._device)
             )
@@ -153,9 +145,3 @@ def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
             "give a CLAP model, such as laion/clap-htsat-unfused"
         )
     return _weights.dual_model(folder, dtype, "audio", "give a CLAP model")
-
-
-def _pooled(output: Any) -> torch.Tensor:
-    """The vectors, which transformers gives bare before version 5 and as `pooler_output` since."""
-    features: torch.Tensor = getattr(output, "pooler_output", output)
-    return features

@@ -34,12 +34,6 @@ MODELS = (
     ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages"),
 )
 """What `whenabouts models list` shows of these; any other CLIP or SigLIP works by name as well."""
-_INPUT_FILES = (
-    "preprocessor_config.json",
-    "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
 
 
 def recognises(name: str) -> bool:
@@ -97,7 +91,7 @@ class ClipEncoder(DualEncoder):
             "clip",
             model=type(self._model).__name__,
             weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.content_mark(self._folder / name for name in _INPUT_FILES),
+            inputs=_weights.inputs_mark(self._folder),
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",
@@ -119,27 +113,19 @@ class ClipEncoder(DualEncoder):
     def _padded_features(self, texts: list[str], padding: str) -> torch.Tensor:
         import torch
 
-        tokens = self._tokenizer(
-            texts, padding=padding, truncation=True, max_length=self._tokens, return_tensors="pt"
-        )
+        tokens = _torch.tokenized(self._tokenizer, texts, padding, self._tokens)
         with torch.inference_mode():
-            return _pooled(self._model.get_text_features(**self._on_device(tokens)))
+            return _torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
 
     def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
         pixels = self._processor(images=pictures, return_tensors="pt")
-        return _pooled(self._model.get_image_features(**self._on_device(pixels)))
+        return _torch.pooled(self._model.get_image_features(**self._on_device(pixels)))
 
     def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
             name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
             for name, tensor in inputs.items()
         }
-
-
-def _pooled(output: Any) -> torch.Tensor:
-    """The vectors, which transformers gives bare before version 5 and as `pooler_output` since."""
-    features: torch.Tensor = getattr(output, "pooler_output", output)
-    return features
 
 
 def _image_size(processor: Any, vision: Any) -> int:

@@ -27,7 +27,7 @@ from whenabouts.encoders.protocol import (
     VideoClip,
     check_clips,
 )
-from whenabouts.encoders.sentence_transformers import PREFIX, SentenceTransformersEncoder
+from whenabouts.encoders.sentence_transformers import PREFIX, SentenceTransformersEncoder, load
 from whenabouts.hub import ModelCard
 
 if TYPE_CHECKING:
@@ -97,17 +97,8 @@ class _SeeingEncoder(SentenceTransformersEncoder):
     """A model of sentences and pictures in one space."""
 
     def __init__(self, model: _weights.ModelFolder, settings: EncoderSettings) -> None:
-        import sentence_transformers
-
         device = _torch.choose_device(settings)
-        with _torch.quiet_transformers():
-            loaded = sentence_transformers.SentenceTransformer(
-                str(model.path),
-                device=str(device),
-                local_files_only=True,
-                trust_remote_code=False,
-                model_kwargs={"use_safetensors": True, "dtype": _dtype(model.path, settings, device)},
-            )
+        loaded = load(model.path, device, _dtype(model.path, settings, device))
         default = _BATCH_ON_CPU if device.type == "cpu" else _BATCH_ON_ACCELERATOR
         super().__init__(model, loaded, settings.batch_size or default)
         self._device_type = device.type

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from whenabouts.encoders.protocol import (
 )
 from whenabouts.hub import ModelCard
 from whenabouts.opening import regular_name
+
+if TYPE_CHECKING:
+    import torch
 
 PREFIX = "sentence-transformers"
 ORDER = 50
@@ -55,17 +58,8 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     if _weights.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
     with _weights.loading(name, "sentence-transformers"):
-        import sentence_transformers
-
         device = _torch.choose_device(settings)
-        with _torch.quiet_transformers():
-            loaded = sentence_transformers.SentenceTransformer(
-                str(model.path),
-                device=str(device),
-                local_files_only=True,
-                trust_remote_code=False,
-                model_kwargs={"use_safetensors": True, "dtype": _torch.choose_dtype(settings, device)},
-            )
+        loaded = load(model.path, device, _torch.choose_dtype(settings, device))
         if not (model.path / "modules.json").is_file() and "simcse" in _known_as(name, model.path):
             loaded = _of_first_token(
                 loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
@@ -75,6 +69,20 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     if prompts:
         loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
     return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model in a folder; its weights are safetensors, and none of its own code runs."""
+    import sentence_transformers
+
+    with _torch.quiet_transformers():
+        return sentence_transformers.SentenceTransformer(
+            str(folder),
+            device=str(device),
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True, "dtype": dtype},
+        )
 
 
 def _known_as(name: str, folder: Path) -> str:

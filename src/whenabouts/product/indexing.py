@@ -24,6 +24,7 @@ from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import available_cores
 from whenabouts.product.stored_calibration import load_calibration
 from whenabouts.product.streams import all_streams, index_options
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video.files import find_files
@@ -168,6 +169,7 @@ def run_index(
         for run in plan.streams:
             if run.encoder is not None or run.name not in corpus.store.streams:
                 corpus.store.add_stream(run.info)
+        corpus.store.erase_later(_personal_again(corpus, plan))
         count = processes or min(available_cores(), _MOST_PROCESSES)
         summary = build(corpus.store, plan, speech, processes=count, progress=progress)
         _take_out(corpus, plan)
@@ -178,6 +180,18 @@ def run_index(
     summary.notes.extend(plan.notes)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
+
+
+def _personal_again(corpus: Corpus, plan: Plan) -> set[str]:
+    """The streams of vectors that tell people apart of which a plan replaces some."""
+    again = {
+        name
+        for work in plan.work
+        if work.record is not None
+        for name in work.record.streams
+        if work.is_whole or name in work.streams
+    }
+    return {name for name in again & set(corpus.store.streams) if stream_named(name).is_personal}
 
 
 def _take_out(corpus: Corpus, plan: Plan) -> None:

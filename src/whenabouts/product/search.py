@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.confidence.background import Language
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.probability import Probability, general
 from whenabouts.models.fusion import fuse
@@ -29,7 +30,13 @@ from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.people import People
-from whenabouts.product.query_language import language_apart, note_on_languages
+from whenabouts.product.query_language import (
+    language_apart,
+    note_on_languages,
+    note_on_strange,
+    strange_language,
+    understands,
+)
 from whenabouts.product.reranking import FEATURES, features_of, learned_reranking, reranked
 from whenabouts.product.snippet import weights_of
 from whenabouts.product.streams import all_streams
@@ -177,6 +184,7 @@ class Searcher:
         self._probability = probability or general(calibration.adjustment)
         self._rarity: dict[str, Rarity] = {}
         self._broken = dict(broken)
+        self._understood: dict[str, bool] = {}
         self._streams = {name: stream_named(name) for name in store.streams}
         self._people = People(store)
         self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
@@ -301,10 +309,22 @@ class Searcher:
     def _notes_on_languages(self, query: str) -> list[str]:
         """What to say where an encoder does not know the language of some videos."""
         calibration = self._calibration
+        spoken = self._store.ledger().languages
+        strange = strange_language(query, spoken)
+        if strange is not None and not self._is_understood(strange):
+            return [note_on_strange(strange, spoken)]
         if not calibration.note:
             return []
-        spoken = self._store.ledger().languages
         return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
+
+    def _is_understood(self, language: Language) -> bool:
+        """Whether an encoder of words knows a language; found out once, in some tenths of a second."""
+        if language.code not in self._understood:
+            encoders = [
+                own for name, own in self._encoders.items() if self._streams[name].has_words is not False
+            ]
+            self._understood[language.code] = any(understands(encoder, language) for encoder in encoders)
+        return self._understood[language.code]
 
     def with_records(
         self, moments: Iterable[ScoredMoment]

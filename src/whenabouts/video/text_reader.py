@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.resident import trim_heap
 from whenabouts.types import WhenaboutsError
 
 Box = tuple[float, float, float, float]
@@ -88,7 +89,10 @@ class TextReader:
             self._opened = self._open()
         # One thread a picture: several for one wait busily, at 1.5 times the processor's time.
         with ThreadPoolExecutor(min(self._threads, len(pictures))) as pool:
-            return list(pool.map(self._lines, pictures))
+            lines = list(pool.map(self._lines, pictures))
+        # Each size of picture and of line takes buffers of its own; freed, they would pile up in pieces.
+        trim_heap()
+        return lines
 
     def _open(self) -> Any:
         import rapidocr
@@ -100,6 +104,8 @@ class TextReader:
             "Global.text_score": LEAST_SCORE,
             "Det.limit_side_len": self._longest_side,
             "Det.limit_type": "max",
+            # Lines that are read together are padded to the longest: one by one takes less time and memory.
+            "Rec.rec_batch_num": 1,
             "EngineConfig.onnxruntime.intra_op_num_threads": 1,
         }
         return rapidocr.RapidOCR(params={**paths, **settings})

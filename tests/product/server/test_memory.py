@@ -6,14 +6,16 @@ import re
 import subprocess
 import sys
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whenabouts.product.server.errors import ServerError
-from whenabouts.product.server.memory import MemoryBound, Needs, Parts
-from whenabouts.product.server.resident import resident_bytes
+from whenabouts.product.server.memory import MemoryBound, Needs, Parts, taken_by
 from whenabouts.product.server.settings import Limits, Settings
+from whenabouts.resident import resident_bytes
 from whenabouts.types import UsageError
 
 from .conftest import Open, error_of
@@ -46,6 +48,35 @@ def test_a_server_over_its_bound_refuses_searches_and_lives(opened: Open, indexe
         assert error_of(client.get(target)) == (503, "out_of_memory", None)
     assert client.get("/api/health").status_code == 200
     assert opened(indexed, limits=Limits(memory_bytes=64 << 30)).get("/api/videos").status_code == 200
+
+
+@dataclass
+class Greedy:
+    """A checker that takes a lot of memory while it looks."""
+
+    asked: int = 0
+    name: str = "greedy"
+    fingerprint: str = "greedy 1"
+    runs_here: bool = True
+
+    def answer(self, instructions: str, parts: object, seconds: float) -> str:
+        self.asked += 1
+        assert np.ones(50 << 17).sum()
+        return '{"match": true, "reason": "so"}'
+
+
+def test_a_checker_of_this_process_has_looked_before_the_memory_is_divided(
+    opened: Open, indexed: Path
+) -> None:
+    few = Limits(searches=1, reads=1, checks=1)
+    service = opened(indexed, limits=few).application.service
+    taken = []
+    for checker in (None, Greedy(), Greedy(runs_here=False)):
+        service.checker = checker
+        taken.append(service.measured_parts().server)
+        assert checker is None or checker.asked == checker.runs_here
+    assert taken[1] == taken[0]  # there is enough of it
+    assert 40 << 20 < taken_by(lambda: np.ones(50 << 17).sum()) < 80 << 20
 
 
 def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_comes(

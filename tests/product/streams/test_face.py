@@ -150,6 +150,23 @@ def test_a_removed_video_and_a_removed_stream_leave_no_vector(corpus: Corpus) ->
     assert again.search("glacier").moments
 
 
+def test_a_changed_film_leaves_no_vector_of_who_was_seen_before(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "mine.mp4"
+    film(own, [(5.0, [(230, 0, 70)])])
+    with uncalibrated():
+        corpus.add(own, processes=1)
+        before, both = stored(corpus, "mine.mp4"), stored(corpus, "both.mp4")
+        film(own, [(3.0, []), (4.0, [BLUE])])
+        with monkeypatch.context() as patch:  # a run that ends before its upkeep
+            patch.setattr("whenabouts.product.index.store.Store.optimize", lambda *of, **more: None)
+            assert corpus.add(own, processes=1).updated == 1
+        assert holding(corpus, before)
+        assert Corpus(corpus.location).add(own, processes=1).unchanged == 1
+    assert not holding(corpus, before) and holding(corpus, both)
+
+
 def test_other_weights_and_missing_ones_are_refused_and_nothing_is_lost(
     corpus: Corpus, films: Path, models: Path
 ) -> None:

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from whenabouts.confidence.background import Language, language_of, languages
 from whenabouts.product.index.store import Store
+from whenabouts.product.query_language import ALIGNED, understands
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
 
@@ -18,11 +17,6 @@ from whenabouts.product.streams.protocol import QueryEncoder
 _VIDEOS = 60
 # A language that so large a share of the videos is in is asked as well.
 _LEAST_SHARE = 0.1
-# The first so many sentences say the same in every language.
-ALIGNED = 40
-# An encoder that finds so many of them by their English sense knows the language. MiniLM: 47 % of Spanish and
-# French, 3 % of Russian; a multilingual one nearly all.
-_UNDERSTOOD = 0.7
 LEANING = 3.0
 """How much less a cosine counts where the encoder does not know the language."""
 
@@ -63,7 +57,7 @@ def _bank(store: Store, stream: str, encoder: QueryEncoder | None) -> Bank:
     own = [language for language in spoken if language is not None]
     if own == [english]:
         return Bank("en", english.sentences)
-    foreign = [] if encoder is None else [language for language in own if not _understands(encoder, language)]
+    foreign = [] if encoder is None else [language for language in own if not understands(encoder, language)]
     return Bank(
         " ".join(language.code for language in own),
         tuple(sentence for language in own for sentence in language.sentences[:ALIGNED]),
@@ -94,16 +88,3 @@ def _languages(store: Store, stream: str) -> list[Language | None]:
     if counts[""] > counts.total() / 2:
         return [None]
     return [languages()[code] for code in frequent if code]
-
-
-def _understands(encoder: QueryEncoder, language: Language) -> bool:
-    """Whether an encoder places sentences of a language where their English sense is."""
-    english = languages()["en"]
-    if language is english:
-        return True
-    own = encoder.encode_text(language.sentences[:ALIGNED])
-    sense = encoder.encode_text(english.sentences[:ALIGNED])
-    if float(np.mean((own @ sense.T).argmax(axis=1) == np.arange(len(own)))) >= _UNDERSTOOD:
-        return True
-    # Made for this language and not for English: it tells its sentences apart better than the English ones.
-    return float(np.mean(own @ own.T)) < float(np.mean(sense @ sense.T))

@@ -37,9 +37,10 @@ from whenabouts.confidence.outcomes import (
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Features, general
 from whenabouts.models.fusion import Scale, measure_scale
 from whenabouts.product.answer_probability import LISTED, Spoken, features_of, spoken_at
-from whenabouts.product.calibration.banks import ALIGNED, LEANING, Bank, banks_of
+from whenabouts.product.calibration.banks import LEANING, Bank, banks_of
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
+from whenabouts.product.query_language import ALIGNED
 from whenabouts.product.ranked_streams import ranked
 from whenabouts.product.search import Searcher
 from whenabouts.product.stored_calibration import Calibration

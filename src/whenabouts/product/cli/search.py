@@ -217,7 +217,7 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     if result.answer == "match" and len(shown) < len(result.moments):
         hidden = len(result.moments) - len(shown)
         table.print(f"and {hidden} more that are hardly ever right (--json lists them)", style="dim")
-    if result.check is not None:
+    if result.check is not None and result.check.moments:
         table.print(for_terminal(f"checked: {result.check.line}"), style="dim", markup=False, soft_wrap=True)
     if result.coverage is not None:
         table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.index.lock import uninterrupted
-from whenabouts.product.index.plan import NO_SOUND, Plan, Work
+from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
 from whenabouts.product.index.reading import FileRead, FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
 from whenabouts.product.index.records import (
@@ -222,7 +222,7 @@ class _Writer:
         if read.probe is not None and record.duration:
             cues = self._inside(work, cues, record.duration)
         record = replace(record, words=track.source if track else "")
-        return replace(record, metadata=_with_language(record, work, track)), cues
+        return replace(record, metadata=_with_language(record, track)), cues
 
     def _inside(self, work: Work, cues: Sequence[Cue], duration: float) -> list[Cue]:
         """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
@@ -286,10 +286,9 @@ class _Writer:
         self._written = time.monotonic()
 
 
-def _with_language(record: VideoRecord, work: Work, track: CueTrack | None) -> dict[str, Any]:
-    """The metadata of a video with the language of its words; what a person wrote of it comes first."""
-    given = work.metadata.get("language")
-    if given or track is None or not track.cues:
+def _with_language(record: VideoRecord, track: CueTrack | None) -> dict[str, Any]:
+    """The metadata of a video with the language of its words; what a person ever gave comes first."""
+    if GIVEN_LANGUAGE in record.metadata or track is None or not track.cues:
         return dict(record.metadata)
     rest = {key: value for key, value in record.metadata.items() if key != "language"}
     language = language_of_track(track)

@@ -57,12 +57,16 @@ class Settings:
         """
         metadata: dict[str, Any] = dict(self.metadata)
         if not self.metadata_of:
-            return metadata
+            return with_source_of_language(metadata)
         parts = path.parts
         ends = [str(Path(*parts[start:])) for start in range(len(parts) - 1, -1, -1)]
         for key in (path.stem, *ends):
             metadata.update(self.metadata_of.get(key, {}))
-        return metadata
+        return with_source_of_language(metadata)
+
+
+GIVEN_LANGUAGE = "language_from"
+"""The key of a video's metadata that says that a person gave its language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,6 +601,11 @@ def hours_of_transcripts(files: Sequence[tuple[Path, int]]) -> float:
 def estimate_seconds(hours: float, read_bytes: int, *, decoded: bool) -> float:
     """Seconds for reading files, and for decoding their frames where that is done."""
     return read_bytes / _READ_BYTES_PER_SECOND + (hours * 3600 / _DECODE_SPEED if decoded else 0.0)
+
+
+def with_source_of_language(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata that a person gave, marked where they say the language: what is detected never replaces it."""
+    return metadata | {GIVEN_LANGUAGE: "given"} if metadata.get("language") else metadata
 
 
 def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:

@@ -505,6 +505,12 @@ class Store:
             tidy(self._description, self.place)
         return count
 
+    def erase_later(self, streams: Iterable[str]) -> None:
+        """Let the next `optimize` write some streams anew: what is replaced until then leaves the disk."""
+        with self.writing(), speaking(self.place, "write"):
+            for stream in streams:
+                self._describe(f"fact:{_ERASING}{stream}", {})
+
     def _finish_erasing(self) -> None:
         """Write each stream anew of which something was to be erased."""
         if not (erasing := self.facts(_ERASING)):

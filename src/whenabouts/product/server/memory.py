@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from whenabouts.product.server.errors import ServerError
-from whenabouts.product.server.resident import forget_peak, peak_bytes, release, resident_bytes
+from whenabouts.resident import forget_peak, peak_bytes, release, resident_bytes
 from whenabouts.types import UsageError
 
 _DROP_SECONDS = 5.0
@@ -40,10 +40,17 @@ class Needs:
         warm()
         release()
         held = resident_bytes()
-        forget_peak()
-        ask()
         # Others may take more than the one that was tried.
-        return cls(held, max(_LEAST_REQUEST_BYTES, 2 * (peak_bytes() - held)))
+        return cls(held, max(_LEAST_REQUEST_BYTES, 2 * taken_by(ask)))
+
+
+def taken_by(ask: Callable[[], object]) -> int:
+    """Bytes that this process takes at most, beside what it has, while it does something."""
+    release()
+    held = resident_bytes()
+    forget_peak()
+    ask()
+    return max(0, peak_bytes() - held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from whenabouts.product.server.decoding import Decoders, FrameTask, PictureTask,
 from whenabouts.product.server.errors import ServerError, no_video
 from whenabouts.product.server.files import OpenFile
 from whenabouts.product.server.folders import ServedFolders
-from whenabouts.product.server.memory import MemoryBound, Needs, Parts
+from whenabouts.product.server.memory import MemoryBound, Needs, Parts, taken_by
 from whenabouts.product.server.metrics import Metrics
 from whenabouts.product.server.paging import Pages
 from whenabouts.product.server.paths import Paths
@@ -131,16 +131,20 @@ class Service:
     def measured_parts(self, count: int = 1) -> Parts:
         """How the bound on memory is divided, by what a question takes that every handle is asked here.
 
-        Encoders and what is kept for later are loaded after that. Raises UsageError where the bound is too
-        low for them; `count` servers share the one of its message.
+        Encoders and what is kept for later are loaded after that; a checker of this process has looked at a
+        moment. Raises UsageError where the bound is too low for them; `count` servers share the one of its
+        message.
         """
-        limits, requests = self.limits, self.limits.searches + self.limits.reads
+        limits = self.limits
+        requests = limits.searches + limits.reads + (limits.checks if self.checker else 0)
 
         def warm() -> None:
             for _ in range(requests + 1):
                 self._ask_oneself(10)
 
         needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K))
+        if self.checker is not None and self.checker.runs_here:  # it looks at one moment at a time
+            needs = replace(needs, held=needs.held + taken_by(partial(self._check_oneself, self.checker)))
         return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
 
     def _ask_oneself(self, k: int) -> None:
@@ -148,6 +152,12 @@ class Service:
             for model in (None, *self.settings.models.values()):
                 with contextlib.suppress(WhenaboutsError):  # whoever asks is told
                     corpus.search(_QUESTION, k, model=model)
+
+    def _check_oneself(self, checker: Checker) -> None:
+        with self._readers.lent() as corpus, contextlib.suppress(WhenaboutsError):
+            result = corpus.search(_QUESTION, 1)
+            seconds = self.limits.check_seconds
+            checked(corpus, result, checker, best=1, seconds=seconds, picture=self._picture)
 
     def divide(self, parts: Parts) -> None:
         """Keep to parts of the memory from now on."""

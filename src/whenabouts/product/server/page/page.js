@@ -310,8 +310,8 @@ function showAnswer() {
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   byId("notes").hidden = notes.length === 0;
   byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
-  byId("checked").hidden = !shown.check;
-  byId("checked").textContent = shown.check ? `Looked at twice: ${shown.check.line}.` : "";
+  byId("checked").hidden = !shown.check?.moments;
+  byId("checked").textContent = shown.check?.moments ? `Looked at twice: ${shown.check.line}.` : "";
   showCards();
 }
 
