@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whenabouts import Corpus
@@ -14,6 +15,8 @@ from whenabouts.models.trained import Trained
 from whenabouts.product.explain import explain
 from whenabouts.product.explanation.explained import Explanation
 from whenabouts.product.explanation.film import MOST_FRAMES, frames_of, instants, with_film
+from whenabouts.product.explanation.film_strip import lay_out
+from whenabouts.product.index.records import ClipColumns, StreamInfo
 from whenabouts.types import Moment
 from whenabouts.video.thumbnails import thumbnail
 
@@ -53,6 +56,32 @@ def test_words_are_those_of_the_index_and_frames_those_of_the_file(corpus: Corpu
     assert last.jpeg == thumbnail(Path(record.path), last.seconds, 320)
     assert last.jpeg != film.frames[0].jpeg
     assert film.notes == ()
+
+
+def test_words_of_the_query_that_are_written_in_a_frame_have_their_place(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    own = Corpus(shutil.copytree(corpus.location, tmp_path / "own"), encoders=[Letters()])
+    record = own.resolve("nasa_13013.mp4")
+    end = record.duration or 0.0
+    box = (0.25, 0.5, 0.75, 0.6)
+    written = ClipColumns(
+        np.array([0.0, end / 2]),
+        np.array([end / 2, end]),
+        ["The LARGEST cleanroom", "one of the others"],
+        box=np.array([box, (0, 0, 0.1, 0.1)]),
+    )
+    own.store.add_stream(StreamInfo("screen_text", "letters", "letters", 0))
+    streams = {**record.streams, "screen_text": "letters"}
+    kept = own.store.clips_of("subtitle", [record.video_id])
+    spoken = ClipColumns(kept.start, kept.end, kept.text, kept.vectors)
+    own.store.put_videos([(replace(record, streams=streams), {"screen_text": written, "subtitle": spoken})])
+    explanation = with_film(own, told(corpus, "nasa_13013.mp4"))
+    assert explanation.film is not None
+    boxes = [frame.boxes for frame in explanation.film.frames]
+    assert boxes == [(pytest.approx(box, abs=1e-3),)] * (MOST_FRAMES // 2) + [()] * (MOST_FRAMES // 2)
+    drawn = [hung.boxes for hung in lay_out(explanation.film, (), None, end, 8.0).frames]
+    assert drawn == boxes
 
 
 def test_two_systems_side_by_side_have_half_the_frames_each(corpus: Corpus) -> None:

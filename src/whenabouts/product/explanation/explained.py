@@ -202,10 +202,14 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture of the video: as JPEG, and the second at which it is seen."""
+    """A picture of the video: as JPEG, and the second at which it is seen.
+
+    `boxes` (left, top, right, bottom, as shares of the picture) are where words of the query are written.
+    """
 
     seconds: float
     jpeg: bytes = field(repr=False)
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.product.explanation.explained import Explanation, Film, Frame
+from whenabouts.product.index.lookup import words_of
 from whenabouts.product.index.records import VideoRecord
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Moment, WhenaboutsError
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
 
+Box = tuple[float, float, float, float]
+# Shorter words ("the", "of") stand in every second text.
+_LEAST_LETTERS = 4
 MOST_FRAMES = 8
 """Frames over the width of a picture; two systems side by side have half of them each."""
 _PIXELS_WIDE = 320
@@ -36,8 +42,30 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
         seconds = record.duration or max(ends)
         count = MOST_FRAMES // len(explanation.systems)
         pictures, notes = frames_of(record, instants(seconds, count, marked))
-        film = replace(film, frames=pictures, notes=notes)
+        texts = texts_on_screen(corpus, record, explanation.query)
+        film = replace(film, frames=tuple(_with_boxes(frame, texts) for frame in pictures), notes=notes)
     return replace(explanation, film=film)
+
+
+def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tuple[float, float, Box]]:
+    """When, and where in the picture, something is written that has a word of the query."""
+    words = {word for word in words_of(query) if len(word) >= _LEAST_LETTERS}
+    texts: list[tuple[float, float, Box]] = []
+    for name in sorted(record.streams.keys() & corpus.store.streams.keys()):
+        if not stream_named(name).has_words:
+            continue
+        block = corpus.store.clips_of(name, [record.video_id], vectors=False)
+        places = () if block.box is None else block.box.tolist()
+        for start, end, text, box in zip(
+            block.start.tolist(), block.end.tolist(), block.text, places, strict=False
+        ):
+            if words.intersection(words_of(text)) and not math.isnan(box[0]):
+                texts.append((start, end, (box[0], box[1], box[2], box[3])))
+    return texts
+
+
+def _with_boxes(frame: Frame, texts: Sequence[tuple[float, float, Box]]) -> Frame:
+    return replace(frame, boxes=tuple(box for start, end, box in texts if start <= frame.seconds < end))
 
 
 def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float]:

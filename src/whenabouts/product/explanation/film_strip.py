@@ -27,6 +27,7 @@ _TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 _TICK_WIDE, _HOURS_WIDE = 0.6, 0.8
 _LINE_HIGH, _HANG, _TALLEST, _WIDEST, _BORDER = 12.0, 9.0, 66.0, 118.0, 1.5
 _LETTERS_HIGH, _MOST_LINES, _NARROWEST, _BROADEST, _GAP = 10.0, 5, 76.0, 230.0, 7.0
+_WRITTEN: Final = "#d55e00"
 _COLOURS: Final = {"true": TRUTH, "answered": INK, "": GREY}
 
 
@@ -51,6 +52,7 @@ class Hung:
     image: Any
     label: str
     mark: str
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def _hung(
             image,
             format_time(frame.seconds, 1) if tenths else _whole(frame.seconds),
             _mark(frame.seconds, frame.seconds, marks),
+            frame.boxes,
         )
         for frame, at, left, size, image in zip(frames, middles, lefts, sizes, images, strict=True)
     ]
@@ -201,7 +204,10 @@ def _apart(middles: Sequence[float], widths: Sequence[float], room: float) -> li
 
 
 def _draw_frame(axes: Any, frame: Hung) -> None:
-    """A frame that hangs from its instant, with a coloured border in a marked moment."""
+    """A frame that hangs from its instant, with a coloured border in a marked moment.
+
+    Where words of the query are written in it, a frame in the frame.
+    """
     from matplotlib.patches import Rectangle
 
     top, middle = _LINE_HIGH + _HANG, frame.left + frame.wide / 2
@@ -209,6 +215,10 @@ def _draw_frame(axes: Any, frame: Hung) -> None:
     axes.plot([frame.at, frame.at, middle], [8, _LINE_HIGH, top], color=colour, linewidth=0.7)
     right, bottom = frame.left + frame.wide, top + frame.high
     axes.imshow(frame.image, extent=(frame.left, right, bottom, top), aspect="auto", zorder=1)
+    for first, high, last, low in frame.boxes:
+        corner = (frame.left + first * frame.wide, top + high * frame.high)
+        size = ((last - first) * frame.wide, (low - high) * frame.high)
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=_WRITTEN, linewidth=1.0, zorder=3))
     if frame.mark:
         border = Rectangle(
             (frame.left, top),
