@@ -210,8 +210,10 @@ def _judged(rows: Sequence[answers.Row], odds: NDArray[np.float64]) -> dict[str,
     given = 1 / (1 + np.exp(-odds))
     asked = np.array([row.kind == "title" for row in rows])
     matched = np.array([answers.is_match(row, p) for row, p in zip(rows, given.tolist(), strict=True)])
+    judged = answers.judged([row for row in rows if row.kind == "title"], given[asked])
+    del judged["curve"]  # too few for levels
     return {
-        **answers.judged([row for row in rows if row.kind == "title"], given[asked]),
+        **judged,
         "taken out, called a match": [int(matched[~asked].sum()), int((~asked).sum())],
     }
 
