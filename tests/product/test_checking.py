@@ -319,6 +319,8 @@ def test_a_checker_is_measured_on_right_and_wrong_moments_of_the_search(
     assert rates.wrong.share == 0.0, "a copy of the recording is not shown as a wrong moment"
     assert rates_of(corpus.store, checker) == rates
     assert any("right moments called a match" in line for line in lines_of(checker, rates))
+    few = "".join(json.dumps(truth) + "\n" for truth in truths[:4])
+    path.write_text(few, encoding="utf-8")
     always = Scripted(lambda shown: _says(True), fingerprint="yes")
     rates, _ = calibrate_checker(corpus, always, path)
     assert (rates.right.share, rates.wrong.share) == (1.0, 1.0)

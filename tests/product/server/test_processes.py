@@ -97,6 +97,7 @@ def test_connections_are_divided_evenly(one_video: Path, tmp_path: Path) -> None
         assert wait_until(are_divided, 120)  # the second may still be starting
 
 
+@pytest.mark.slow
 def test_none_outlives_a_first_that_is_killed(one_video: Path, tmp_path: Path) -> None:
     with _running(one_video / "corpus", tmp_path / "cache") as (process, _):
         (child,) = _children(process.pid)

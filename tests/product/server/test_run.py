@@ -76,6 +76,7 @@ def test_a_signal_ends_it_after_what_runs_and_is_no_error(indexed: Path, tmp_pat
     assert not list(tmp_path.rglob("*.part*"))
 
 
+@pytest.mark.slow
 def test_the_line_at_the_start_is_a_link_with_the_token(indexed: Path, tmp_path: Path) -> None:
     arguments = ["--corpus", str(indexed), "--cache", str(tmp_path)]
     with process(*arguments, WHENABOUTS_TOKEN=TOKEN) as (running, line):

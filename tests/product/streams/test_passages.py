@@ -211,14 +211,14 @@ def test_times_that_make_no_sense_are_put_right_or_left_out() -> None:
     assert passages[1].end > passages[1].start
 
 
-def test_a_hundred_thousand_cues_take_a_moment_even_when_all_overlap() -> None:
+def test_fifty_thousand_cues_take_a_moment_even_when_all_overlap() -> None:
     began = time.process_time()
-    spread = passages_of([Line(i * 0.5, i * 0.5 + 0.6, f"Line {i} of many.") for i in range(100_000)])
+    spread = passages_of([Line(i * 0.5, i * 0.5 + 0.6, f"Line {i} of many.") for i in range(50_000)])
     heap = passages_of([Line(1.0, 2.0, f"Line {i} of many.") for i in range(5_000)])
     assert len(spread) > 1000
     assert len(heap) > 50
     assert sum(len(p.context) for p in heap) < 100 * sum(len(p.text) for p in heap)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 30
 
 
 @given(

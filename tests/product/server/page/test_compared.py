@@ -162,6 +162,7 @@ def test_moments_that_both_find_are_marked_with_their_rank_on_the_other_side(
         assert card.locator(".card-link").get_attribute("data-key").startswith(found[2].video_id)
 
 
+@pytest.mark.slow
 def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     one, two = served.best(FIRST), served.best(SECOND)
@@ -187,6 +188,7 @@ def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: 
     expect(shown).to_contain_text(f"(here {rank}.)" if rank else "(not among the best here)")
 
 
+@pytest.mark.slow
 def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     link = columns.nth(1).locator(".card-link").nth(1)
@@ -204,6 +206,7 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
     expect(link).to_be_focused()
 
 
+@pytest.mark.slow
 def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, "", after="2999-01-01")
     for side in (0, 1):
@@ -214,6 +217,7 @@ def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Serv
     expect(page.get_by_role("button", name="Back to results")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, served: Served) -> None:
     columns = opened(page, served, WORDLESS, "")
     expect(columns.nth(0).locator(".why")).to_contain_text("This system has no word weights.")
@@ -223,6 +227,7 @@ def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, se
     expect(columns.nth(1).locator(".card").first).to_contain_text("score")
 
 
+@pytest.mark.slow
 def test_a_system_that_cannot_be_asked_is_said_beside_what_the_other_finds(page: Any, served: Served) -> None:
     page.watched.expected.append("400")
     columns = opened(page, served, GONE, SECOND)
@@ -236,6 +241,7 @@ def test_a_system_that_cannot_be_asked_is_said_beside_what_the_other_finds(page:
     expect(columns.nth(0).get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_system_that_is_on_the_other_side_changes_places(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     columns.nth(0).get_by_label("First system").select_option(SECOND)

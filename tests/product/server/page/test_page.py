@@ -87,6 +87,7 @@ def test_a_person_searches_and_the_player_stands_at_the_start_of_the_moment(page
     assert source.endswith(f"/file#t={start:.3f}")
 
 
+@pytest.mark.slow
 def test_the_confidence_of_a_card_is_said_in_words_and_what_is_in_doubt_above(
     page: Any, address: str, corpus: Corpus
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_confidence_of_a_card_is_said_in_words_and_what_is_in_doubt_above(
         expect(page.locator("#beneath")).to_contain_text(told.doubt[1:])
 
 
+@pytest.mark.slow
 def test_a_border_follows_the_mouse_the_arrow_keys_and_a_time_code(page: Any, address: str) -> None:
     open_first(page, address, "crown jewels")
     before, end = border(page, "start"), border(page, "end")
@@ -160,6 +162,7 @@ def test_a_time_can_be_typed_and_what_is_no_time_is_said(page: Any, address: str
     assert border(page, "start") == 2.5
 
 
+@pytest.mark.slow
 def test_times_mean_on_the_page_what_they_mean_in_commands(page: Any, address: str) -> None:
     page.goto(address)
     read = """async ([text, rate]) => (await import("./static/words.js")).readClock(text, rate)"""
@@ -173,6 +176,7 @@ def test_times_mean_on_the_page_what_they_mean_in_commands(page: Any, address: s
         assert page.evaluate(read, [text, float(rate)]) == expected, (text, rate)
 
 
+@pytest.mark.slow
 def test_every_place_is_listed_in_order_of_time(page: Any, address: str) -> None:
     page.goto(f"{address}?q=the&all=true")
     expect(page.locator("#answer")).to_have_text(re.compile(r"Said in \d+ places"))
@@ -184,6 +188,7 @@ def test_every_place_is_listed_in_order_of_time(page: Any, address: str) -> None
     expect(page.locator("#notes")).to_contain_text("nobody says “jewels crown”")
 
 
+@pytest.mark.slow
 def test_an_address_without_a_moment_is_told_so(page: Any, address: str, ids: dict[str, str]) -> None:
     for times, told in (
         ("s=abc&e=3", "“abc” is no time"),
@@ -198,6 +203,7 @@ def test_an_address_without_a_moment_is_told_so(page: Any, address: str, ids: di
     expect(page.locator("#message")).to_be_empty()
 
 
+@pytest.mark.slow
 def test_what_is_no_time_is_told_where_it_is_seen(open_tab: Callable[..., Any], address: str) -> None:
     page = open_tab(viewport={"width": 1280, "height": 620})
     open_first(page, address, "crown jewels")
@@ -221,6 +227,7 @@ def long_talk(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return corpus
 
 
+@pytest.mark.slow
 def test_what_is_said_opens_at_the_moment_and_long_times_fit_their_fields(
     open_tab: Callable[..., Any], serving: Callable[..., Any], long_talk: Corpus, tmp_path: Path
 ) -> None:
@@ -241,6 +248,7 @@ def test_what_is_said_opens_at_the_moment_and_long_times_fit_their_fields(
             assert field.evaluate("(field) => field.scrollWidth <= field.clientWidth")
 
 
+@pytest.mark.slow
 def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any], address: str) -> None:
     page = open_tab(permissions=["clipboard-read", "clipboard-write"])
     open_first(page, address, "crown jewels")
@@ -320,6 +328,7 @@ def test_just_the_moment_is_played_and_loops(page: Any, address: str, ids: dict[
     assert at(page) == pytest.approx(2.6, abs=0.15)
 
 
+@pytest.mark.slow
 def test_why_a_moment_was_not_found_is_told_for_a_place_that_is_picked(
     page: Any, address: str, corpus: Corpus, ids: dict[str, str]
 ) -> None:
@@ -437,6 +446,7 @@ def test_a_moment_or_all_results_are_exported(page: Any, address: str, tmp_path:
     assert len(json.loads(text)["moments"]) == (1 if scope == "moment" else answers)
 
 
+@pytest.mark.slow
 def test_a_file_that_the_browser_cannot_play_is_said_and_its_cut_moment_offered(
     page: Any, address: str
 ) -> None:
@@ -503,6 +513,7 @@ def test_filters_narrow_the_search_and_stand_in_the_address(
     expect(page.locator("#notes")).to_contain_text("passes the filters")
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said_and_the_closest_are_dimmed(
     page: Any, address: str, corpus: Corpus
 ) -> None:
@@ -560,6 +571,7 @@ def test_no_match_is_said_honestly_with_the_three_closest_dimmed(page: Any, addr
     expect(page.locator("#cards .badge").first).to_have_text("no match · right 70 %")
 
 
+@pytest.mark.slow
 def test_how_often_answers_are_wrong_is_told_and_the_corpus_s_own_thresholds_are_used(
     page: Any, address: str
 ) -> None:
@@ -584,6 +596,7 @@ def test_how_often_answers_are_wrong_is_told_and_the_corpus_s_own_thresholds_are
     )
 
 
+@pytest.mark.slow
 def test_a_match_hides_what_chance_finds_as_easily(page: Any, address: str) -> None:
     answered(page, error_of("match", [0.97, 0.5, 0.12, 0.1]))
     search(page, address, "x")
@@ -647,6 +660,7 @@ def test_a_server_that_is_gone_and_one_that_fails_are_told_apart_and_can_be_aske
     expect(page.locator("#fault")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_browser_without_a_network_is_told_so(page: Any, address: str) -> None:
     page.goto(address)
     expect(page.locator(".card-link").first).to_be_visible()
@@ -673,6 +687,7 @@ def test_more_results_come_a_page_at_a_time(page: Any, address: str) -> None:
     expect(page.get_by_role("button", name="Show more")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     info = {"limit_per_page": 50, "total_results": 0, "next_page_token": None}
     page.route("**/api/videos?*", lambda route: route.fulfill(json={"data": [], "page_info": info}))
@@ -878,6 +893,7 @@ def test_what_is_seen_has_a_curve_of_its_own(
         page.goto("about:blank")
 
 
+@pytest.mark.slow
 def test_where_a_text_stands_is_drawn_over_the_picture(
     open_tab: Callable[..., Any], serving: Callable[..., AbstractContextManager[str]], tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_turns_have_names_and_colours_below_the_time_line(
     page.locator("#zoom-in").click()
 
 
+@pytest.mark.slow
 def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     page.locator("#filters summary").click()
     expect(page.locator("#people option")).not_to_have_count(0)
@@ -91,6 +92,7 @@ def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     assert page.locator("#stream option").all_inner_texts().count("speakers") == 0
 
 
+@pytest.mark.slow
 def test_a_person_is_named_merged_and_forgotten_below_the_time_line(
     page: Any, peopled_corpus: Corpus
 ) -> None:
