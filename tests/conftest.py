@@ -124,18 +124,18 @@ def packaged_encoder_asked_once() -> Iterator[None]:
     from whenabouts.product.streams.protocol import Stream
 
     vectors: dict[str, NDArray[np.float32]] = {}
-    encode = Stream.query_vector
+    encode = Stream.query_vectors
 
-    def query_vector(self: Stream, text: str, encoder: Any) -> NDArray[np.float32]:
+    def query_vectors(self: Stream, texts: Sequence[str], encoder: Any) -> NDArray[np.float32]:
         if getattr(encoder, "name", "") != "minilm":
-            return encode(self, text, encoder)
-        if text not in vectors:
-            vectors[text] = encode(self, text, encoder)
-            vectors[text].flags.writeable = False
-        return vectors[text]
+            return encode(self, texts, encoder)
+        unknown = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if unknown:
+            vectors.update(zip(unknown, encode(self, unknown, encoder), strict=True))
+        return np.stack([vectors[text] for text in texts])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stream, "query_vector", query_vector)
+        patch.setattr(Stream, "query_vectors", query_vectors)
         yield
 
 

@@ -119,13 +119,14 @@ class _Line:
         """First and last row around a peak that are nearly as high, near, free and not past a silence."""
         low, high = self.video_of(peak)
         config, middle = self.config, (self.start[peak] + self.end[peak]) / 2
-        enough = self.free & (self.score >= config.share * self.score[peak])
+        reach = config.reach_seconds
+        enough = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
         first = last = peak
-        while first > low and enough[first - 1] and middle - self.start[first - 1] <= config.reach_seconds:
+        while first > low and enough[first - 1 - low] and middle - self.start[first - 1] <= reach:
             if self.start[first] - self.end[first - 1] > config.max_gap_seconds:
                 break
             first -= 1
-        while last + 1 < high and enough[last + 1] and self.end[last + 1] - middle <= config.reach_seconds:
+        while last + 1 < high and enough[last + 1 - low] and self.end[last + 1] - middle <= reach:
             if self.start[last + 1] - self.end[last] > config.max_gap_seconds:
                 break
             last += 1

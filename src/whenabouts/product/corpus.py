@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from whenabouts.product.search import Searcher, SearchOptions
     from whenabouts.product.search_result import SearchResult
     from whenabouts.product.shown import Line, Shown, Stats
+    from whenabouts.product.stream_answer import EncodedTexts
     from whenabouts.product.systems.opened import OpenedModel
     from whenabouts.product.systems.search import CorpusSystems, System
 
@@ -140,7 +141,13 @@ class Corpus:
     # Searching -----------------------------------------------------------------------------------
 
     def search(
-        self, query: str = "", k: int | None = None, *, options: SearchOptions | None = None, **changes: Any
+        self,
+        query: str = "",
+        k: int | None = None,
+        *,
+        options: SearchOptions | None = None,
+        encoded: EncodedTexts | None = None,
+        **changes: Any,
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether there is an answer at all.
 
@@ -149,14 +156,15 @@ class Corpus:
         What stands in quotation marks must be said as it is; with `all` every place where all is said is
         listed, in order of time. `changes` are fields of `SearchOptions` (within, streams, min_confidence,
         after, before, where, model, retriever, segments, all, skip, like, check, check_best,
-        check_seconds), which replace those of `options`.
+        check_seconds), which replace those of `options`. `encoded` are queries that were encoded together
+        (`encoded`), with or without this one.
         """
         from whenabouts.product.search import SearchOptions
 
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
         if options.check is None:
-            return self._search(query, options)
+            return self._search(query, options, encoded)
         from whenabouts.product.checking import checked
 
         if not query.strip():
@@ -164,7 +172,7 @@ class Corpus:
         checker = self._checker(options.check)
         return checked(
             self,
-            self._search(query, options),
+            self._search(query, options, encoded),
             checker,
             best=options.check_best,
             seconds=options.check_seconds,
@@ -172,10 +180,22 @@ class Corpus:
             by_streams=options.model is None,
         )
 
-    def _search(self, query: str, options: SearchOptions) -> SearchResult:
+    def encoded(self, queries: Iterable[str]) -> EncodedTexts:
+        """Queries as the streams of this corpus compare them: each encoder is called once for all of them."""
+        from whenabouts.product.search import words_of_query
+        from whenabouts.product.stream_answer import EncodedTexts
+
+        self.store.refresh()
+        searcher = self.searcher()
+        return EncodedTexts(
+            self.store.description_version, searcher.encoded([words_of_query(query) for query in queries])
+        )
+
+    def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         """What the search itself finds."""
         from whenabouts.product.example import example_of
         from whenabouts.product.place_search import search_words, with_note_on_quotes
+        from whenabouts.product.stream_answer import NOT_ENCODED
 
         self.store.refresh()
         system, example = None, None
@@ -194,6 +214,7 @@ class Corpus:
             min_confidence=options.min_confidence,
             model=system,
             like=example,
+            encoded=NOT_ENCODED if encoded is None else encoded.at(self.store.description_version),
         )
         return result if system is None and example is None else with_note_on_quotes(result)
 

@@ -54,7 +54,13 @@ from whenabouts.product.finder import Finder
 from whenabouts.product.ranked_streams import ranked
 from whenabouts.product.search_result import SearchResult
 from whenabouts.product.stored_calibration import NOT_CALIBRATED, Calibration
-from whenabouts.product.stream_answer import EncodedQuery, StreamAnswer, StreamQuery
+from whenabouts.product.stream_answer import (
+    NOT_ENCODED,
+    EncodedQuery,
+    StreamAnswer,
+    StreamQuery,
+    TextVectors,
+)
 from whenabouts.product.verdict import UNCALIBRATED, judged, judged_by
 
 # Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
@@ -226,11 +232,13 @@ class Searcher:
         min_confidence: float = 0.0,
         model: Finder | None = None,
         like: Example | None = None,
+        encoded: TextVectors = NOT_ENCODED,
     ) -> SearchResult:
         """At most `k` moments for a sentence, an example or both, best first; by `model` where one is given.
 
-        Raises UsageError for an empty query, a `k` that is no number of moments, an unknown stream, and where
-        no stream can compare what is asked.
+        `encoded` are queries that were encoded together (see `encoded`), with or without this one. Raises
+        UsageError for an empty query, a `k` that is no number of moments, an unknown stream, and where no
+        stream can compare what is asked.
         """
         if like is not None:
             return self._search_like(text, like, k, filter, streams, min_confidence)
@@ -245,7 +253,7 @@ class Searcher:
             answer, doubt = judged_by(by_model, model)
             notes += by_model.notes
         else:
-            answers, _ = self._find_in(words, None, allowed, streams)
+            answers, _ = self._find_in(words, None, allowed, streams, encoded)
             ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
             interval = self.interval(ranked)
             answer, doubt = judged(
@@ -379,12 +387,17 @@ class Searcher:
         return Allowed(ids, spans, tuple(notes))
 
     def _find_in(
-        self, text: str, like: Example | None, allowed: Allowed, streams: Sequence[str]
+        self,
+        text: str,
+        like: Example | None,
+        allowed: Allowed,
+        streams: Sequence[str],
+        encoded_before: TextVectors = NOT_ENCODED,
     ) -> tuple[list[StreamAnswer], EncodedQuery]:
         """What each stream has to say, and the query as it was asked."""
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
         chosen = self.chosen(streams, kinds)
-        encoded = self.encode(text, chosen, like)
+        encoded = self.encode(text, chosen, like, encoded_before)
         answering = [
             name
             for name, query in encoded.streams.items()
@@ -412,27 +425,47 @@ class Searcher:
             raise UsageError(_cannot_meet(unable, kinds))
         return chosen
 
-    def encode(self, text: str, streams: Iterable[str], like: Example | None = None) -> EncodedQuery:
-        """Encode a query, once for each stream that can compare it."""
-        queries = {name: self._stream_query(name, text, like) for name in streams}
+    def encode(
+        self,
+        text: str,
+        streams: Iterable[str],
+        like: Example | None = None,
+        encoded: TextVectors = NOT_ENCODED,
+    ) -> EncodedQuery:
+        """Encode a query, once for each stream that can compare it; not again what is `encoded`."""
+        names = list(streams)
+        encoded = {**encoded, **self.encoded([text], [name for name in names if (name, text) not in encoded])}
+        queries = {name: self._stream_query(name, encoded.get((name, text)), like) for name in names}
         return EncodedQuery(text, queries, None if like is None else like.apart)
 
-    def _stream_query(self, name: str, text: str, like: Example | None) -> StreamQuery:
-        """A query as one stream compares it.
+    def encoded(self, texts: Sequence[str], streams: Iterable[str] | None = None) -> TextVectors:
+        """Queries as streams (None: all) compare them by words; each encoder is called once for all of them.
 
-        Words and an example that it can both compare are the sum of two directions. What cosines to expect of
-        an example has not been measured: those with the candidates stand in for that (`fuse`).
+        What is encoded together changes a vector by rounding alone, some 1e-7.
         """
-        words = self._text_vector(name, text)
+        texts, vectors = [*filter(None, dict.fromkeys(texts))], dict[tuple[str, str], NDArray[np.float32]]()
+        by_encoder: dict[int, NDArray[np.float32]] = {}
+        for name in self._streams if streams is None else streams:
+            encoder = self._encoders.get(name)
+            if encoder is None or not texts or "text" not in self._kinds(name):
+                continue
+            if id(encoder) not in by_encoder:
+                by_encoder[id(encoder)] = self._streams[name].query_vectors(texts, encoder)
+            vectors |= {(name, text): row for text, row in zip(texts, by_encoder[id(encoder)], strict=True)}
+        return vectors
+
+    def _stream_query(
+        self, name: str, words: NDArray[np.float32] | None, like: Example | None
+    ) -> StreamQuery:
+        """A query as one stream compares it: by the vector of its `words`, by an example, or by both.
+
+        Both are the sum of two directions. What cosines to expect of an example has not been measured: those
+        with the candidates stand in for that (`fuse`).
+        """
         example = None if like is None else self._vector_like(name, like)
         if example is None:
             return StreamQuery(words, self._scales.get(name))
         return StreamQuery(example if words is None else _unit(words + example), is_alike=True)
-
-    def _text_vector(self, name: str, text: str) -> NDArray[np.float32] | None:
-        if not text or name not in self._encoders or "text" not in self._kinds(name):
-            return None
-        return self._streams[name].query_vector(text, self._encoders[name])
 
     def _vector_like(self, name: str, like: Example) -> NDArray[np.float32] | None:
         """The vector of an example in a stream; None where the stream has none."""
@@ -621,7 +654,7 @@ def checked_query(
         raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:
         raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
-    words = unambiguous(text).split()
+    words, asked = unambiguous(text).split(), words_of_query(text)
     if not words and is_optional:
         return "", []
     if not words:
@@ -631,7 +664,12 @@ def checked_query(
         notes.append(f"only the first {MOST_QUERY_WORDS} of the query's {len(words)} words were used")
     if not any(letter.isalnum() for word in words for letter in word):
         notes.append("the query has no letters or digits, so it can only be compared by meaning")
-    return " ".join(words[:MOST_QUERY_WORDS]), notes
+    return asked, notes
+
+
+def words_of_query(text: str) -> str:
+    """The words of a query as they are searched, with a space between them."""
+    return " ".join(unambiguous(text).split()[:MOST_QUERY_WORDS])
 
 
 def _inside(block: ClipBlock, moment: Moment) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,24 @@ from whenabouts.models.fusion import Scale
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits
-from whenabouts.product.snippet import Weights, best_clip, from_answer
+from whenabouts.product.snippet import Weights, best_clip, from_answer, shortened
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
-if TYPE_CHECKING:
-    pass
-from whenabouts.product.snippet import shortened
+TextVectors = Mapping[tuple[str, str], NDArray[np.float32]]
+"""The vector (D,) of a query's words by stream and words."""
+NOT_ENCODED: TextVectors = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedTexts:
+    """Queries that were encoded together, by the encoders of one `version` of a corpus's description."""
+
+    version: int
+    vectors: TextVectors
+
+    def at(self, version: int) -> TextVectors:
+        """The vectors, if the corpus is still described as it was; else none."""
+        return self.vectors if version == self.version else NOT_ENCODED
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -228,7 +228,7 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
     )
     searches = []
 
-    def search(corpus: Corpus, query: str, *, options: SearchOptions) -> Any:
+    def search(corpus: Corpus, query: str, *, options: SearchOptions, **_: Any) -> Any:
         searches.append(query)
         return replace(real, moments=moments[: options.k])
 

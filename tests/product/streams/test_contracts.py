@@ -204,8 +204,8 @@ def test_no_two_streams_narrow_by_the_same_key() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_a_query_becomes_one_vector(stream: Stream) -> None:
-    assert stream.query_vector("a red flower", AnyEncoder()).shape == (6,)
+def test_queries_become_a_vector_each(stream: Stream) -> None:
+    assert stream.query_vectors(["a red flower", "rain"], AnyEncoder()).shape == (2, 6)
 
 
 def test_evidence_is_shown_by_its_text_or_its_place(stream: Stream) -> None:

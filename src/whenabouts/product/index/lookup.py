@@ -6,9 +6,9 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from whenabouts.product.index.upkeep import Distance, VectorIndex
 
 CLIP_COLUMNS = ["video_id", "index", "start", "end"]
+HitsAt = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]
+"""Rows of a table by their numbers and their scores, as the best so many hits."""
 
 JOINED_WEIGHT = 0.5
 """What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
@@ -214,10 +216,18 @@ def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
     return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
 
 
-def match(table: Any, query: str, k: int, narrowing: Narrowing, languages: Sequence[str] = ()) -> ClipHits:
+def match(
+    table: Any,
+    query: str,
+    k: int,
+    narrowing: Narrowing,
+    languages: Sequence[str] = (),
+    hits_at: HitsAt | None = None,
+) -> ClipHits:
     """The k clips whose words match best by BM25; nothing for a query without words.
 
-    `languages` are those of the clips: words are also looked for as their stems in these.
+    `languages` are those of the clips: words are also looked for as their stems in these. `hits_at` reads
+    rows of the table; None: from the disk, which takes as long as the search.
 
     Words and their joined neighbours are searched one after the other and added up: LanceDB leaves out what
     cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
@@ -230,10 +240,15 @@ def match(table: Any, query: str, k: int, narrowing: Narrowing, languages: Seque
     )
     if not words or narrowing.impossible:
         return no_hits()
-    by_word = _matching(table, words, k, narrowing)
-    if not joined:
-        return hits_of(by_word, by_word["_score"].to_numpy().astype(np.float32), k)
-    return _summed(by_word, _matching(table, joined, k, narrowing), JOINED_WEIGHT, k)
+    rows, score = _matching(table, words, k, narrowing)
+    if joined:
+        others, weight = _matching(table, joined, k, narrowing)
+        rows, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
+        score = np.bincount(place, np.concatenate([score, JOINED_WEIGHT * weight])).astype(np.float32)
+    if len(rows) > k:  # ties with the last stay in
+        best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
+        rows, score = rows[best], score[best]
+    return (hits_at or partial(_hits_at, table))(rows, score, k)
 
 
 def _each_once(words: Sequence[str], several: bool) -> list[str]:
@@ -241,25 +256,27 @@ def _each_once(words: Sequence[str], several: bool) -> list[str]:
     return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 
-def _matching(table: Any, words: Sequence[str], k: int, narrowing: Narrowing) -> Any:
-    """The best k rows for a list of words, as an Arrow table with their `_score`."""
+def _matching(
+    table: Any, words: Sequence[str], k: int, narrowing: Narrowing
+) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+    """The best k rows for a list of words, by their numbers in the table, and what each scores."""
     from lancedb.query import MatchQuery
 
     search = table.search(MatchQuery(" ".join(words), "context"), query_type="fts").limit(k)
     if narrowing.sql is not None:
         search = search.where(narrowing.sql, prefilter=True)
-    return search.select([*CLIP_COLUMNS, "_score"]).to_arrow().select([*CLIP_COLUMNS, "_score"])
+    matches = search.with_row_id(True).select(["_score"]).to_arrow()
+    return matches["_rowid"].to_numpy(), matches["_score"].to_numpy().astype(np.float32)
 
 
-def _summed(first: Any, second: Any, weight: float, k: int) -> ClipHits:
-    """The best k of two lists of rows; a row in both scores first + weight * second."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    weighted = pc.multiply(second["_score"], pa.scalar(weight, second["_score"].type))
-    both = pa.concat_tables([first, second.set_column(second.num_columns - 1, "_score", weighted)])
-    summed = both.group_by(CLIP_COLUMNS, use_threads=False).aggregate([("_score", "sum")])
-    return hits_of(summed, summed["_score_sum"].to_numpy().astype(np.float32), k)
+def _hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
+    """Rows of a table by their numbers, read from the disk, as hits."""
+    if not len(rows):
+        return no_hits()
+    columns = table.take_row_ids(rows.tolist()).with_row_id().select(CLIP_COLUMNS).to_arrow()
+    order = np.argsort(rows)
+    place = order[np.searchsorted(rows, columns["_rowid"].to_numpy(), sorter=order)]
+    return hits_of(columns, score[place], limit)
 
 
 def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:

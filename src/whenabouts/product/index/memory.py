@@ -25,21 +25,34 @@ MOST_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeStream:
-    """All clips of one stream, videos in order of their ids; `lengths` (n,) are those of the vectors."""
+    """All clips of one stream, videos in order of their ids; `lengths` (n,) are those of the vectors.
+
+    `rows` (n,) are the clips' numbers in the table, rising, and `clips` (n,) where each is in the block.
+    """
 
     block: ClipBlock
     lengths: NDArray[np.float32]
     places: dict[str, int]
+    rows: NDArray[np.uint64]
+    clips: NDArray[np.int64]
 
     @classmethod
     def read(cls, table: Any, dimension: int) -> WholeStream:
         """Read a table of clips."""
         columns = [*CLIP_COLUMNS, "text", "vector", *extra_columns(table)]
-        rows = table.search().limit(None).select(columns).to_arrow()
-        ids = sorted(rows["video_id"].unique().to_pylist())
-        block = block_of(rows, ids, dimension)
+        read = table.search().limit(None).with_row_id(True).select(columns).to_arrow()
+        in_order = read.sort_by([("video_id", "ascending"), ("index", "ascending")])
+        ids = in_order["video_id"].unique().to_pylist()
+        block, rows = block_of(in_order, ids, dimension), in_order["_rowid"].to_numpy()
         lengths = np.sqrt(np.einsum("ij,ij->i", block.vectors, block.vectors))
-        return cls(block, lengths, {video_id: place for place, video_id in enumerate(ids)})
+        places, clips = {video_id: place for place, video_id in enumerate(ids)}, np.argsort(rows)
+        return cls(block, lengths, places, rows[clips], clips)
+
+    def hits_at(self, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
+        """Clips by their numbers in the table, as hits."""
+        clips = self.clips[np.searchsorted(self.rows, rows)]
+        order = np.lexsort((clips, -score))[:limit]
+        return self._hits(clips[order], score[order])
 
     def clips_of(self, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
         """All clips of some videos, as `lookup.clips_of` gives them."""
@@ -82,15 +95,13 @@ class WholeStream:
             best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
             rows, score = rows[best], score[best]
         order = np.argsort(-score, kind="stable")[:k]
-        rows = rows[order]
-        owner = np.searchsorted(block.offsets, rows, side="right") - 1
-        return ClipHits(
-            [block.video_ids[place] for place in owner.tolist()],
-            block.index[rows],
-            block.start[rows],
-            block.end[rows],
-            score[order].astype(np.float32),
-        )
+        return self._hits(rows[order], score[order].astype(np.float32))
+
+    def _hits(self, clips: NDArray[np.int64], score: NDArray[np.float32]) -> ClipHits:
+        block = self.block
+        owner = np.searchsorted(block.offsets, clips, side="right") - 1
+        names = [block.video_ids[place] for place in owner.tolist()]
+        return ClipHits(names, block.index[clips], block.start[clips], block.end[clips], score)
 
     def _allowed(self, narrowing: Narrowing) -> NDArray[np.bool_]:
         block = self.block

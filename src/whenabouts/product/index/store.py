@@ -768,7 +768,9 @@ class Store:
                 return no_hits()
             languages = [name for name in self.ledger().languages if has_stems(name)]
             table = self._clips(stream)
-            hits = lookup.match(table, query, k, narrowing, languages)
+            whole = self._memory.stream(stream, self._state(stream))
+            hits_at = None if whole is None else whole.hits_at
+            hits = lookup.match(table, query, k, narrowing, languages, hits_at)
             if compounding := [name for name in languages if makes_compounds(name)]:
                 compounds = match_parts(table, query, k, narrowing, compounding=compounding)
                 hits = summed_hits(hits, compounds, k)

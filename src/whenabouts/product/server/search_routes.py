@@ -30,6 +30,7 @@ from whenabouts.product.server.schemas import (
 )
 from whenabouts.product.server.service import Service, check_streams, record_of, service_of, stream_titles
 from whenabouts.product.server.video_routes import title_of, urls_of
+from whenabouts.product.stream_answer import EncodedTexts
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.why import why as find_out_why
 from whenabouts.times import parse_moment
@@ -57,12 +58,14 @@ async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
     subject = parameters.subject
     offset = service.pages.offset(subject, parameters.page_token) if parameters.page_token else 0
 
-    def read(corpus: Corpus) -> SearchBody:
-        result = service.search(corpus, parameters)
+    def read(corpus: Corpus, encoded: EncodedTexts | None = None) -> SearchBody:
+        result = service.search(corpus, parameters, encoded)
         return _page(service, corpus, result, parameters, offset)
 
-    executor = service.checks if parameters.check else service.searches
-    return await service.read(executor, request, read)
+    if parameters.check:
+        return await service.read(service.checks, request, read)
+    is_searched = parameters.model is None and parameters.page_token is None
+    return await service.answer(request, parameters.query or "" if is_searched else "", read)
 
 
 def _page(

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import usual_bytes
 from whenabouts.product.search import MOST_K, SearchOptions
 from whenabouts.product.search_result import SearchResult
+from whenabouts.product.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.product.server.cache import Cache, Make
 from whenabouts.product.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
 from whenabouts.product.server.errors import ServerError, no_video
@@ -35,6 +36,7 @@ from whenabouts.product.server.paths import Paths
 from whenabouts.product.server.schemas import SearchBodyParameters, SearchParameters, SearchRequest
 from whenabouts.product.server.settings import Settings
 from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, RateLimit
+from whenabouts.product.stream_answer import EncodedTexts
 from whenabouts.product.streams import stream
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.probe import MediaError, Probe
@@ -96,7 +98,9 @@ class Service:
         self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings))
         wait = limits.wait_seconds
         most = limits.job_seconds
-        self.searches = BoundedExecutor("searches", limits.searches, limits.searches_waiting, wait, most)
+        self.searches = BlockExecutor(
+            "searches", limits.searches, limits.searches_waiting, wait, most, self._encoded
+        )
         self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait, most)
         self.thumbnails = BoundedExecutor("thumbnails", limits.thumbnails, limits.thumbnails_waiting, wait)
         self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
@@ -142,13 +146,15 @@ class Service:
             for _ in range(requests + 1):
                 self._ask_oneself(10)
 
-        needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K))
+        needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K, LONGEST_BLOCK))
         if self.checker is not None and self.checker.runs_here:  # it looks at one moment at a time
             needs = replace(needs, held=needs.held + taken_by(partial(self._check_oneself, self.checker)))
         return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
 
-    def _ask_oneself(self, k: int) -> None:
+    def _ask_oneself(self, k: int, together: int = 1) -> None:
         with self._readers.lent() as corpus:
+            with contextlib.suppress(WhenaboutsError):
+                corpus.encoded([f"{_QUESTION} {number}" for number in range(together)])
             for model in (None, *self.settings.models.values()):
                 with contextlib.suppress(WhenaboutsError):  # whoever asks is told
                     corpus.search(_QUESTION, k, model=model)
@@ -184,6 +190,22 @@ class Service:
 
         return await executor.run(job, partial(left, request))
 
+    async def answer(
+        self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
+    ) -> Result:
+        """What `read` returns of the corpus; `query` is encoded together with those that wait behind it."""
+        self.memory.check()
+
+        def job(encoded: EncodedTexts | None) -> Result:
+            with self.memory.room(), self._readers.lent() as corpus:
+                return read(corpus, encoded)
+
+        return await self.searches.ask(query, job, partial(left, request))
+
+    def _encoded(self, queries: Sequence[str]) -> EncodedTexts:
+        with self.memory.room(), self._readers.lent() as corpus:
+            return corpus.encoded(queries)
+
     def _drop_answers(self) -> None:
         self._answers.clear()
         self._probes.clear()
@@ -192,7 +214,9 @@ class Service:
         """The record of a video; ServerError 404 where no video has this id."""
         return await self.read(self.reads, request, partial(record_of, video_id=video_id))
 
-    def search(self, corpus: Corpus, search: SearchRequest) -> SearchResult:
+    def search(
+        self, corpus: Corpus, search: SearchRequest, encoded: EncodedTexts | None = None
+    ) -> SearchResult:
         """The whole answer to a search request; the pages of one answer are cut from one search."""
         if not corpus.streams:
             raise ServerError(
@@ -216,7 +240,7 @@ class Service:
 
         def answer() -> SearchResult:
             options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
-            result = corpus.search(search.query or "", options=options)
+            result = corpus.search(search.query or "", options=options, encoded=encoded)
             return result if checker is None else self._checked(corpus, search, result, checker)
 
         key = (_digest(search), str(corpus.version))

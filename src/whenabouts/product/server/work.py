@@ -35,7 +35,8 @@ class ClientGone(ServerError):
         super().__init__(499, "client_gone", "the client went away")
 
 
-async def _stays() -> None:
+async def stays() -> None:
+    """A client that does not leave."""
     await asyncio.Event().wait()
 
 
@@ -64,10 +65,18 @@ class BoundedExecutor:
         """How many jobs run or wait."""
         return self._inside
 
-    async def run(self, job: Callable[[], Result], leaving: Leaving = _stays) -> Result:
+    async def run(self, job: Callable[[], Result], leaving: Leaving = stays) -> Result:
         """What a job returns, run in a thread; called off when its client leaves."""
+
+        def submit(budget: Budget) -> Future[Result]:
+            return self._threads.submit(self._timed, job, budget)
+
+        return await self._awaited(submit, leaving)
+
+    async def _awaited(self, submit: Callable[[Budget], Future[Result]], leaving: Leaving) -> Result:
+        """What is submitted, once it is done and if its turn comes in time."""
         budget = Budget(self._most_seconds)
-        future = self._enter(job, budget)
+        future = self._enter(submit, budget)
         waited = asyncio.wrap_future(future)
         left = asyncio.ensure_future(leaving())
         either: set[asyncio.Future[Any]] = {waited, left}
@@ -86,12 +95,12 @@ class BoundedExecutor:
         finally:
             left.cancel()
 
-    def _enter(self, job: Callable[[], Result], budget: Budget) -> Future[Result]:
+    def _enter(self, submit: Callable[[Budget], Future[Result]], budget: Budget) -> Future[Result]:
         with self._lock:
             if self._inside >= self._running + self._waiting:
                 raise self._refusal()
             self._inside += 1
-        future = self._threads.submit(self._timed, job, budget)
+        future = submit(budget)
         future.add_done_callback(self._leave)
         return future
 

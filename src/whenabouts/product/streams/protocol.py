@@ -234,10 +234,9 @@ class Stream:
         }
         return opening[self.encoder_kind](name)
 
-    def query_vector(self, text: str, encoder: QueryEncoder) -> NDArray[np.float32]:
-        """(D,): the query as it is compared with the vectors of the clips."""
-        vector: NDArray[np.float32] = encoder.encode_text([text])[0]
-        return vector
+    def query_vectors(self, texts: Sequence[str], encoder: QueryEncoder) -> NDArray[np.float32]:
+        """(Q, D): queries as they are compared with the clips' vectors; streams of one encoder share them."""
+        return encoder.encode_text(texts)
 
     def picture_vector(self, picture: NDArray[np.uint8], encoder: Any) -> NDArray[np.float32]:
         """(D,): a picture (H, W, 3) as it is compared with the vectors of the clips."""
