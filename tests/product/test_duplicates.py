@@ -65,7 +65,9 @@ def test_the_command_prints_the_repeats(corpus: Corpus, capsys: pytest.CaptureFi
     assert "nothing is seen again" in capsys.readouterr().out
 
 
-def test_a_corpus_without_frames_says_how_to_get_them(tmp_path: Path, samples: Path) -> None:
+def test_a_corpus_without_frames_says_how_to_get_them(
+    tmp_path: Path, samples: Path, unmeasured: None
+) -> None:
     corpus = Corpus(tmp_path / "a.corpus", create=True)
     corpus.add(samples / "friday.vtt", processes=1)
     with pytest.raises(UsageError, match="index with --likeness"):

@@ -436,6 +436,7 @@ def test_both_sets_of_activitynet_are_over_the_same_videos(real_folder: Path) ->
     assert {video.id for video in second.videos} < {video.id for video in first.videos}
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_the_real_files_right_and_says_what_is_missing(real_folder: Path) -> None:
     report = examine(real_folder)
     assert report.exit_code == 1
