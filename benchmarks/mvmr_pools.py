@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-DATE = "2026-11-21"
+DATE = "2026-11-23"
 PARTS = ("compare", "charades", "activitynet", "visual", "evidence")
 STEPS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95)
 _WIDTH = 512
@@ -222,7 +222,7 @@ def evidence(options: argparse.Namespace) -> dict[str, Any]:
     from whenabouts.research.relevance.pool_report import count_pools
     from whenabouts.research.relevance.pools import PoolSettings, build_pools
 
-    result: dict[str, Any] = {"date": "2026-11-23"}
+    result: dict[str, Any] = {}
     for name, folder, split, size in (
         ("tacos", options.tacos, "test", 5),
         ("charades_sta", options.charades, "test", 50),
@@ -253,7 +253,7 @@ def main() -> int:
     if options.alone:
         print(json.dumps(globals()[options.alone](options)))
         return 0
-    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"date": DATE}
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     result |= {
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
         "threads": options.threads,
@@ -262,7 +262,7 @@ def main() -> int:
     for part in options.parts:
         command = [sys.executable, *sys.argv, "--alone", part]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        result[part] = json.loads(done.stdout)
+        result[part] = {"date": DATE, **json.loads(done.stdout)}
         options.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 

@@ -108,6 +108,17 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     }
 
 
+def test_judgements_do_not_replace_the_files_of_a_task_set(build: Build, tmp_path: Path) -> None:
+    build()
+    folder = tmp_path / "set"
+    judge(folder, ("ann", "t1", 3), ("bea", "t1", 4))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = run_here("judgements", str(folder), "--out", str(folder))
+    assert done.code == 2
+    assert "is a task set, whose files would be replaced" in done.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_events_with_a_clock_set_back_are_counted_and_a_time_still_names_a_state(
     build: Build, tmp_path: Path
 ) -> None:

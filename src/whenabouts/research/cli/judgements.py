@@ -68,12 +68,16 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.research.judging.events import State, until
     from whenabouts.research.judging.journal import Journal
     from whenabouts.research.judging.qrels import Judged
-    from whenabouts.research.judging.tasks import TaskSet
+    from whenabouts.research.judging.tasks import TASKS, TaskSet
 
     if options.answers and options.at:
         raise UsageError("--import adds to the journal as it is now; leave out --at, or run it afterwards")
     if options.video_url and not options.label_studio:
         raise UsageError("--video-url goes with --label-studio")
+    if options.out and (Path(options.out) / TASKS).exists():
+        raise UsageError(
+            f"--out {options.out}: is a task set, whose files would be replaced; name a folder of its own"
+        )
     task_set = TaskSet.open(options.folder)
     journal = Journal.open(task_set)
     imported = _import(journal, Path(options.answers)) if options.answers else {}
