@@ -654,7 +654,7 @@ def checked_query(
         raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:
         raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
-    words, asked = unambiguous(text).split(), words_of_query(text)
+    words = unambiguous(text).split()
     if not words and is_optional:
         return "", []
     if not words:
@@ -664,7 +664,7 @@ def checked_query(
         notes.append(f"only the first {MOST_QUERY_WORDS} of the query's {len(words)} words were used")
     if not any(letter.isalnum() for word in words for letter in word):
         notes.append("the query has no letters or digits, so it can only be compared by meaning")
-    return asked, notes
+    return words_of_query(text), notes
 
 
 def words_of_query(text: str) -> str:
