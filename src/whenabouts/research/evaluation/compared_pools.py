@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.research.evaluation.unjudged import without_nan
+from whenabouts.research.evaluation.metrics import without_nan
 
 if TYPE_CHECKING:
     from whenabouts.research.evaluation.compared import Comparison, Difference

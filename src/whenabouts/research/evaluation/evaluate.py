@@ -17,9 +17,16 @@ from whenabouts.formats.files import line_containing
 from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
 from whenabouts.research.evaluation.highlights import highlights_of
 from whenabouts.research.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
-from whenabouts.research.evaluation.metrics import Metric, fill, mark_not_applicable, metrics_of
+from whenabouts.research.evaluation.metrics import (
+    Metric,
+    fill,
+    mark_not_applicable,
+    means_of,
+    metrics_of,
+    without_nan,
+)
 from whenabouts.research.evaluation.protocols import Protocol, find_protocol, protocol_for
-from whenabouts.research.evaluation.unjudged import JUDGED_IOU, Unjudged, means_of, without_nan
+from whenabouts.research.evaluation.unjudged import JUDGED_IOU, Unjudged
 from whenabouts.types import Qrels, Run, UsageError, number_of
 
 # With a smaller share of judged queries among its own, a run is one of another data set.

@@ -7,7 +7,7 @@ gives (B,) fractions in [0, 1], one for each of the B queries of a block.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -399,3 +399,16 @@ def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth)
         if metric.length is not None:
             judged = _of_length(truth.positives(), metric.length)
             values[np.bincount(judged.query, minlength=len(values)) == 0, column] = np.nan
+
+
+def means_of(values: Floats) -> Floats:
+    """(M,) means of (Q, M) values over the queries to which a metric applies; NaN where there are none."""
+    applies = ~np.isnan(values)
+    total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
+    means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return means
+
+
+def without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON has them: None for one that does not apply."""
+    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}

@@ -11,7 +11,7 @@ enough for a hit as the metric counts. A video of VR is judged if any moment in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,9 @@ from whenabouts.research.evaluation.metrics import (
     Metric,
     fill,
     mark_not_applicable,
+    means_of,
     of_length,
+    without_nan,
 )
 from whenabouts.research.evaluation.protocols import Protocol
 from whenabouts.types import UsageError
@@ -156,19 +158,6 @@ class Unjudged:
         for numbers in columns:
             mark_not_applicable(numbers, metrics, truth)
         return Unjudged(self.judged_iou, self.most_grade, *(numbers[kept] for numbers in columns))
-
-
-def means_of(values: Floats) -> Floats:
-    """(M,) means of (Q, M) values over the queries to which a metric applies; NaN where there are none."""
-    applies = ~np.isnan(values)
-    total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
-    means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
-    return means
-
-
-def without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON has them: None for one that does not apply."""
-    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
 
 
 def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol) -> Mask:
