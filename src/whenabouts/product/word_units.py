@@ -85,8 +85,8 @@ def compounded_in(there: Collection[str], units: Iterable[str], language: str) -
     units = list(units)
     parts = [unit for unit in units if len(unit) >= LEAST_PART]
     longer = {unit for unit in there if len(unit) >= 2 * LEAST_PART - 1}
-    found = {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
-    return found | {unit for unit in units if unit not in found and _is_made_of_two(unit, there)}
+    within = {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
+    return within | {unit for unit in units if unit not in within and _is_made_of_two(unit, there)}
 
 
 def _begins_or_ends(part: str, unit: str) -> bool:

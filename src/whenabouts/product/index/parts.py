@@ -95,31 +95,31 @@ def _clips_with_compound(table: Any, part: str, languages: Collection[str], narr
     Where there are none, and the part stands nowhere as it is, those that say both words it is made of.
     """
     rows = _looked_at(table, part, narrowing)
-    said = [words_of(text) for text in rows["text"].to_pylist()]
+    texts = [words_of(text) for text in rows["text"].to_pylist()]
     has_part = [
         any(
             len(word) >= len(part) + LEAST_PART - 1 and (word.startswith(part) or word.endswith(part))
             for word in words
         )
-        for words in said
+        for words in texts
     ]
     if not any(has_part):
         has_part = [
-            any(own) for own in zip(*(_says_both(said, part, name) for name in languages), strict=True)
+            any(own) for own in zip(*(_says_both(texts, part, name) for name in languages), strict=True)
         ]
     return _scored_by_rarity(table, rows.filter(np.array(has_part, np.bool_)))
 
 
-def _says_both(said: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
+def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
     """Which texts say both parts of a compound, wherever it may be cut; none where one has it as it is.
 
     Stems make "bilder" and "Bildern" one, and drop the "s" that joins "Arbeitsmarkt".
     """
     cuts = range(LEAST_OF_TWO, len(word) - LEAST_OF_TWO + 1)
     pairs = {frozenset({stemmed(word[:at], language), stemmed(word[at:], language)}) for at in cuts}
-    stems = [{stemmed(own, language) for own in words} for words in said]
+    stems = [{stemmed(own, language) for own in words} for words in texts]
     if any(stemmed(word, language) in own for own in stems):
-        return [False] * len(said)
+        return [False] * len(texts)
     return [any(len(pair) == 2 and pair <= own for pair in pairs) for own in stems]
 
 

@@ -167,10 +167,10 @@ class Guard:
 
     def _token(self, given: list[str]) -> str:
         """The one of our tokens that was given."""
-        known = [token for token in self._people if len(given) == 1 and same(given[0], token)]
-        if not known:
+        matching = [token for token in self._people if len(given) == 1 and same(given[0], token)]
+        if not matching:
             raise self._unauthorized("this token is not the server's")
-        return known[0]
+        return matching[0]
 
     def _unauthorized(self, message: str) -> ServerError:
         now = self._clock()

@@ -40,16 +40,16 @@ class PooledComparison:
 
     def block(self, metric: str) -> list[str]:
         """Lines for people about one metric."""
-        told = [
+        counts = [
             f"{int(own[metric]['unjudged']):,} of {int(own[metric]['answers']):,} answers of {name}"
             for name, own in self.runs.items()
             if own[metric]["unjudged"]
         ]
-        if not told:
+        if not counts:
             return ["  all answers that it reads were judged"]
         differences = (d for d in self.condensed.differences if d.metric == metric)
         return [
-            f"  not judged: {', '.join(told)}; without these:",
+            f"  not judged: {', '.join(counts)}; without these:",
             *self.condensed.block(metric)[1:],
             *(f"  {self._possible_in_words(d)}" for d in differences),
         ]

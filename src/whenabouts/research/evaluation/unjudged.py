@@ -92,8 +92,8 @@ class Unjudged:
             self._fill_metric(listing, column, metric, judged, values)
         for least in {self._least_iou(metric) for _, metric in metrics}:
             own = [(column, metric) for column, metric in metrics if self._least_iou(metric) == least]
-            known = rows.where(~_unjudged(rows, judged, least, protocol))
-            fill(self.condensed, known, truth, own, protocol, listed_videos=listed_videos)
+            condensed = rows.where(~_unjudged(rows, judged, least, protocol))
+            fill(self.condensed, condensed, truth, own, protocol, listed_videos=listed_videos)
 
     def means(self, metrics: Sequence[str]) -> dict[str, dict[str, float]]:
         """Metric -> answers and unjudged ones in all, and means of the three values; NaN where none apply."""

@@ -149,8 +149,8 @@ class Service:
             raise ServerError(409, "exam_first", "the exam comes first; load the page again")
         if is_exam:
             self.journal.append(Event("exam", name, task.id, grade=body.grade, id=body.id))
-            said = _shown_feedback(feedback(self.tasks, task.id, body.grade))
-            return Answered(feedback=said, next=self.next(name))
+            shown = _shown_feedback(feedback(self.tasks, task.id, body.grade))
+            return Answered(feedback=shown, next=self.next(name))
         self.journal.append(Event("grade", name, task.id, body.grade, body.start, body.end, id=body.id))
         return Answered(feedback=None, next=self.next(name))
 
@@ -201,5 +201,5 @@ class Service:
         return Overview(annotators=rows, settled=anybody.settled, tasks=anybody.tasks, missing=missing)
 
 
-def _shown_feedback(said: Feedback) -> FeedbackShown:
-    return FeedbackShown.model_validate(said, from_attributes=True)
+def _shown_feedback(answer: Feedback) -> FeedbackShown:
+    return FeedbackShown.model_validate(answer, from_attributes=True)

@@ -93,9 +93,9 @@ class Videos:
     async def clip(self, request: Request, task: Task) -> Response:
         """The stretch with the context as MP4, made once and kept. Raises ServerError 400, 409 and 410."""
         key, make = await self._reads.run(partial(self._plan, task), partial(left, request))
-        found, _ = await self._cache.get(key, make, self._clips.run)
+        cut, _ = await self._cache.get(key, make, self._clips.run)
         name = f"{task.id}.mp4"
-        return respond(request, found, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
+        return respond(request, cut, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
 
     def _plan(self, task: Task) -> tuple[str, Make]:
         """Under which key the clip of a task is kept, and what makes it."""
