@@ -52,7 +52,7 @@ def add_parser(verbs: Any) -> None:
         "--video-url",
         metavar="URL",
         help="where Label Studio finds a video, with {file} or {video_id} (default: folder videos of its "
-        "local storage",
+        "local storage)",
     )
     add(
         "--import",
