@@ -27,6 +27,7 @@ def corpus(tmp_path: Path) -> Path:
     return Path(shutil.copytree(MADE / "talks_corpus", tmp_path / "talks.corpus"))
 
 
+@pytest.mark.slow
 def test_a_corpus_is_searched_and_takes_more(corpus: Path, tmp_path: Path) -> None:
     opened = Corpus(corpus)
     best = opened.search("the penguin moves to the north", k=1).moments[0].moment

@@ -75,6 +75,7 @@ def test_the_pages_have_commands_to_check() -> None:
     assert len(_commands(ROOT / "docs" / "tutorial.md")) >= 8
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs_on_the_sample_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +169,7 @@ def _public(body: list[ast.stmt]) -> Iterator[Definition]:
                 yield from _public(node.body)
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings_run() -> None:
     # `__main__` is left out: importing it is the command itself.
     results = [

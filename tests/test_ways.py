@@ -66,6 +66,7 @@ def seen_corpus(
     return corpus
 
 
+@pytest.mark.slow
 def test_what_is_seen_is_found_once_there_is_an_encoder(
     seen_corpus: Corpus, sample_queries: Sequence[dict[str, Any]]
 ) -> None:
@@ -79,6 +80,7 @@ def test_what_is_seen_is_found_once_there_is_an_encoder(
     assert sum(overlap >= 0.5 for overlap in overlaps) >= 0.9 * len(overlaps), overlaps
 
 
+@pytest.mark.slow
 def test_one_box_asks_words_and_pictures_and_says_which_matched(seen_corpus: Corpus) -> None:
     said = seen_corpus.search("crown jewels were stolen", k=1).moments[0]
     seen = seen_corpus.search("a red flower bud opens", k=1).moments[0]
@@ -86,6 +88,7 @@ def test_one_box_asks_words_and_pictures_and_says_which_matched(seen_corpus: Cor
     assert "vision" in seen.evidence
 
 
+@pytest.mark.slow
 def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
     record = seen_corpus.resolve("friday.mp4")
     assert record.words == "sidecar:friday.vtt"
@@ -103,6 +106,7 @@ def test_searching_words_from_the_command_line_imports_no_torch(samples_corpus: 
     assert json.loads(done.stdout)["moments"]
 
 
+@pytest.mark.slow
 def test_borders_of_seen_moments_snap_to_shots(seen_corpus: Corpus) -> None:
     record = seen_corpus.resolve("nasa_13013.mp4")
     assert record.shots

@@ -47,6 +47,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_hostile_folder_is_indexed_as_far_as_it_can_be(
     hostile: Path, tmp_path: Path, here: Any, unmeasured: None
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_hostile_folder_is_indexed_as_far_as_it_can_be(
     assert "0 unchanged" in again.out
 
 
+@pytest.mark.slow
 def test_a_file_without_permission_is_named_and_the_rest_is_done(tmp_path: Path, program: Any) -> None:
     folder = tmp_path / "videos"
     folder.mkdir()

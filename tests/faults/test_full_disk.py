@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whenabouts.product.index.store import Store
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(

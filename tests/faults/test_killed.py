@@ -17,6 +17,8 @@ import pytest
 
 from whenabouts.product.index.store import Store
 
+pytestmark = pytest.mark.slow
+
 TALKS = 70  # a write takes 64
 INDEX = ("index", "--processes", "1")
 
@@ -165,7 +167,6 @@ print(len(seen), seen[0][0], seen[-1][0], seen[-1][1], [n for n, _ in seen] == s
 """
 
 
-@pytest.mark.slow
 def test_a_reader_searches_all_the_while_and_sees_more_and_more(
     tmp_path: Path, folder: Path, program: Any, write_talks: Callable[[Path, int, int], None]
 ) -> None:

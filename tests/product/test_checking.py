@@ -122,6 +122,7 @@ def test_moments_are_put_in_the_order_that_verdicts_leave(corpus: Corpus) -> Non
     assert result.answer != "match" or (result[0].confidence or 0) >= 0.75
 
 
+@pytest.mark.slow
 def test_a_word_that_tells_nothing_changes_nothing(corpus: Corpus) -> None:
     plain = corpus.search(QUERY)
     for rates in (_rates(50, 50), _rates(20, 80), _rates(9, 0, of=10)):
@@ -250,6 +251,7 @@ def test_a_server_that_hangs_lies_or_refuses_leaves_the_answer_with_a_note(
     assert any(note in said for said in result.notes), result.notes
 
 
+@pytest.mark.slow
 def test_a_server_that_obeys_captions_can_only_say_match_or_not(corpus: Corpus, tmp_path: Path) -> None:
     """The words of a video order its own match: the server obeys, and nothing but a verdict comes of it."""
     order = (
@@ -301,6 +303,7 @@ def _questions(corpus: Corpus, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_checker_is_measured_on_right_and_wrong_moments_of_the_search(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -327,6 +330,7 @@ def test_a_checker_is_measured_on_right_and_wrong_moments_of_the_search(
     assert rates.likelihood_ratio(matches=True) == 1.0
 
 
+@pytest.mark.slow
 def test_what_could_not_be_read_is_counted_and_no_verdict(corpus: Corpus, tmp_path: Path) -> None:
     turns = itertools.count()
     # Right and wrong moments are shown in turn: every third spares some of both.

@@ -146,6 +146,7 @@ def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path) -
     assert "vision" in corpus.resolve("frog").streams
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path, tmp_path: Path) -> None:
     script = tmp_path / "three_lines.py"
     script.write_text(

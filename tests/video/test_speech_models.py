@@ -27,9 +27,12 @@ from whenabouts.video.speech_models import (
 )
 
 pytest.importorskip("faster_whisper")
-pytestmark = pytest.mark.skipif(
-    why_unavailable(PACKAGED) is not None, reason="the package with the speech model is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        why_unavailable(PACKAGED) is not None, reason="the package with the speech model is not installed"
+    ),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ from whenabouts.product.index.progress import Progress
 from whenabouts.product.search import Searcher
 from whenabouts.product.stored_calibration import load_calibration
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 # None of these is in the background bank, and nothing in the corpus (pages about a program) answers them.
@@ -347,7 +349,6 @@ def test_on_the_sample_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
     _check_real(Corpus(samples_corpus, create=False))
 
 
-@pytest.mark.slow
 def test_on_real_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
     shared_data: Path, tmp_path: Path
 ) -> None:
@@ -356,7 +357,6 @@ def test_on_real_videos_at_most_one_in_ten_unrelated_questions_is_a_match(
     _check_real(corpus)
 
 
-@pytest.mark.slow
 def test_pictures_alone_are_calibrated_by_unrelated_sentences_and_given_questions(
     samples: Path, tmp_path: Path, planted: Any, sample_queries: list[dict[str, Any]]
 ) -> None:

@@ -22,6 +22,8 @@ from whenabouts.types import UsageError, WhenaboutsError
 
 from ...uncalibrated import uncalibrated
 
+pytestmark = pytest.mark.slow
+
 RATE_KEYS = {"rate", "low", "high", "count", "of", "effective"}
 KNOWN = [
     {"query": "space telescope", "video": "nasa_13013.mp4", "start": 2.0, "end": 10.0},

@@ -119,6 +119,7 @@ def test_a_query_to_a_corpus_is_told(corpus: Path, capsys: Any) -> None:
     assert "the truth starts at 0:10.000" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_frames_and_words_of_a_video_are_drawn_and_told(corpus: Path, samples: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
     video = corpus / "nasa_13013.mp4"

@@ -20,7 +20,7 @@ from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 from .conftest import Whenabouts
 
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 with_model = pytest.mark.skipif(
     why_unavailable(PACKAGED) is not None, reason="the package with the speech model is not installed"
 )
@@ -124,7 +124,6 @@ def test_a_file_on_which_the_model_runs_out_of_memory_fails_alone_and_is_tried_a
     assert corpus.resolve("flower").words == "speech:large"
 
 
-@pytest.mark.slow
 @with_model
 def test_a_run_that_is_killed_keeps_the_files_that_it_has_recognised(
     folder: Path, tmp_path: Path, samples: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,8 @@ from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import ClipColumns, NotACorpus, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 16
 
 

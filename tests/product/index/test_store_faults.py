@@ -17,6 +17,8 @@ import pytest
 from whenabouts.product.index.records import ClipColumns, DiskFull, StoreError, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 32
 WORDS = StreamInfo("subtitle", "mini", "mini@1", WIDTH)
 
@@ -142,7 +144,6 @@ def test_a_crash_between_two_commits_leaves_a_row_that_matches_no_file(
     assert reopened.clip_counts("subtitle") == {"v00000": 3}
 
 
-@pytest.mark.slow
 def test_a_reader_in_another_process_never_fails_and_sees_what_is_new(place: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", READER, place, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

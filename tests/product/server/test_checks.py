@@ -12,6 +12,8 @@ from whenabouts.types import UsageError
 from ...chat_server import Reply, chat_server, says
 from .conftest import Open, error_of
 
+pytestmark = pytest.mark.slow
+
 QUERY = "the largest clean room"
 YES = '{"match": true, "start": null, "end": null, "reason": "<b>a clean room</b>"}'
 

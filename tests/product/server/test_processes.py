@@ -24,7 +24,10 @@ from whenabouts.types import UsageError
 
 from .conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc"),
+]
 
 
 def _children(process: int) -> set[int]:
@@ -79,7 +82,6 @@ def _sockets(process: int) -> int:
     return count
 
 
-@pytest.mark.slow
 def test_connections_are_divided_evenly(one_video: Path, tmp_path: Path) -> None:
     with _running(one_video / "corpus", tmp_path / "cache") as (process, port):
         (child,) = _children(process.pid)
@@ -97,7 +99,6 @@ def test_connections_are_divided_evenly(one_video: Path, tmp_path: Path) -> None
         assert wait_until(are_divided, 120)  # the second may still be starting
 
 
-@pytest.mark.slow
 def test_none_outlives_a_first_that_is_killed(one_video: Path, tmp_path: Path) -> None:
     with _running(one_video / "corpus", tmp_path / "cache") as (process, _):
         (child,) = _children(process.pid)

@@ -49,6 +49,7 @@ def port_of(line: str) -> int:
     return int(found.group(1))
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_after_what_runs_and_is_no_error(indexed: Path, tmp_path: Path) -> None:
     arguments = ["--corpus", str(indexed), "--cache", str(tmp_path)]
     with process(*arguments) as (running, line):

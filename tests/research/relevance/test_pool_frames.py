@@ -30,7 +30,7 @@ from whenabouts.video.frames import sample_frames
 
 from ...small_clip import write_clip
 
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 SEEN = ("flower.webm", "frog.webm", "car-detection.mp4")
 
 

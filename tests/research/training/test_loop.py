@@ -224,6 +224,7 @@ def killed(tiny: Any, out: Path, moment: str, *more: str) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_goes_on_to_the_same_numbers(
     tiny: Any, whole: Path, tmp_path: Path
 ) -> None:

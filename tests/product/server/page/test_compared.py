@@ -25,6 +25,8 @@ from ....small_systems import WIDTH, Letters, inputs, small_xml, write_talk
 from ....uncalibrated import uncalibrated
 from .test_page import WEAK_TEXT, no_sideways, too_small
 
+pytestmark = pytest.mark.slow
+
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
 QUERY = "the penguin moves to the north"
@@ -162,7 +164,6 @@ def test_moments_that_both_find_are_marked_with_their_rank_on_the_other_side(
         assert card.locator(".card-link").get_attribute("data-key").startswith(found[2].video_id)
 
 
-@pytest.mark.slow
 def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     one, two = served.best(FIRST), served.best(SECOND)
@@ -188,7 +189,6 @@ def test_words_and_start_and_end_are_told_and_stepping_moves_nothing_else(page: 
     expect(shown).to_contain_text(f"(here {rank}.)" if rank else "(not among the best here)")
 
 
-@pytest.mark.slow
 def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     link = columns.nth(1).locator(".card-link").nth(1)
@@ -206,7 +206,6 @@ def test_a_moment_plays_as_its_own_system_s_and_closing_leads_back_to_it(page: A
     expect(link).to_be_focused()
 
 
-@pytest.mark.slow
 def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, "", after="2999-01-01")
     for side in (0, 1):
@@ -217,7 +216,6 @@ def test_a_question_without_answers_is_said_to_have_none(page: Any, served: Serv
     expect(page.get_by_role("button", name="Back to results")).to_be_visible()
 
 
-@pytest.mark.slow
 def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, served: Served) -> None:
     columns = opened(page, served, WORDLESS, "")
     expect(columns.nth(0).locator(".why")).to_contain_text("This system has no word weights.")
@@ -227,7 +225,6 @@ def test_a_system_without_word_weights_and_the_usual_search_say_so(page: Any, se
     expect(columns.nth(1).locator(".card").first).to_contain_text("score")
 
 
-@pytest.mark.slow
 def test_a_system_that_cannot_be_asked_is_said_beside_what_the_other_finds(page: Any, served: Served) -> None:
     page.watched.expected.append("400")
     columns = opened(page, served, GONE, SECOND)
@@ -241,7 +238,6 @@ def test_a_system_that_cannot_be_asked_is_said_beside_what_the_other_finds(page:
     expect(columns.nth(0).get_by_role("alert")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_a_system_that_is_on_the_other_side_changes_places(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     columns.nth(0).get_by_label("First system").select_option(SECOND)
@@ -251,7 +247,6 @@ def test_a_system_that_is_on_the_other_side_changes_places(page: Any, served: Se
     assert marks(columns.nth(0)) == same(served.best(SECOND), served.best(FIRST), FIRST)
 
 
-@pytest.mark.slow
 def test_the_comparison_goes_by_the_keyboard_alone(page: Any, served: Served) -> None:
     page.goto(served.url())
     button = page.get_by_role("button", name="Compare")
@@ -280,7 +275,6 @@ def test_the_comparison_goes_by_the_keyboard_alone(page: Any, served: Served) ->
     assert "vs" not in parse_qs(urlsplit(page.url).query)
 
 
-@pytest.mark.slow
 def test_a_narrow_screen_has_the_columns_one_below_the_other(
     open_tab: Callable[..., Any], served: Served
 ) -> None:
@@ -300,7 +294,6 @@ def test_a_narrow_screen_has_the_columns_one_below_the_other(
     expect(columns.nth(0).locator(".card-link").first).to_be_focused()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_of_a_comparison_stands_out_from_what_is_behind_it(
     open_tab: Callable[..., Any], served: Served, scheme: str
@@ -312,7 +305,6 @@ def test_all_text_of_a_comparison_stands_out_from_what_is_behind_it(
     assert not page.evaluate(WEAK_TEXT)
 
 
-@pytest.mark.slow
 def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) -> None:
     page.watched.expected.append("ERR_FAILED")
     page.route("**/static/compare.js", lambda route: route.abort())
@@ -325,7 +317,6 @@ def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) 
     expect(page.locator(".column .card")).to_have_count(20)
 
 
-@pytest.mark.slow
 def test_another_question_is_compared_at_once_and_an_old_answer_never_wins(page: Any, served: Served) -> None:
     columns = opened(page, served, FIRST, SECOND)
     first = columns.nth(0).locator(".card-link").first.get_attribute("href")

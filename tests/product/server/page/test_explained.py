@@ -17,6 +17,8 @@ from ....small_pairs import seeing_localizer
 from ....small_systems import Letters, Shades, small_xml, write_talk
 from ....uncalibrated import uncalibrated
 
+pytestmark = pytest.mark.slow
+
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = playwright_api.expect
 QUERY = "the penguin moves to the north"
@@ -76,14 +78,12 @@ def test_why_shows_the_words_that_count_and_the_probabilities_of_the_borders(pag
     expect(page.locator("#why-body .lost li")).to_have_count(1)
 
 
-@pytest.mark.slow
 def test_the_readout_says_the_probability_under_the_mouse(page: Any, address: str) -> None:
     open_with_model(page, address)
     page.locator(".plot").hover(position={"x": 5, "y": 30})
     expect(page.locator(".tip")).to_contain_text(re.compile(r"start score 0\.\d\d, end score 0\.\d\d"))
 
 
-@pytest.mark.slow
 def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> None:
     open_with_model(page, address)
     page.get_by_label("Trained system").select_option("none")
@@ -92,7 +92,6 @@ def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> Non
     expect(page.locator(".curve-name")).to_have_text([re.compile("words")])
 
 
-@pytest.mark.slow
 def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
     page: Any, address: str
 ) -> None:
@@ -103,7 +102,6 @@ def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
     expect(page.locator("#rates")).to_be_hidden()
 
 
-@pytest.mark.slow
 def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     open_tab: Callable[..., Any],
     tmp_path: Path,

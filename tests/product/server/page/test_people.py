@@ -14,6 +14,8 @@ from whenabouts.product.corpus import Corpus
 from ....planted_people import BLUE, RED, face_models, film
 from ....uncalibrated import uncalibrated
 
+pytestmark = pytest.mark.slow
+
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("cv2")
 pytest.importorskip("onnx")
@@ -80,7 +82,6 @@ def test_turns_have_names_and_colours_below_the_time_line(
     page.locator("#zoom-in").click()
 
 
-@pytest.mark.slow
 def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     page.locator("#filters summary").click()
     expect(page.locator("#people option")).not_to_have_count(0)
@@ -92,7 +93,6 @@ def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     assert page.locator("#stream option").all_inner_texts().count("speakers") == 0
 
 
-@pytest.mark.slow
 def test_a_person_is_named_merged_and_forgotten_below_the_time_line(
     page: Any, peopled_corpus: Corpus
 ) -> None:
@@ -128,7 +128,6 @@ def test_a_person_is_named_merged_and_forgotten_below_the_time_line(
     assert {person.name for person in peopled_corpus.people.listed("speaker")} == {"Ada", "Ben", HOSTILE}
 
 
-@pytest.mark.slow
 def test_where_the_owner_does_not_let_names_are_only_shown(
     open_tab: Callable[..., Any],
     peopled_corpus: Corpus,
