@@ -105,6 +105,7 @@ def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
         server.should_exit = True
         thread.join(30)
         bound.close()
+    assert not thread.is_alive(), "the server did not end"
 
 
 @pytest.fixture(scope="session")
