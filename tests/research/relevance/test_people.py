@@ -206,11 +206,15 @@ def test_answers_about_the_own_video_or_other_pools_are_counted_and_left_out(poo
     ("document", "told"),
     [
         ({"a": 1}, "is no export"),
-        ([3], "task 0: is no task: 3"),
-        ([{"data": {"image": "x.jpg"}, "annotations": []}], "task 0: has no query_id and video_id"),
-        ([{"data": {"query_id": "a", "video_id": "b"}}], "task 0: has no list of annotations"),
-        ([{"query_id": "a", "video_id": "b", "match": "perhaps"}], "task 0: is answered: 'perhaps'"),
+        ([3], r"\[0\]: is no object: 3"),
+        ([{"data": {"image": "x.jpg"}, "annotations": []}], r"\[0\]: has no query_id and video_id"),
+        ([{"data": {"query_id": "a", "video_id": "b"}}], r"\[0\]\.annotations: is no list"),
+        ([{"query_id": "a", "video_id": "b", "match": "perhaps"}], r"\[0\]: is answered: 'perhaps'"),
         ([{"query_id": "a", "video_id": "b", "match": "yes", "start": "soon"}], "has the time: 'soon'"),
+        (
+            [{"data": {"query_id": "a", "video_id": "b"}, "annotations": [{"result": 3}]}],
+            "result: is no list",
+        ),
     ],
 )
 def test_what_is_no_export_of_our_tasks_is_refused(tmp_path: Path, document: Any, told: str) -> None:

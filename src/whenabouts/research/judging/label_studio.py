@@ -9,14 +9,15 @@ which `RATE` make a second whatever the video has.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from whenabouts.formats._json_writing import ListWriter
-from whenabouts.formats.files import read_json, write_atomically
+from whenabouts.formats.files import write_atomically
 from whenabouts.formats.json_records import Origin
+from whenabouts.formats.label_studio_export import read_export
 from whenabouts.research.judging.events import Event
 from whenabouts.research.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
 from whenabouts.types import UsageError
@@ -41,7 +42,6 @@ LABELLING = f"""\
 """
 """The labelling interface to paste into the project's settings; `read_answers` knows its names."""
 
-_ACCEPTED = "a JSON list of tasks, as Label Studio exports it (JSON or JSON-MIN)"
 _SCALE = f"a grade from {LOWEST} to {HIGHEST}"
 
 
@@ -102,16 +102,12 @@ def read_answers(path: Path, task_set: TaskSet) -> list[Event]:
     FormatError, naming the task, for what is no export of this task set's tasks, for grades off the scale,
     and where an annotator gives a task two different answers.
     """
-    document = read_json(path)
-    origin = Origin(path)
-    if not isinstance(document, list):
-        raise origin.error("is no export", accepted=_ACCEPTED)
     answers: dict[tuple[str, str], Event] = {}
-    for number, fields in enumerate(document):
-        place = origin.at(number)
-        task = _own_task(place, fields, task_set)
-        for annotator, values in _annotations(place, fields):
-            answer = _answer(place, task, annotator, values)
+    for place, data, entered in read_export(path):
+        task = _own_task(place, data, task_set)
+        for own in entered:
+            annotator = _annotator(own.origin, own.person)
+            answer = _answer(place, task, annotator, own.values)
             if answer is None:
                 continue
             earlier = answers.setdefault((annotator, task.id), answer)
@@ -122,10 +118,8 @@ def read_answers(path: Path, task_set: TaskSet) -> list[Event]:
     return list(answers.values())
 
 
-def _own_task(place: Origin, fields: Any, task_set: TaskSet) -> Task:
+def _own_task(place: Origin, data: Mapping[str, Any], task_set: TaskSet) -> Task:
     """The task that an entry is about. Raises FormatError for another set's."""
-    data = place.object(fields, _ACCEPTED).get("data", fields)
-    data = data if isinstance(data, dict) else {}
     if "task_id" not in data or "task_set" not in data:
         accepted = "the tasks that `whenabouts judgements --label-studio` wrote"
         raise place.error("has no task_id and task_set", accepted=accepted)
@@ -136,28 +130,6 @@ def _own_task(place: Origin, fields: Any, task_set: TaskSet) -> Task:
         return task_set.task(str(data["task_id"]))
     except UsageError as error:
         raise place.at("task_id").error(str(error)) from None
-
-
-def _annotations(place: Origin, fields: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(annotator, name of the control -> value) of each annotation of an entry."""
-    if "data" not in fields:  # JSON-MIN: the controls stand in the task itself
-        values = {"grade": fields.get("grade"), "borders": _first(fields.get("borders"))}
-        yield _annotator(place.at("annotator"), fields.get("annotator")), values
-        return
-    given = place.at("annotations").array(fields.get("annotations"), _ACCEPTED)
-    for number, annotation in enumerate(given):
-        own = place.at("annotations", number)
-        annotation = own.object(annotation, _ACCEPTED)
-        if annotation.get("was_cancelled"):
-            continue
-        values = {}
-        for n, result in enumerate(own.at("result").array(annotation.get("result"), _ACCEPTED)):
-            result = own.at("result", n).object(result)
-            value = own.at("result", n, "value").object(result.get("value"))
-            values[str(result.get("from_name"))] = value
-        grade = values.get("grade", {})
-        parts = {"grade": grade.get("choices", grade.get("rating")), "borders": values.get("borders")}
-        yield _annotator(own.at("completed_by"), annotation.get("completed_by")), parts
 
 
 def _first(value: Any) -> Any:
@@ -175,13 +147,13 @@ def _annotator(origin: Origin, value: Any) -> str:
 
 def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]) -> Event | None:
     """The event of an annotation; None where it has no grade."""
-    grade = _first(values["grade"])
+    grade = _first(values.get("grade"))
     if grade is None or grade == []:
         return None
     text = str(grade)
     if isinstance(grade, bool) or text not in map(str, range(LOWEST, HIGHEST + 1)):
         raise place.error(f"annotator {annotator} gives the grade", grade, _SCALE)
-    borders = _borders(place, task, values.get("borders"))
+    borders = _borders(place, task, _first(values.get("borders")))
     start, end = borders or (None, None)
     return Event("grade", annotator, task.id, grade=int(text), start=start, end=end)
 

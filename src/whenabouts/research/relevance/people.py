@@ -22,7 +22,9 @@ import numpy as np
 
 from whenabouts.confidence.rates import Rate, rate_of
 from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.files import FormatError, read_json, write_atomically
+from whenabouts.formats.files import write_atomically
+from whenabouts.formats.json_records import Origin
+from whenabouts.formats.label_studio_export import read_export
 from whenabouts.types import Moment, UsageError, number_of
 
 LABELLING = """\
@@ -44,7 +46,6 @@ LABELLING = """\
 VIDEO_URL = "/data/local-files/?d=videos/{video_id}.mp4"
 """Where Label Studio finds a video of its local storage, whose root holds a folder `videos`."""
 
-_ACCEPTED = "a JSON list of tasks, as Label Studio exports it (JSON or JSON-MIN)"
 _SAME = 0.5
 
 
@@ -114,58 +115,30 @@ def read_answers(path: Path) -> list[Answer]:
 
     Raises FormatError, naming the task, for what is no export of our tasks.
     """
-    document = read_json(path)
-    if not isinstance(document, list):
-        raise FormatError(path, "is no export", accepted=_ACCEPTED)
     answers: list[Answer] = []
-    for number, task in enumerate(document):
-        where = f"task {number}"
-        if not isinstance(task, dict):
-            raise FormatError(path, "is no task:", field=where, value=task, accepted=_ACCEPTED)
-        data = task.get("data", task)
-        names = [data.get(key) if isinstance(data, dict) else None for key in ("query_id", "video_id")]
+    for place, data, entered in read_export(path):
+        names = [data.get(key) for key in ("query_id", "video_id")]
         if not all(isinstance(name, str) and name for name in names):
-            raise FormatError(
-                path, "has no query_id and video_id: it is none of the tasks that `build tasks` wrote",
-                field=where,
-            )  # fmt: skip
-        for values in _values(path, where, task):
-            answer = _answer(path, where, str(names[0]), str(names[1]), values)
-            if answer is not None:
-                answers.append(answer)
+            raise place.error(
+                "has no query_id and video_id: it is none of the tasks that `build tasks` wrote"
+            )
+        given = (_answer(place, str(names[0]), str(names[1]), own.values) for own in entered)
+        answers += [answer for answer in given if answer is not None]
     return answers
 
 
-def _values(path: Path, where: str, task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What each person entered: name of the control -> value."""
-    if "data" not in task:  # JSON-MIN: the controls stand in the task itself
-        yield dict(task)
-        return
-    annotations = task.get("annotations")
-    if not isinstance(annotations, list):
-        raise FormatError(path, "has no list of annotations", field=where, accepted=_ACCEPTED)
-    for annotation in annotations:
-        if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
-            continue
-        values: dict[str, Any] = {}
-        for result in annotation.get("result", ()):
-            value = result.get("value", {})
-            values[str(result.get("from_name"))] = value.get("choices", value.get("number"))
-        yield values
-
-
-def _answer(path: Path, where: str, query_id: str, video_id: str, values: Mapping[str, Any]) -> Answer | None:
+def _answer(place: Origin, query_id: str, video_id: str, values: Mapping[str, Any]) -> Answer | None:
     match = values.get("match")
     if isinstance(match, list):
         match = match[0] if len(match) == 1 else None
     if match is None:
         return None
     if match not in ("yes", "no"):
-        raise FormatError(path, "is answered:", field=where, value=match, accepted="yes or no")
+        raise place.error("is answered:", match, "yes or no")
     times = [values.get(name) for name in ("start", "end")]
     for time in times:
         if time is not None and (isinstance(time, bool) or not isinstance(time, int | float)):
-            raise FormatError(path, "has the time:", field=where, value=time, accepted="seconds, a number")
+            raise place.error("has the time:", time, "seconds, a number")
     return Answer(query_id, video_id, match == "yes", *times)
 
 
