@@ -2,7 +2,7 @@
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
 import { Lanes } from "./lanes.js";
-import { Timeline, curvesOf } from "./timeline.js";
+import { Beat, Timeline, curvesOf } from "./timeline.js";
 import { clock, day, length, make, marker, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -14,6 +14,7 @@ export class Player {
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("player");
+    this.beat = new Beat(() => this.#tick());
     this.lanes = new Lanes(byId("lanes"), (seconds) => this.seek(seconds), (name) => void this.#who(name));
     this.timeline = new Timeline(byId("timeline"), {
       seek: (seconds) => this.seek(seconds),
@@ -265,13 +266,7 @@ export class Player {
   #playing(plays) {
     byId("play-label").textContent = plays ? "Pause" : "Play moment";
     byId("play").classList.toggle("plays", plays);
-    cancelAnimationFrame(this.beat);
-    if (!plays) return;
-    const beat = () => {
-      this.#tick();
-      this.beat = requestAnimationFrame(beat);
-    };
-    this.beat = requestAnimationFrame(beat);
+    this.beat.run(plays);
   }
 
   #tick() {

@@ -13,6 +13,18 @@ const MOST_STEPS = 1200;
 // A press that moves less than this is a click.
 const CLICK_PIXELS = 5;
 
+/** Calls `tick` before each picture that the browser draws, while something plays. */
+export class Beat {
+  constructor(tick) {
+    this.tick = tick;
+  }
+
+  run(plays) {
+    cancelAnimationFrame(this.next);
+    if (plays) this.next = requestAnimationFrame(() => { this.tick(); this.run(true); });
+  }
+}
+
 export class Timeline {
   /** `hooks`: seek(seconds), changed(start, end, isFinal), hovered(text or null), viewed(from, to). */
   constructor(root, hooks) {

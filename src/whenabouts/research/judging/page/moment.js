@@ -1,6 +1,6 @@
 // The moment: it loops, its context is a key away, its borders move. All times are seconds of the video.
 
-import { Timeline } from "./timeline.js";
+import { Beat, Timeline } from "./timeline.js";
 import { make } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -17,6 +17,7 @@ export class MomentView {
       changed: (start, end, isFinal, side) => this.#moved(start, end, isFinal, side),
     });
     this.wantsSound = true;
+    this.beat = new Beat(() => this.#tick());
     byId("play").addEventListener("click", () => this.toggle());
     byId("context").addEventListener("click", () => this.toggleContext());
     byId("sound").addEventListener("click", () => this.toggleSound());
@@ -44,7 +45,7 @@ export class MomentView {
   }
 
   drop() {
-    cancelAnimationFrame(this.beat);
+    this.beat.run(false);
     const { media } = this;
     this.media = null;
     if (!media) return;
@@ -118,13 +119,7 @@ export class MomentView {
   #playing(plays) {
     byId("play-label").textContent = plays ? "Pause" : "Play";
     this.#showSound();
-    cancelAnimationFrame(this.beat);
-    if (!plays) return;
-    const beat = () => {
-      this.#tick();
-      this.beat = requestAnimationFrame(beat);
-    };
-    this.beat = requestAnimationFrame(beat);
+    this.beat.run(plays);
   }
 
   #tick() {
