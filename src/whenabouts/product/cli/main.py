@@ -60,7 +60,8 @@ VERBS: dict[str, dict[str, Verb]] = {
             "whenabouts.research.cli.relevance", "find relevant pairs of captions, make ranked training sets"
         ),
         "build": Verb(
-            "whenabouts.research.cli.build", "make MVMR pools from a data set, and let people check them"
+            "whenabouts.research.cli.build",
+            "make benchmarks: imprecise queries, moments to judge, MVMR pools",
         ),
         "judge": Verb("whenabouts.research.cli.judge", "let people judge moments in the browser"),
         "judgements": Verb(

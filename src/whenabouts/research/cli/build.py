@@ -45,8 +45,9 @@ def add_parser(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "build",
-        description="Build a benchmark from any annotated data set, in which each query has several right\n"
-        "videos and many wrong ones; let people check it, and say how much of it is wrong.",
+        description="Build a benchmark: imprecise queries, and moments for people to judge, of your own\n"
+        "videos, too; or pools from an annotated data set, in which each query has several right videos and\n"
+        "many wrong ones, checked by people.",
         epilog=_EPILOG,
     )
     kinds = parser.add_subparsers(

@@ -111,7 +111,6 @@ class Service:
 
     def presented(self, name: str, task: Task | None, answer: Answer | Event | None = None) -> Presented:
         """A task as the page has it, with an own answer that was given before."""
-        self.holds.take(name, task)
         progress = self.journal.progress(name)
         return Presented(
             task=None if task is None else self._shown(name, task, answer),
@@ -172,7 +171,9 @@ class Service:
             raise ServerError(409, "nothing_to_undo", "there is nothing to undo") from None
         assert undone is not None
         answer = self.journal.events()[undone - 1]
-        return self.presented(name, self.task(answer.task_id), answer)
+        task = self.task(answer.task_id)
+        self.holds.take(name, task)
+        return self.presented(name, task, answer)
 
     def guideline(self) -> GuidelineShown:
         """The guideline as it stands."""
