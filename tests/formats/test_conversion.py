@@ -65,10 +65,10 @@ def test_a_folder_takes_all_of_our_json_lines(
     assert (tmp_path / "back").read_bytes() == (tmp_path / "tvr.read_annotations").read_bytes()
 
 
-def test_a_judging_json_of_other_judgements_is_not_read_with_new_ones(sample: Sample, tmp_path: Path) -> None:
+def test_a_pooled_json_of_other_judgements_is_not_read_with_new_ones(sample: Sample, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "judging.json").write_text('{"most_grade": 4}')
-    with pytest.raises(FormatError, match=r"judging\.json: belongs to other judgements .*without that file"):
+    (tmp_path / "folder" / "pooled.json").write_text('{"most_grade": 4}')
+    with pytest.raises(FormatError, match=r"pooled\.json: belongs to other judgements .*without that file"):
         convert(sample("tvr", "read_annotations"), tmp_path / "folder", "jsonl")
 
 

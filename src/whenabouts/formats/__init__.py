@@ -49,7 +49,7 @@ PARTS = {
     "similarities": "similarities of query and caption",
     "captions": "captions of moments",
     "pools": "pools",
-    "most grade": "marks of judgements from pools (judging.json)",
+    "most grade": "marks of judgements from pools (pooled.json)",
     "given videos": "queries without judgements",
     "unjudged queries": "queries without judgements",
     "unjudged videos": "videos without judgements",

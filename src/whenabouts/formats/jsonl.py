@@ -70,7 +70,7 @@ KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
 """What a folder of judgements holds; the first one brings the others with it."""
 
-JUDGING = "judging.json"
+POOLED = "pooled.json"
 """Beside qrels.jsonl: the judgements come from pools, and what they do not name was not judged."""
 
 _QRELS = "lines with query_id and video_id (qrels)"
@@ -100,7 +100,7 @@ class _Judgement(msgspec.Struct):
     caption: Text | None = None
 
 
-class _Judging(msgspec.Struct):
+class _Pooled(msgspec.Struct):
     most_grade: NotNegative = 4.0
 
 
@@ -153,7 +153,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 def read_annotations(path: Path) -> Annotations:
     """Judgements of qrels.jsonl; of a file of that name (or a folder) also what lies beside it.
 
-    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl, pools.jsonl and judging.json, each where
+    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl, pools.jsonl and pooled.json, each where
     it is there.
     Times are taken as they stand, also where a moment ends after its video. A line without start and end says
     that the video is right and no moment of it is known. A query whose line in queries.jsonl or pools.jsonl
@@ -177,12 +177,12 @@ def read_annotations(path: Path) -> Annotations:
 
 
 def _most_grade(qrels: Path) -> float | None:
-    """The highest grade that judging.json beside judgements from pools names; None without that file."""
-    path = qrels.with_name(JUDGING)
+    """The highest grade that pooled.json beside judgements from pools names; None without that file."""
+    path = qrels.with_name(POOLED)
     if qrels.name.removesuffix(".gz") != FILES[0] or not path.exists():
         return None
     origin = Origin(path)
-    return origin.convert(origin.object(read_json(path)), _Judging).most_grade
+    return origin.convert(origin.object(read_json(path)), _Pooled).most_grade
 
 
 def holds_queries(head: FileHead) -> bool:
@@ -382,15 +382,15 @@ def _confidences(values: list[float | None]) -> Floats | None:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write qrels; into a folder also videos.jsonl, queries.jsonl, pools.jsonl and judging.json.
+    """Write qrels; into a folder also videos.jsonl, queries.jsonl, pools.jsonl and pooled.json.
 
     A judgement without a usable moment is written without start and end. Raises FormatError for a folder
-    with pools or a judging.json of other judgements, which would be read with these.
+    with pools or a pooled.json of other judgements, which would be read with these.
     """
     if not path.is_dir():
         _write_lines(path, _judgement_lines(annotations))
         return
-    for name, own in ((FILES[3], annotations.pools), (JUDGING, annotations.most_grade is not None)):
+    for name, own in ((FILES[3], annotations.pools), (POOLED, annotations.most_grade is not None)):
         left = None if own else sibling_file(path / FILES[0], name)
         if left is not None:
             raise FormatError(
@@ -407,7 +407,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         pools = annotations.pools.items()
         _write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
     if annotations.most_grade is not None:
-        _write_lines(path / JUDGING, [{"most_grade": annotations.most_grade}])
+        _write_lines(path / POOLED, [{"most_grade": annotations.most_grade}])
     _write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
 
 

@@ -303,7 +303,7 @@ def folder(tmp_path: Path) -> Path:
         for start, grade in ((0.0, 3), (20.0, 0))
     ]
     (truth / "qrels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (truth / "judging.json").write_text('{"most_grade": 4}')
+    (truth / "pooled.json").write_text('{"most_grade": 4}')
     for name, start in (("old", 20.0), ("new", 40.0)):
         moment = {"video_id": "v", "start": start, "end": start + 10, "score": 1.0}
         lines = [json.dumps({"query_id": q, "moments": [moment]}) + "\n" for q in ("a", "b")]
@@ -311,15 +311,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_with_judging_json_holds_pools(folder: Path) -> None:
+def test_a_folder_with_pooled_json_holds_pools(folder: Path) -> None:
     assert read_annotations(folder / "truth").most_grade == 4
-    (folder / "truth" / "judging.json").unlink()
+    (folder / "truth" / "pooled.json").unlink()
     assert read_annotations(folder / "truth").most_grade is None
 
 
-def test_a_judging_json_that_names_no_grade_is_refused(folder: Path) -> None:
-    (folder / "truth" / "judging.json").write_text('{"most_grade": "high"}')
-    with pytest.raises(FormatError, match=r"judging\.json: most_grade: is no number"):
+def test_a_pooled_json_that_names_no_grade_is_refused(folder: Path) -> None:
+    (folder / "truth" / "pooled.json").write_text('{"most_grade": "high"}')
+    with pytest.raises(FormatError, match=r"pooled\.json: most_grade: is no number"):
         read_annotations(folder / "truth")
 
 
@@ -346,7 +346,7 @@ def test_evaluate_tells_what_was_not_judged_in_table_json_and_per_query(
 
 def test_compare_tells_what_was_not_judged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(folder / "old.jsonl"), str(folder / "new.jsonl")]
-    (folder / "truth" / "judging.json").unlink()
+    (folder / "truth" / "pooled.json").unlink()
     command = ["compare", "--truth", str(folder / "truth"), *runs, "--metric", "R@1,IoU=0.5"]
     assert main([*command, "--judged-iou", "0.5", "--table"]) == 0
     assert "not judged: 2 of 2 answers of new; without these:" in capsys.readouterr().out

@@ -166,7 +166,7 @@ def evaluate(
     the faults of its released program. With `strict`, a query or a video that the judgements do not name is
     an error.
 
-    Judgements from pools (`Annotations.most_grade`, a folder with judging.json) say nothing of what they do
+    Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
     not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
     `judged_iou` says of any judgements that they come from pools, and how much of a judged moment an answer
     must share to be a judged one.
@@ -250,9 +250,10 @@ def _evaluated(
     truth = truth_of(annotations, protocol)
     queries = len(truth.query_ids)
     tally = _Tally(np.zeros((queries, len(metrics))), np.zeros(queries, bool))
+    judged = truth
     if pools is not None:
         tally.unjudged = Unjudged.empty(queries, len(metrics), *pools)
-    judged = truth if protocol.zero_grades else truth_of(annotations, replace(protocol, zero_grades=True))
+        judged = truth_of(annotations, replace(protocol, zero_grades=True))
     for number, (task, columns) in enumerate(_columns_by_list(metrics, source).items()):
         seen = np.zeros(queries, bool)
         own = [(column, metrics[column]) for column in columns]
