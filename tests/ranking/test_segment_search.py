@@ -422,6 +422,7 @@ def test_a_replaced_folder_drops_its_segments_too(corpus: Corpus, run: Path) -> 
     assert all(info.system in name for name in corpus.store.sides)
 
 
+@pytest.mark.slow
 def test_a_reader_beside_a_writer_says_what_is_not_searched(
     indexed: Path, folder: Path, tmp_path: Path
 ) -> None:

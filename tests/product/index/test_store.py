@@ -513,6 +513,7 @@ def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
     assert np.mean(found) >= least
 
 
+@pytest.mark.slow
 def test_neighbours_are_kept_when_an_indexed_corpus_grows(indexed: tuple[Store, NDArray[np.float32]]) -> None:
     store, rows = indexed
     time = np.arange(50.0)

@@ -86,6 +86,7 @@ def test_a_file_that_kills_its_reader_costs_only_itself(readers: Readers, what: 
         assert cause in last.error
 
 
+@pytest.mark.slow
 def test_a_reader_that_says_nothing_for_too_long_is_given_up(readers: Readers) -> None:
     seen = collect(readers, ["hang", "ok"], processes=1)
     last = seen[0][-1]

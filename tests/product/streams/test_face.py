@@ -74,6 +74,7 @@ def stored(corpus: Corpus, video: str, row: int = 0) -> bytes:
     return bytes(block.vectors[row].astype(np.float16).tobytes())
 
 
+@pytest.mark.slow
 def test_faces_are_followed_told_apart_and_joined_over_films(corpus: Corpus) -> None:
     first, second = corpus.people.listed("face")
     assert first.name.startswith("face 1 (both") and len(first.videos) == 2

@@ -138,6 +138,7 @@ def written(folder: Path, similarities: bool) -> tuple[Path, Path, Path]:
     return folder / "truth.json", folder / "run.jsonl", folder / "raw.csv"
 
 
+@pytest.mark.slow
 def test_all_figures_are_drawn_and_drawn_again_the_same(tmp_path: Path, capsys: Any) -> None:
     truth, run, raw = written(tmp_path, similarities=True)
     command = (

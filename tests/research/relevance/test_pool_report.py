@@ -150,6 +150,7 @@ def test_examples_show_why_videos_are_in_the_pool() -> None:
         assert all(f"({video.video} 0:0" in line for line, video in zip(lines, one.positives, strict=False))
 
 
+@pytest.mark.slow
 def test_the_report_is_written_whole_and_again_the_same(tmp_path: Path) -> None:
     pools, similarity = made(visual=True)
     files = write_report(pools, similarity, tmp_path, target="Person reads a book")

@@ -288,6 +288,7 @@ def test_back_and_forward_go_through_list_and_moments(page: Any, address: str) -
     assert parameters_of(page) == first
 
 
+@pytest.mark.slow
 def test_curves_tell_what_is_under_the_pointer_and_words_are_marked(
     page: Any, address: str, corpus: Corpus
 ) -> None:
@@ -413,6 +414,7 @@ def test_every_control_can_be_reached_with_the_tab_key_and_has_a_name(page: Any,
         assert any(name.startswith(wanted) for name in names), wanted
 
 
+@pytest.mark.slow
 def test_a_cut_is_saved_as_mp4(page: Any, address: str, tmp_path: Path) -> None:
     import av
 
@@ -430,6 +432,7 @@ def test_a_cut_is_saved_as_mp4(page: Any, address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scope", ["moment", pytest.param("results", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_moment_or_all_results_are_exported(page: Any, address: str, tmp_path: Path, scope: str) -> None:
     open_first(page, address, "crown jewels")
     answers = page.locator("#cards .card-link").count()
@@ -772,6 +775,7 @@ def no_sideways(page: Any) -> bool:
     return bool(page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth"))
 
 
+@pytest.mark.slow
 def test_a_phone_shows_list_and_moment_in_turn_without_scrolling_sideways(
     open_tab: Callable[..., Any], address: str
 ) -> None:
