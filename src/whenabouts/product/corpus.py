@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.budget import check_budget
 from whenabouts.product.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.product.index.absent import as_removed, remember_removed
 from whenabouts.product.index.filters import Filter, make_filter
@@ -192,12 +193,20 @@ class Corpus:
         )
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """What the search itself finds."""
+        """What the search itself finds, all of it in one state of the corpus."""
+        while True:
+            check_budget()
+            self.store.refresh()
+            state = self.store.moves
+            result = self._search_once(query, options, encoded)
+            if self.store.moves == state:
+                return result
+
+    def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         from whenabouts.product.example import example_of
         from whenabouts.product.place_search import search_words, with_note_on_quotes
         from whenabouts.product.stream_answer import NOT_ENCODED
 
-        self.store.refresh()
         system, example = None, None
         searcher, chosen = self.searcher(), self._filter(options)
         if options.like is not None:

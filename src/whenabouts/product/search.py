@@ -188,7 +188,7 @@ class Searcher:
         self._calibration = calibration
         self._scales, self._chances = calibration.scales, calibration.chances
         self._probability = probability or general(calibration.adjustment)
-        self._rarity: dict[str, Rarity] = {}
+        self._rarity: dict[str, tuple[Any, Rarity]] = {}
         self._broken = dict(broken)
         self._understood: dict[str, bool] = {}
         self._streams = {name: stream_named(name) for name in store.streams}
@@ -574,11 +574,16 @@ class Searcher:
         return self._probability.across_languages(model)
 
     def rarity(self, streams: Iterable[str]) -> Mapping[str, Rarity]:
-        """How rare words are in each of some streams that has words; counted once."""
+        """How rare words are in each of some streams that has words; counted once for each state of it."""
+        counted = {}
         for name in streams:
-            if name not in self._rarity and self._streams[name].has_words is not False:
-                self._rarity[name] = Rarity.in_stream(self._store, name)
-        return self._rarity
+            if self._streams[name].has_words is False:
+                continue
+            state, kept = (self._store.version, self._store.state_of(name)), self._rarity.get(name)
+            if kept is None or kept[0] != state:
+                kept = self._rarity[name] = state, Rarity.in_stream(self._store, name)
+            counted[name] = kept[1]
+        return counted
 
     def second_look(self, query: str, answer: StreamAnswer, row: int) -> dict[str, float]:
         """What each feature added to the score of a moment; nothing where the stream has no words."""

@@ -64,6 +64,7 @@ from whenabouts.product.index.lookup import (
     extra_columns,
     literal,
     no_hits,
+    rows_of,
     summed_hits,
 )
 from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
@@ -108,6 +109,7 @@ from whenabouts.product.index.upkeep import (
     state_of,
     tidy,
 )
+from whenabouts.product.index.whole import LedgerState, LedgerWatch
 from whenabouts.types import UsageError
 
 FORMAT_VERSION = 1
@@ -115,6 +117,8 @@ FORMAT_VERSION = 1
 # loses this race looks again, and loses again only if the next clean-up ends just then.
 _READ_ATTEMPTS = 10
 _READ_PAUSE_SECONDS = 0.02
+# A video is written within some tenths of a second; who cannot keep the state before waits that long.
+_WHOLE_ATTEMPTS, _WHOLE_PAUSE_SECONDS = 25, 0.02
 _LEASE_KEY = "writer"
 # Facts that name streams which are to be written anew.
 _ERASING = "erasing:"
@@ -134,7 +138,10 @@ class SideTable:
 
 
 class Store:
-    """One corpus, opened. Reading needs no lock and sees the corpus as of `refresh`.
+    """One corpus, opened. Reading needs no lock and sees one whole state of the corpus, as of `refresh`.
+
+    `moves` counts how often another state took its place: where it did so between two reads, because a
+    writer's clean-up took the files of the first, what was read is of two states.
 
     Writing takes the corpus's lock for the time of the call, or for longer with `writing`. A store does not
     survive a fork (LanceDB has threads); processes that work beside it are to be spawned.
@@ -158,6 +165,8 @@ class Store:
         self._seen: list[tuple[int, int]] | None = None
         self._searchable: dict[tuple[str, int], bool] = {}
         self._one_thread = threading.RLock()
+        self._watch, self._state_read = LedgerWatch(lambda: open_table(db, "videos")), LedgerState(-1)
+        self.moves = 0
         _repeated(place, "open the corpus", self._look_again)
 
     # Opening -----------------------------------------------------------------------------------
@@ -213,10 +222,10 @@ class Store:
         """See what has been written since the corpus was opened or refreshed (about 1 ms, or no time)."""
         now = self._written_at()
         if now is None or now != self._seen or self._depth:
-            _repeated(self.place, "read the corpus", self._look_again)
+            is_newest = _repeated(self.place, "read the corpus", lambda: self._move(must=False))
             # A clock of coarse ticks may give the next write the same time: it is too early to rely on it.
             settled = now is not None and max(at for at, _ in now) < time.time_ns() - _SETTLED_NS
-            self._seen = now if settled else None
+            self._seen = now if settled and is_newest else None
 
     def _written_at(self) -> list[tuple[int, int]] | None:
         """When a version was last added to each open table; None where only the tables know (object stores).
@@ -240,7 +249,32 @@ class Store:
         return self._versions[table]
 
     def _look_again(self) -> None:
+        self._move(must=True)
+
+    def _move(self, *, must: bool) -> bool:
+        """Move all tables to the newest whole state (`whole.py`); whether there was one.
+
+        Where there is none yet, the state that is read now is kept, unless there `must` be another.
+        """
+        if self._depth:
+            self._move_tables()
+            return True
+        for attempts_left in reversed(range(_WHOLE_ATTEMPTS)):
+            ahead = self._watch.newest()
+            if ahead.unfinished - self._state_read.unfinished and attempts_left:
+                if not must and self._state_read.version >= 0:
+                    return False
+                time.sleep(_WHOLE_PAUSE_SECONDS)
+                continue
+            self._move_tables()
+            if self._watch.newest() == ahead:
+                break
+        self._state_read = ahead
+        return True
+
+    def _move_tables(self) -> None:
         self._versions.clear()
+        self.moves += 1
         self._description.checkout_latest()
         if self._description.version != self.description_version:
             self._read_description()
@@ -313,6 +347,8 @@ class Store:
                     f"{self.place} lacks its table {name}; restore it from a copy, or index again"
                 )
             self._tables[name] = table
+            if not self._depth and self._watch.newest() != self._state_read:
+                self._look_again()  # it was opened as it is now, and the others were read before
         return self._tables[name]
 
     def _clips(self, stream: str) -> Any:
@@ -556,6 +592,7 @@ class Store:
                     if not is_remote(self.place):
                         checksums.finish(folder_of(self.place), self._checksums)
                     self._versions.clear()
+                    self._state_read = LedgerState(-1)
                     with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
                         self._lock.release()
 
@@ -739,7 +776,7 @@ class Store:
                 videos=self._table("videos").count_rows(),
             )
 
-        return self._read("search", read) if k > 0 else no_hits()
+        return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()
 
     def match_text(
         self,
@@ -776,7 +813,14 @@ class Store:
                 hits = summed_hits(hits, compounds, k)
             return summed_hits(hits, match_parts(table, query, k, narrowing), k) if parts else hits
 
-        return self._read("search", read)
+        return self._read("search", lambda: self._finished(read()))
+
+    def _finished(self, hits: ClipHits) -> ClipHits:
+        """Hits without those in videos that a writer left half-written."""
+        unfinished = self._state_read.unfinished
+        if not unfinished:
+            return hits
+        return rows_of(hits, np.array([name not in unfinished for name in hits.video_ids], np.bool_))
 
     def _has_words(self, stream: str) -> bool:
         """Whether the words of a stream are indexed."""
