@@ -18,6 +18,9 @@ Whenabouts = Callable[..., Any]
         (["--host", "0.0.0.0"], "--token"),
         (["--host", "0.0.0.0", "--token", ""], "--token"),
         (["--host", "0.0.0.0", "--token", "short"], "openssl"),
+        (["--token", "a" * 20, "--token-file", "token"], "two secrets"),
+        (["--token-file", "/dev/zero"], "--token-file /dev/zero"),
+        (["--token-file", "no-such-file"], "--token-file no-such-file"),
         (["--port", "70000"], "65535"),
         (["--port", "-1"], "65535"),
         (["--port", "http"], "invalid int"),
@@ -37,6 +40,37 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
 def test_a_second_corpus_is_refused_and_not_taken_in_place_of_the_first(bare: Whenabouts) -> None:
     done = bare("serve", "--corpus", "a.corpus", "--corpus", "b.corpus")
     assert done.code == 2 and "a.corpus was named before" in done.err and "--port" in done.err
+
+
+@pytest.mark.parametrize(
+    ("secret", "told"), [(b"", "empty"), (b"short\n", "openssl"), (b"a" * 5000, "larger")]
+)
+def test_a_file_without_a_good_secret_is_refused(
+    whenabouts: Whenabouts, tmp_path: Path, secret: bytes, told: str
+) -> None:
+    (tmp_path / "token").write_bytes(secret)
+    done = whenabouts("serve", "--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
+    assert done.code == 2 and told in done.err
+
+
+def test_a_secret_of_a_file_is_asked_for_and_not_printed(
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from whenabouts.product.server import run
+    from whenabouts.product.server.settings import Settings
+
+    (tmp_path / "token").write_text("0123456789abcdef0123\n")
+    asked: list[str] = []
+
+    def serve(corpus: object, settings: Settings, say: Callable[[str], None], processes: int) -> None:
+        asked.append(settings.token)
+        with run.listen(settings) as bound:
+            say(run.greeting(settings, bound))
+
+    monkeypatch.setattr(run, "serve", serve)
+    done = whenabouts("serve", "--port", "0", "--token-file", str(tmp_path / "token"))
+    assert asked == ["0123456789abcdef0123"]
+    assert done.code == 0 and done.out.startswith("serving at http://127.0.0.1:") and asked[0] not in done.out
 
 
 def test_a_cache_that_cannot_be_kept_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:

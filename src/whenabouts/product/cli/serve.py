@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from whenabouts.opening import read_regular
 from whenabouts.product.cli.options import (
     add_check,
     add_corpus,
@@ -18,6 +19,7 @@ from whenabouts.product.cli.options import (
 )
 from whenabouts.types import UsageError
 
+_MOST_TOKEN_BYTES = 4096
 _EPILOG = """\
 examples:
   whenabouts serve --corpus my.corpus
@@ -44,6 +46,12 @@ def add_parser(verbs: Any) -> None:
         "--token",
         default=None,
         help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
     )
     parser.add_argument(
         "--cache",
@@ -111,6 +119,21 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     add_max_pixels(parser)
 
 
+def _token(options: argparse.Namespace) -> str:
+    """The secret: of the command line, else of a file, else of the environment."""
+    if options.token is not None and options.token_file is not None:
+        raise UsageError("--token and --token-file name two secrets; give one of them")
+    if options.token_file is None:
+        return os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else str(options.token)
+    try:
+        token = read_regular(options.token_file, _MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--token-file {options.token_file}: {error}") from error
+    if not token:
+        raise UsageError(f"--token-file {options.token_file} is empty; `openssl rand -hex 16` makes a token")
+    return token
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
     allow_pixels(options)
@@ -123,12 +146,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"the server needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
         ) from error
-    token = os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else options.token
     memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
     settings = Settings(
         host=options.host,
         port=options.port,
-        token=token,
+        token=_token(options),
         cache=options.cache or default_cache(),
         cache_bytes=options.cache_size << 20,
         models=named_models(options.model),
@@ -142,5 +164,10 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     for model in options.model:
         encoded_with(corpus, model)
-    serve(corpus, settings, lambda line: print(line, flush=True), options.processes)
+    serve(corpus, settings, lambda line: print(_shown(line, options), flush=True), options.processes)
     return 0
+
+
+def _shown(line: str, options: argparse.Namespace) -> str:
+    """The line with the address, which logs of a service keep: without a secret that came from a file."""
+    return line if options.token_file is None else line.partition("?token=")[0]
