@@ -3,7 +3,7 @@
     python -m benchmarks.serving --folder /tmp/serving --out benchmarks/results/serving.json
     python -m benchmarks.serving --folder /tmp/serving --corpus spoken.corpus --processes 2 --seconds 30
 
-The corpus is that of `index_search.py` (generated vectors), but declared as made by the sentence encoder
+The corpus is that of `scale.py` (generated vectors), but declared as made by the sentence encoder
 that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
 sentence, finds the nearest clips, matches words, reads the clips of 40 videos and ranks. 50 connections ask
 one search after the other, as quickly as they are answered. Thumbnails are of the sample videos, each
@@ -25,13 +25,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from benchmarks.index_search import STREAM, describe_machine, write
+from benchmarks.machine import describe_machine
+from benchmarks.scale import STREAM, write
 
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.encoders import open_text_encoder
@@ -57,7 +57,7 @@ def make_corpus(folder: Path, rows: int) -> None:
     if STREAM not in store.streams:
         encoder = open_text_encoder("minilm")
         store.add_stream(StreamInfo(STREAM, encoder.name, encoder.fingerprint, encoder.dimension))
-        write(store, rows // 50)
+        write(store, rows)
 
 
 @contextmanager
@@ -262,7 +262,7 @@ def one_and_many(arguments: argparse.Namespace) -> dict[str, Any]:
             print(json.dumps(rounds[-1]), flush=True)
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine() | {name: version(name) for name in ("fastapi", "uvicorn")},
+        "machine": describe_machine("lancedb", "pyarrow", "numpy", "fastapi", "uvicorn"),
         "clips": Store.open(arguments.corpus).stats().streams[STREAM].clips,
         "processes": arguments.processes,
         "p50_times": float(np.median([one["p50_times"] for one in rounds])),
@@ -278,7 +278,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     make_corpus(folder / "corpus", arguments.rows)
     report: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine() | {name: version(name) for name in ("fastapi", "uvicorn")},
+        "machine": describe_machine("lancedb", "pyarrow", "numpy", "fastapi", "uvicorn"),
         "rows": arguments.rows,
         "encoder": "minilm (real), vectors of the clips generated",
     }

@@ -30,7 +30,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-from benchmarks.index_search import describe_machine
+from benchmarks.machine import describe_machine
 from benchmarks.serving import cpu_seconds, family
 from tests.fuzz.bytes import damaged
 from tests.fuzz.media import SAMPLES
@@ -243,7 +243,7 @@ def soak(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     megabytes = np.array([row[1] for row in rows])
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine(),
+        "machine": describe_machine("lancedb", "pyarrow", "numpy"),
         "minutes": round(seconds / 60, 1),
         "videos": len(client._videos),
         "bound_mb": bound,

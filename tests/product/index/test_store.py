@@ -491,7 +491,7 @@ def indexed(built: tuple[Store, NDArray[np.float32]], tmp_path: Path) -> tuple[S
 # With half the partitions looked into it is 0.91 and 0.87 for the first two; with a filter that is given no
 # more partitions 0.94 and 0.80 for the next two; with filters tried on the answers only 0.32, 0.11, 0.02 for
 # the last three. (Half of all videos is less than all only for a k as small as here: over a million clips
-# and k = 200 it is 0.996 against 0.986, benchmarks/results/index_search.json.)
+# and k = 200 it is 0.996 against 0.986.)
 @pytest.mark.parametrize(
     ("share", "least"), [(1.0, 0.95), (0.5, 0.93), (0.3, 0.98), (0.1, 0.98), (0.03, 0.98)]
 )
