@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +15,11 @@ from typing import Any
 import pytest
 from tests.research.judging.conftest import task
 
+from whenabouts import locking
 from whenabouts.formats.files import FormatError
 from whenabouts.research.judging.events import Event
 from whenabouts.research.judging.importing import Imported, import_answers
-from whenabouts.research.judging.journal import Journal
+from whenabouts.research.judging.journal import LOCK, Journal
 from whenabouts.research.judging.label_studio import LABELLING, read_answers, write_label_studio
 from whenabouts.research.judging.tasks import Task, TaskSet
 from whenabouts.types import Moment, UsageError
@@ -209,3 +214,33 @@ def test_a_journal_of_another_task_set_is_not_taken_in(make_set: Make, journal: 
 def test_a_file_that_is_not_there_is_told(journal: Journal, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"none\.json: is not there"):
         import_answers(journal, tmp_path / "none.json")
+
+
+_IMPORTER = """
+import sys
+from pathlib import Path
+from whenabouts.research.judging.importing import import_answers
+from whenabouts.research.judging.journal import Journal
+from whenabouts.research.judging.tasks import TaskSet
+journal = Journal.open(TaskSet.open(sys.argv[1]))
+print("ready", flush=True)
+print(import_answers(journal, Path(sys.argv[2])).new)
+"""
+
+
+def test_two_processes_that_import_at_once_write_each_answer_once(make_set: Make, tmp_path: Path) -> None:
+    tasks = make_set()
+    path = export(tasks, tmp_path / "out.json", {f"t{number}": [annotation("3")] for number in range(6)})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _IMPORTER, str(tasks.folder), str(path)]
+    held = locking.hold(tasks.folder, LOCK)
+    assert held is not None
+    importers = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)
+    ]
+    for importer in importers:
+        assert importer.stdout is not None and importer.stdout.readline() == "ready\n"
+    time.sleep(0.3)  # both have read what is there, and wait for the lock
+    held.release()
+    assert sorted(importer.communicate(timeout=60)[0] for importer in importers) == ["0\n", "6\n"]
+    assert sum(event.kind == "grade" for event in Journal.open(tasks).events()) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,13 +33,27 @@ def import_answers(journal: Journal, path: Path) -> Imported:
         raise FormatError(path, "is not there", accepted="an export of Label Studio, or a journal.jsonl")
     is_journal = read_head(path).has(Sign("seq event tasks"))
     given = _of_journal(path, journal.task_set) if is_journal else read_answers(path, journal.task_set)
-    state, events, changed = journal.state(), list[Event](), 0
+    source, changed = path.name, 0
+
+    def made(state: State) -> list[Event]:
+        nonlocal changed
+        events, changed = _news(path, given, journal.task_set, state)
+        return events and [Event("import", source=source), *(replace(e, source=source) for e in events)]
+
+    new = max(0, len(journal.append_made(made)) - 1) - changed
+    return Imported(new, changed, len(given) - new - changed)
+
+
+def _news(
+    path: Path, given: Sequence[Event], task_set: TaskSet, state: State
+) -> tuple[list[Event], int]:
+    """(events that a state has not, how many of them change an answer that an earlier import gave)."""
+    events, changed = list[Event](), 0
     for event in given:
         if event.kind == "exam":
             events += [event] if event.annotator not in state.exam else []
             continue
-        before = state.answer(event.annotator, event.task_id)
-        task = journal.task_set.task(event.task_id)
+        before, task = state.answer(event.annotator, event.task_id), task_set.task(event.task_id)
         event = replace(event, start=_or(event.start, task.moment.start), end=_or(event.end, task.moment.end))
         if before is not None and _is_same(before, event, task):
             continue
@@ -46,12 +61,7 @@ def import_answers(journal: Journal, path: Path) -> Imported:
             raise _contradiction(path, before, event)
         changed += before is not None
         events.append(event)
-    if events:
-        source = path.name
-        events = [Event("import", source=source), *(replace(event, source=source) for event in events)]
-        journal.append_all(events)
-    new = max(0, len(events) - 1) - changed
-    return Imported(new, changed, len(given) - new - changed)
+    return events, changed
 
 
 def _or(value: float | None, default: float) -> float:

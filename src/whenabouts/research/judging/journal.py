@@ -149,12 +149,18 @@ class Journal:
 
         Events whose ids the journal has already are not written again, and returned as they stand there.
         """
-        for event in events:
-            self._check(event)
-        if len(events) > 1 and any(event.kind == "undo" for event in events):
-            raise UsageError("an undo is written alone")
+        return self.append_made(lambda _: events)
+
+    def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
+        """Write the events that `make` makes of the state, which nobody changes meanwhile; as `append_all`."""
         with self._guard, self._held():
-            return self._append(events)
+            self._set_torn_aside(self._read())
+            events = make(self._state)
+            for event in events:
+                self._check(event)
+            if len(events) > 1 and any(event.kind == "undo" for event in events):
+                raise UsageError("an undo is written alone")
+            return self._append(events) if events else []
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         """Write events, with the lock held."""
