@@ -225,7 +225,7 @@ def test_intervals_agree_with_percentiles_of_scipy(scipy_stats: Any) -> None:
     rng = np.random.default_rng(5)
     values = rng.beta(1, 3, (60, 1))
     ours = bootstrap_intervals(values, np.arange(60), resamples=20_000)[0]
-    level = 1 - 2 * significance._tail(60, 0.95)
+    level = 1 - 2 * significance.tail_share(60, 0.95)
     assert 0.95 < level < 0.96
     theirs = scipy_stats.bootstrap(
         (values[:, 0],), np.mean, confidence_level=level, method="percentile", n_resamples=20_000, rng=0
@@ -241,13 +241,13 @@ def test_clusters_are_drawn_whole_and_weigh_by_their_queries() -> None:
     times = np.random.default_rng(0).multinomial(11, np.full(11, 1 / 11), 20_000)[:, 0]
     means = 30 * times / (30 * times + 11 - times)
     low, high = bootstrap_intervals(values, clusters, resamples=20_000)[0]
-    tail = significance._tail(11, 0.95)
+    tail = significance.tail_share(11, 0.95)
     assert [low, high] == pytest.approx(np.quantile(means, [tail, 1 - tail]).tolist(), abs=0.02)
 
 
 @pytest.mark.parametrize(("clusters", "tail"), [(1, 0.0), (5, 0.0010), (10, 0.0086), (10_000, 0.0250)])
 def test_with_few_clusters_percentiles_move_outwards(clusters: int, tail: float) -> None:
-    assert significance._tail(clusters, 0.95) == pytest.approx(tail, abs=5e-5)
+    assert significance.tail_share(clusters, 0.95) == pytest.approx(tail, abs=5e-5)
 
 
 # ------------------------------------------------------------------------------- known truths

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whenabouts.research.evaluation.ranked_figures import read_raw_grades
+from whenabouts.research.evaluation.significance import tail_share
 from whenabouts.research.judging.agreement import (
+    Agreement,
     Weights,
     between_annotators,
     kappa,
@@ -75,6 +79,40 @@ def test_kappa_is_the_same_from_both_sides_and_1_for_equals(
     assert kappa(first, first, weights) == (None if len(set(first)) == 1 else pytest.approx(1))
 
 
+def drawn_by_hand(queries: list[list[tuple[int, int]]], weights: Weights) -> list[float]:
+    """Kappa of every way in which as many queries can be drawn."""
+    draws = ([pair for query in draw for pair in query] for draw in product(queries, repeat=len(queries)))
+    kappas = [kappa([a for a, _ in pairs], [b for _, b in pairs], weights) for pairs in draws]
+    return [value for value in kappas if value is not None]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_intervals_are_those_of_all_ways_to_draw_queries(weights: Weights) -> None:
+    rng = np.random.default_rng(3)
+    queries = [
+        [(int(a), int(np.clip(a + rng.integers(-1, 2), 0, 4))) for a in rng.integers(0, 5, 6)]
+        for _ in range(4)
+    ]
+    rows = [(str(number), a, b) for number, query in enumerate(queries) for a, b in query]
+    interval = Agreement.of("ann", "bea", rows).intervals[weights]
+    tail = tail_share(4, 0.95)
+    expected = np.quantile(drawn_by_hand(queries, weights), (tail, 1 - tail))
+    assert interval == pytest.approx(expected, abs=0.03)
+
+
+def test_an_interval_draws_whole_queries_not_tasks() -> None:
+    # In one query they agree, in the other they do not: two queries say that all is possible.
+    rows = [("a", grade, grade) for grade in range(5)] * 20 + [
+        ("b", grade, 4 - grade) for grade in range(5)
+    ] * 20
+    interval = Agreement.of("ann", "bea", rows).intervals["linear"]
+    assert interval == pytest.approx((kappa([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], "linear"), 1.0))
+
+
+def test_one_query_has_no_interval() -> None:
+    assert set(Agreement.of("ann", "bea", [("a", 1, 2), ("a", 3, 3)]).intervals.values()) == {None}
+
+
 def test_kappa_is_not_defined_without_tasks_or_variety() -> None:
     assert kappa([], []) is None
     assert kappa([3, 3], [3, 3], "linear") is None
@@ -94,7 +132,7 @@ def judged(journal: Journal) -> Judged:
 
 
 def test_each_two_annotators_are_compared_on_what_both_graded(judged: Judged) -> None:
-    pairs = {(each.first, each.second): each for each in between_annotators(judged.state)}
+    pairs = {(each.first, each.second): each for each in between_annotators(judged)}
     assert sorted(pairs) == [
         ("ann", "bea"), ("ann", "cem"), ("ann", "dan"), ("bea", "cem"), ("bea", "dan"), ("cem", "dan")
     ]  # fmt: skip

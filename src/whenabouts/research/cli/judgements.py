@@ -140,7 +140,7 @@ def _report(judged: Judged) -> dict[str, Any]:
         **judged.counts(),
         "set": table(judged.annotations) if len(judged.annotations.query) else None,
         "annotators": own,
-        "agreement": [asdict(each) for each in (*between_annotators(state), *with_consensus(judged))],
+        "agreement": [asdict(each) for each in (*between_annotators(judged), *with_consensus(judged))],
         "exam": list(exam_results(task_set, state)),
     }
 

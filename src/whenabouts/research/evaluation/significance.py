@@ -128,7 +128,7 @@ def bootstrap_intervals(
     order = np.argsort(by_cluster.counts, kind="stable")
     counts = by_cluster.counts[order].astype(np.float64)
     sums, signs = _oriented(by_cluster.sums[order], counts)
-    tail = _tail(len(counts), confidence)
+    tail = tail_share(len(counts), confidence)
     ends = np.empty((sums.shape[1], 2))
     step = max(1, 4 * _BLOCK // resamples)
     for begin in range(0, sums.shape[1], step):
@@ -158,24 +158,26 @@ def _oriented(sums: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 def _drawn_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Floats:
     """(resamples, K) means of drawn clusters."""
-    rng = np.random.default_rng(seed)
-    count = len(counts)
     both = np.column_stack([sums, counts])
-    means = np.empty((resamples, sums.shape[1]))
-    done = 0
-    for rows in _rows(resamples, count):
-        # How often each cluster is drawn in each row: counted for all rows at once, then one product of
-        # these with the sums gives every drawn total.
-        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        totals = times.astype(np.float64) @ both
-        means[done : done + rows] = totals[:, :-1] / totals[:, -1:]
-        done += rows
+    totals = np.concatenate(list(drawn_totals(both, resamples, seed)))
+    means: Floats = totals[:, :-1] / totals[:, -1:]
     return means
 
 
-def _tail(clusters: int, confidence: float) -> float:
-    """The share of draws to leave out at each end."""
+def drawn_totals(values: Floats, resamples: int, seed: int = 0) -> Iterator[Floats]:
+    """Blocks of (rows, K) totals of values (C, K) of clusters: as many as there are, each put back."""
+    rng = np.random.default_rng(seed)
+    count = len(values)
+    for rows in _rows(resamples, count):
+        # How often each cluster is drawn in each row: counted for all rows at once, then one product of
+        # these with the values gives every drawn total.
+        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        yield times.astype(np.float64) @ values
+
+
+def tail_share(clusters: int, confidence: float) -> float:
+    """The share of draws to leave out at each end, for the expanded percentile interval."""
     if clusters < 2:
         return 0.0
     from scipy.special import ndtr, stdtrit

@@ -3,19 +3,25 @@
 Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement, where the expected one is that of
 two annotators who give their grades as often and independently. Unweighted, every difference counts the same;
 with linear weights it counts as many grades as it is large, with quadratic ones their square.
+
+Intervals are of a bootstrap that draws whole queries, whose tasks are not independent of each other
+(`evaluation.significance`): of those that are graded, annotators as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from whenabouts.formats.annotations import Floats, Indices
 from whenabouts.research.evaluation.ranked_figures import RawGrades, draw_agreement
+from whenabouts.research.evaluation.significance import drawn_totals, tail_share
 from whenabouts.research.judging.consensus import TOLERANCE
 from whenabouts.research.judging.events import State
 from whenabouts.research.judging.exam import result_of
@@ -24,7 +30,9 @@ from whenabouts.research.judging.tasks import HIGHEST, TaskSet
 from whenabouts.types import UsageError
 
 Weights = Literal["none", "linear", "quadratic"]
+Interval = tuple[float, float]
 CONSENSUS = "consensus"
+RESAMPLES = 2_000
 _GRADES = HIGHEST + 1
 
 
@@ -37,21 +45,58 @@ def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none"
     >>> kappa([0, 1, 2, 3], [0, 1, 2, 4]), kappa([0, 4], [4, 0], "linear"), kappa([2, 2], [2, 2])
     (0.6923076923076923, -1.0, None)
     """
-    table = np.zeros((_GRADES, _GRADES))
-    np.add.at(table, (np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
+    value = float(_kappas(_tables(first, second, np.zeros(len(first), np.int64), 1), weights)[0])
+    return None if math.isnan(value) else value
+
+
+def _tables(first: Sequence[int], second: Sequence[int], cluster: Indices, clusters: int) -> Floats:
+    """(C, 25) how often each two grades were given together, in each cluster; `cluster` (T,) of the tasks."""
+    tables = np.zeros((clusters, _GRADES, _GRADES))
+    np.add.at(tables, (cluster, np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
+    return tables.reshape(clusters, -1)
+
+
+def _kappas(tables: Floats, weights: Weights) -> Floats:
+    """(C,) Cohen's kappa of each table (C, 25); NaN where it is not defined."""
+    tables = tables.reshape(-1, _GRADES, _GRADES)
     grades = np.arange(_GRADES)
     apart = np.abs(grades[:, None] - grades).astype(np.float64)
-    cost = {"none": apart > 0, "linear": apart, "quadratic": apart**2}[weights]
-    by_chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / max(1.0, table.sum())
-    expected = float((cost * by_chance).sum())
-    return 1 - float((cost * table).sum()) / expected if expected else None
+    cost = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[weights]
+    total = np.maximum(tables.sum(axis=(1, 2)), 1.0)
+    expected = np.einsum("cg,ch,gh->c", tables.sum(axis=2), tables.sum(axis=1), cost) / total
+    observed = np.einsum("cgh,gh->c", tables, cost)
+    kappas: Floats = 1 - np.divide(observed, expected, out=np.full(len(tables), np.nan), where=expected > 0)
+    return kappas
+
+
+def kappa_intervals(tables: Floats, confidence: float = 0.95) -> dict[Weights, Interval | None]:
+    """A confidence interval of each kappa, from drawn clusters with their tables (C, 25).
+
+    None with fewer than two clusters, and where kappa is not defined in most draws; draws where it is not are
+    left out of the others.
+    """
+    if len(tables) < 2:
+        return dict.fromkeys(get_args(Weights))
+    totals = np.concatenate(list(drawn_totals(tables, RESAMPLES)))
+    tail = tail_share(len(tables), confidence)
+    drawn = {weights: _kappas(totals, weights) for weights in get_args(Weights)}
+    return {weights: _quantiles(kappas, tail) for weights, kappas in drawn.items()}
+
+
+def _quantiles(kappas: Floats, tail: float) -> Interval | None:
+    defined = kappas[~np.isnan(kappas)]
+    if 2 * len(defined) < len(kappas):
+        return None
+    low, high = np.quantile(defined, (tail, 1 - tail)).tolist()
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """How two annotators agree on `tasks` both graded; `second` may be "consensus".
 
-    `same` and `within_1` are shares of the tasks; kappas are None where they are not defined.
+    `same` and `within_1` are shares of the tasks; kappas are None where they are not defined, their 95 %
+    `intervals` where nothing can be said (`kappa_intervals`).
     """
 
     first: str
@@ -62,12 +107,14 @@ class Agreement:
     kappa: float | None
     linear: float | None
     quadratic: float | None
+    intervals: Mapping[Weights, Interval | None]
 
     @classmethod
-    def of(cls, first: str, second: str, pairs: Sequence[tuple[int, int]]) -> Agreement:
-        """The agreement of pairs of grades, at least one."""
-        apart = [abs(a - b) for a, b in pairs]
-        own, other = [a for a, _ in pairs], [b for _, b in pairs]
+    def of(cls, first: str, second: str, pairs: Sequence[tuple[str, int, int]]) -> Agreement:
+        """The agreement of pairs of grades, at least one, each with the query that they are of."""
+        queries, own, other = zip(*pairs, strict=True)
+        apart = [abs(a - b) for a, b in zip(own, other, strict=True)]
+        names, cluster = np.unique(queries, return_inverse=True)
         return cls(
             first, second, len(pairs),
             same=apart.count(0) / len(pairs),
@@ -75,24 +122,33 @@ class Agreement:
             kappa=kappa(own, other),
             linear=kappa(own, other, "linear"),
             quadratic=kappa(own, other, "quadratic"),
+            intervals=kappa_intervals(_tables(own, other, cluster, len(names))),
         )  # fmt: skip
 
     def line(self) -> str:
         """For people."""
-        kappas = ", ".join(
-            f"{name} {'not defined' if value is None else f'{value:.2f}'}"
-            for name, value in (("kappa", self.kappa), ("linear", self.linear), ("quadratic", self.quadratic))
+        kappas: Mapping[Weights, float | None]
+        kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
+        told = ", ".join(
+            f"{'kappa' if weights == 'none' else weights} {_told(value, self.intervals[weights])}"
+            for weights, value in kappas.items()
         )
-        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {kappas}"
+        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {told}"
 
 
-def between_annotators(state: State) -> list[Agreement]:
+def _told(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return "not defined"
+    return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+def between_annotators(judged: Judged) -> list[Agreement]:
     """The agreement of each two annotators who graded a task in common, by name."""
-    grades = _by_annotator(state)
+    grades = _by_annotator(judged.state)
     return [
         Agreement.of(first, second, pairs)
         for first, second in combinations(sorted(grades), 2)
-        if (pairs := _common(grades[first], grades[second]))
+        if (pairs := _common(judged.task_set, grades[first], grades[second]))
     ]
 
 
@@ -102,7 +158,7 @@ def with_consensus(judged: Judged) -> list[Agreement]:
     return [
         Agreement.of(name, CONSENSUS, pairs)
         for name, own in sorted(_by_annotator(judged.state).items())
-        if (pairs := _common(own, final))
+        if (pairs := _common(judged.task_set, own, final))
     ]
 
 
@@ -114,14 +170,22 @@ def _by_annotator(state: State) -> dict[str, dict[str, int]]:
     return grades
 
 
-def _common(first: Mapping[str, int], second: Mapping[str, int]) -> list[tuple[int, int]]:
-    return [(grade, second[task_id]) for task_id, grade in first.items() if task_id in second]
+def _common(
+    task_set: TaskSet, first: Mapping[str, int], second: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    return [
+        (task_set.task(task_id).query_id, grade, second[task_id])
+        for task_id, grade in first.items()
+        if task_id in second
+    ]
 
 
 def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
     """How each annotator did in the exam, with the agreement of the latest answers and the references."""
     for name, answers in sorted(state.exam.items()):
-        pairs = [(answers[e.task.id][-1], e.grade) for e in task_set.exam if e.task.id in answers]
+        pairs = [
+            (e.task.query_id, answers[e.task.id][-1], e.grade) for e in task_set.exam if e.task.id in answers
+        ]
         if pairs:
             agreement = asdict(Agreement.of(name, "reference", pairs))
             yield {"annotator": name, **asdict(result_of(task_set, state, name)), "agreement": agreement}

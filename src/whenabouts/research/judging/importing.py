@@ -44,9 +44,7 @@ def import_answers(journal: Journal, path: Path) -> Imported:
     return Imported(new, changed, len(given) - new - changed)
 
 
-def _news(
-    path: Path, given: Sequence[Event], task_set: TaskSet, state: State
-) -> tuple[list[Event], int]:
+def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -> tuple[list[Event], int]:
     """(events that a state has not, how many of them change an answer that an earlier import gave)."""
     events, changed = list[Event](), 0
     for event in given:

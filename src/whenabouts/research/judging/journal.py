@@ -152,7 +152,7 @@ class Journal:
         return self.append_made(lambda _: events)
 
     def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
-        """Write the events that `make` makes of the state, which nobody changes meanwhile; as `append_all`."""
+        """Write the events that `make` makes of the state, which none changes meanwhile; as `append_all`."""
         with self._guard, self._held():
             self._set_torn_aside(self._read())
             events = make(self._state)
