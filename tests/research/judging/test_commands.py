@@ -75,6 +75,7 @@ def test_a_set_is_not_written_over_another(build: Build) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (("--out", "again", "--judged", "none.jsonl"), "none.jsonl"),
         (("--batches", "3"), "--batch and --batches go with --captions"),
         (("--pass-mark", "2"), "--pass-mark 2: give a share from 0 to 1"),
         (("--exam", "none.jsonl"), "none.jsonl: cannot be read"),
@@ -106,6 +107,43 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
         "a flower opens",
         "a frog sits",
     }
+
+
+def test_a_second_round_judges_what_is_new_and_joins_the_first(build: Build, tmp_path: Path) -> None:
+    build()
+    first = TaskSet.open(tmp_path / "set")
+    judge(first.folder, *((name, task.id, 2) for task in first.tasks for name in ("ann", "bea")))
+    truth, both = str(tmp_path / "truth"), str(tmp_path / "both.jsonl")
+    assert run_here("judgements", str(first.folder), "--out", truth).code == 0
+    again = build("--out", tmp_path / "again", "--judged", truth)
+    assert again.code == 2
+    assert "truth: all answers are judged there; nothing is left" in again.err
+    run = run_file(tmp_path / "next.jsonl", {"1": [("frog", 1, 3.2), ("frog", 5, 8)]})  # the first: IoU 0.9
+    done = build("--run", run, "--out", tmp_path / "second", "--judged", truth)
+    assert (done.code, done.json["tasks"]) == (0, 1), done.err
+    second = TaskSet.open(tmp_path / "second")
+    assert (second.tasks[0].moment.start, second.made["judged before"]) == (5.0, ["truth"])
+    judge(second.folder, ("ann", second.tasks[0].id, 4), ("bea", second.tasks[0].id, 4))
+    done = run_here("judgements", str(second.folder), "--with", truth, "--out", both)
+    assert done.code == 0, done.err
+    assert sorted(read_annotations(both).relevance.tolist()) == [2, 2, 2, 2, 4]
+    assert "is read here" in run_here("judgements", str(second.folder), "--with", both, "--out", both).err
+
+
+def test_a_round_of_other_queries_is_refused(build: Build, tmp_path: Path) -> None:
+    build()
+    judge(tmp_path / "set", ("ann", "t1", 3), ("bea", "t1", 4))
+    truth = str(tmp_path / "truth")
+    run_here("judgements", str(tmp_path / "set"), "--out", truth)
+    (tmp_path / "queries.txt").write_text("a bird flies\na frog sits\n")
+    done = build("--out", tmp_path / "second", "--judged", truth)
+    assert done.code == 2
+    assert "query '1' is 'a flower opens' there, and 'a bird flies' here" in done.err
+    assert not (tmp_path / "second").exists()
+    assert build("--out", tmp_path / "second").code == 0
+    done = run_here("judgements", str(tmp_path / "second"), "--with", truth, "--out", str(tmp_path / "both"))
+    assert "query '1' has another text than in the rounds before" in done.err
+    assert not (tmp_path / "both").exists()
 
 
 def test_judgements_do_not_replace_the_files_of_a_task_set(build: Build, tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.research.judging.conftest import Clock, task
 
 from whenabouts.formats import read_annotations
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.jsonl import write_annotations
 from whenabouts.research.judging.events import Event
 from whenabouts.research.judging.journal import Journal
-from whenabouts.research.judging.qrels import Judged
+from whenabouts.research.judging.qrels import Judged, joined
 from whenabouts.research.judging.tasks import Source, TaskSet
-from whenabouts.types import Judgement, Moment
+from whenabouts.types import Judgement, Moment, UsageError
 
 
 def grade(journal: Journal, task_id: str, *grades: int) -> None:
@@ -100,3 +102,21 @@ def test_moments_of_annotators_who_only_dragged_are_not_judged(
     journal.append(Event("grade", "bea", "t0", grade=2))
     (judged,) = Judged.of(journal.task_set, journal.state()).annotations.qrels["q0"]
     assert judged.moment == Moment("video", 0.0, 5.0)
+
+
+def judged(name: str, grade: float, text: str = "a dog") -> Annotations:
+    builder = AnnotationBuilder(name)
+    builder.most_grade = 4.0
+    builder.add_query("q", text)
+    builder.judge("q", "video", 0.0, 5.0, grade)
+    return builder.annotations()
+
+
+def test_rounds_that_agree_are_joined_and_others_are_refused() -> None:
+    both = joined([judged("first", 3), judged("second", 3)])
+    assert both.qrels == {"q": [Judgement(Moment("video", 0.0, 5.0), 3.0)]}
+    assert both.most_grade == 4
+    with pytest.raises(UsageError, match=r"second: query 'q', video 0-5 s has grade 1, and 3 in the rounds"):
+        joined([judged("first", 3), judged("second", 1)])
+    with pytest.raises(UsageError, match=r"second: query 'q' has another text"):
+        joined([judged("first", 3), judged("second", 3, "a cat")])

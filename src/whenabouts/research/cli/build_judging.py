@@ -39,6 +39,11 @@ def add_judging(kinds: Any) -> None:
     add("--out", metavar="FOLDER", required=True, help="the folder to write")
     add("--depth", type=int, metavar="N", help="answers of each run to a query (default: 10)")
     add("--iou", type=float, metavar="IOU", help="answers that overlap so much are one task (default: 0.7)")
+    add(
+        "--judged", metavar="FILE", action="append", default=[],
+        help="with --run: judgements of an earlier round, whose moments are not judged again; may be given "
+        "again",
+    )  # fmt: skip
     add("--batch", type=int, metavar="N", help="moments by caption in a batch (default: 20)")
     add("--batches", type=int, metavar="N", help="batches at most; see --still-relevant (default: 2)")
     add(
@@ -95,6 +100,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--run: give the words of its queries with --queries FILE")
     if options.runs and any(value is not None for value in by_caption):
         raise UsageError("--batch and --batches go with --captions; the answers of runs are one batch")
+    if options.captions and options.judged:
+        raise UsageError("--judged goes with --run: what moments by caption are worth opens their next batch")
     if options.captions and any(value is not None for value in by_runs):
         raise UsageError("--depth and --iou go with --run; moments by caption come in --batches of --batch")
     if not 0 <= options.pass_mark <= 1:
@@ -111,15 +118,20 @@ class _Gathered:
 
 
 def _by_runs(options: argparse.Namespace) -> _Gathered:
-    from whenabouts.formats import open_run
+    from whenabouts.formats import open_run, read_annotations
     from whenabouts.formats.queries import read_queries
-    from whenabouts.research.judging.candidates import DEPTH, SAME, by_runs, names_of_runs
+    from whenabouts.research.judging.candidates import DEPTH, SAME, by_runs, names_of_runs, not_judged
 
     queries = read_queries(options.queries)
     depth = DEPTH if options.depth is None else options.depth
     same = SAME if options.iou is None else options.iou
     candidates = by_runs([open_run(path) for path in options.runs], queries.queries, depth, same)
-    made = {"runs": names_of_runs(options.runs), "depth": depth, "iou": same}
+    for path in options.judged:
+        candidates = not_judged(candidates, read_annotations(path), same)
+    if options.judged and not candidates:
+        raise UsageError(f"--judged {options.judged[-1]}: all answers are judged there; nothing is left")
+    judged = [Path(path).name for path in options.judged]
+    made = {"runs": names_of_runs(options.runs), "depth": depth, "iou": same, "judged before": judged}
     return _Gathered(candidates, {video.id: video for video in queries.videos}, made)
 
 

@@ -19,6 +19,7 @@ _EPILOG = """\
 examples:
   whenabouts judgements judging                                    how far it is, and how well people agree
   whenabouts judgements judging --out qrels.jsonl                  the final grades, to evaluate with
+  whenabouts judgements second --with qrels --out both             two rounds as one
   whenabouts judgements judging --at 2026-05-31T18:00Z --out old.jsonl     as they were then
   whenabouts judgements judging --label-studio tasks.json          judge in Label Studio (and tasks.xml)
   whenabouts judgements judging --import export.json               its answers, or the journal of a copy
@@ -45,6 +46,10 @@ def add_parser(verbs: Any) -> None:
         metavar="PATH",
         help="write the final grades: FILE.jsonl, or a folder (with queries)",
     )
+    add(
+        "--with", dest="rounds", metavar="FILE", action="append", default=[],
+        help="with --out: judgements of earlier rounds, written with these; may be given again",
+    )  # fmt: skip
     add("--agreement", metavar="DIR", help="write figure 5 of TVR-Ranking and the raw grades (grades.csv)")
     add("--exam", metavar="FILE.jsonl", help="write what several annotators graded as an exam for others")
     add("--label-studio", metavar="FILE.json", help="write the tasks for Label Studio, and FILE.xml to paste")
@@ -74,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--import adds to the journal as it is now; leave out --at, or run it afterwards")
     if options.video_url and not options.label_studio:
         raise UsageError("--video-url goes with --label-studio")
+    if options.rounds and not options.out:
+        raise UsageError("--with goes with --out: what is written has the judgements of all rounds")
     if options.out and (Path(options.out) / TASKS).exists():
         raise UsageError(
             f"--out {options.out}: is a task set, whose files would be replaced; name a folder of its own"
@@ -104,17 +111,24 @@ def _import(journal: Journal, path: Path) -> dict[str, Any]:
 
 def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:
     """Write what was asked for; the files, as they are written."""
+    from whenabouts.formats import read_annotations
+    from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import write_annotations
     from whenabouts.research.judging.agreement import write_agreement
     from whenabouts.research.judging.exam import reference_exam
     from whenabouts.research.judging.label_studio import VIDEO_URL, write_label_studio
+    from whenabouts.research.judging.qrels import joined
     from whenabouts.research.judging.tasks import write_exam
 
     if options.out:
         out = Path(options.out)
+        refuse_overwriting(out, *options.rounds)
+        own = judged.annotations
+        if options.rounds:
+            own = joined([*map(read_annotations, options.rounds), own])
         if not out.name.removesuffix(".gz").endswith(".jsonl"):
             out.mkdir(parents=True, exist_ok=True)
-        write_annotations(judged.annotations, out)
+        write_annotations(own, out)
         yield out
     if options.agreement:
         yield from write_agreement(judged, Path(options.agreement))

@@ -111,6 +111,26 @@ def _merged(
     return [Candidate(query, moment, Source(ranks)) for moment, ranks in merged]
 
 
+def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float = SAME) -> list[Candidate]:
+    """The candidates that an earlier round has not judged: their IoU with all it judged is below `same`.
+
+    Raises UsageError where a query has another text in the judgements: its number stands for another query.
+    """
+    texts = {query.id: query.text for query in judged.queries}
+    for query in {candidate.query.id: candidate.query for candidate in candidates}.values():
+        if (earlier := texts.get(query.id)) and query.text and earlier != query.text:
+            raise UsageError(
+                f"{judged.name}: query {query.id!r} is {earlier!r} there, and {query.text!r} here; give the "
+                "queries of the earlier round, new ones after them"
+            )
+    known = {query_id: [j.moment for j in judgements] for query_id, judgements in judged.qrels.items()}
+    return [
+        candidate
+        for candidate in candidates
+        if all(moment.iou(candidate.moment) < same for moment in known.get(candidate.query.id, ()))
+    ]
+
+
 def names_of_runs(paths: Sequence[str]) -> list[str]:
     """What runs are called in the sources: their files' names, or their paths where two have one name."""
     names = [Path(path).name for path in paths]

@@ -17,7 +17,7 @@ from whenabouts.research.judging.consensus import Consensus
 from whenabouts.research.judging.events import State
 from whenabouts.research.judging.tasks import Task, TaskSet
 from whenabouts.research.relevance.imprecise.statistics import agreement
-from whenabouts.types import Moment
+from whenabouts.types import Moment, UsageError
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,39 @@ class Judged:
         """Number of annotators that are still needed -> how many tasks need so many."""
         missing = [final.missing for _, final in self.outcomes if final.missing]
         return {count: missing.count(count) for count in sorted(set(missing))}
+
+
+def joined(rounds: Sequence[Annotations]) -> Annotations:
+    """The judgements of several rounds as one; a moment that two of them judged alike comes once.
+
+    Raises UsageError where two give a query different texts, or a moment different grades.
+    """
+    builder = AnnotationBuilder("+".join(each.name for each in rounds))
+    builder.most_grade = max(
+        (each.most_grade for each in rounds if each.most_grade is not None), default=None
+    )
+    grades: dict[tuple[str, Moment], float] = {}
+    for each in rounds:
+        for video in each.videos:
+            builder.add_video(video.id, video.duration, **video.metadata)
+        for query in each.queries:
+            if not builder.add_query(query.id, query.text, **query.metadata):
+                raise UsageError(
+                    f"{each.name}: query {query.id!r} has another text than in the rounds before"
+                )
+        for query_id, judgements in each.qrels.items():
+            for judgement in judgements:
+                moment, grade = judgement.moment, judgement.relevance
+                earlier = grades.setdefault((query_id, moment), grade)
+                if earlier != grade:
+                    where = f"{moment.video_id} {moment.start:g}-{moment.end:g} s"
+                    raise UsageError(
+                        f"{each.name}: query {query_id!r}, {where} "
+                        f"has grade {grade:g}, and {earlier:g} in the rounds before; keep one of them"
+                    )
+    for (query_id, moment), grade in grades.items():
+        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade)
+    return builder.annotations()
 
 
 def write_grades(state: State, path: Path) -> None:
