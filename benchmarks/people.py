@@ -20,12 +20,13 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from tests.planted_people import BLUE, RED, bank_model, face_models, picture
 
+from whenabouts.encoders import open_voice_encoder
 from whenabouts.product.streams.speaker import voice_turns
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.faces import FaceFinder
 from whenabouts.video.sound import sound_pieces
 from whenabouts.video.speakers import turns_of
-from whenabouts.video.voices import RATE, VoiceEncoder, Voices
+from whenabouts.video.voices import RATE, Voices
 
 _SECONDS_OF_SPEECH, _FRAMES = 600, 200
 
@@ -64,14 +65,14 @@ def _names(transcripts: Path) -> dict[str, Any]:
 
 
 def _voices(film: Path, folder: Path) -> dict[str, Any]:
-    encoder = VoiceEncoder(bank_model(folder / "voices.onnx", width=192))
+    encoder = open_voice_encoder(str(bank_model(folder / "voices.onnx", width=192)))
     speech = next(iter(sound_pieces(film, 30.0))).samples
     pieces = round(_SECONDS_OF_SPEECH * RATE / len(speech))
     started = time.process_time()
     heard = [encoder.voices(speech, at * len(speech) / RATE) for at in range(pieces)]
     encoded = time.process_time()
     voices = Voices(*(np.concatenate(columns) for columns in zip(*heard, strict=True)))
-    voice_turns(voices)
+    voice_turns(voices, encoder.same_voice)
     hours = pieces * len(speech) / RATE / 3600
     return {
         "seconds_of_sound": round(hours * 3600),

@@ -163,3 +163,44 @@ def picture(colours: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
     for place, colour in enumerate(colours):
         image[64 : 64 + SIDE, 32 + 160 * place : 32 + 160 * place + SIDE] = colour
     return image
+
+
+def x_vector_folder(
+    folder: Path, kind: str = "WavLM", apart: Sequence[Sequence[NDArray[np.float32]]] | None = None
+) -> Path:
+    """A small random speaker model; the voices `apart`, by pieces, have opposite vectors."""
+    import torch
+    import transformers
+
+    torch.manual_seed(4)
+    shape = {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, "conv_dim": (16,) * 7,
+        "tdnn_dim": (16,) * 5, "feat_extract_norm": "layer", "initializer_range": 0.3,
+        "xvector_output_dim": 8, "num_labels": 3,
+    }  # fmt: skip
+    model = getattr(transformers, f"{kind}ForXVector")(getattr(transformers, f"{kind}Config")(**shape)).eval()
+    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=False)
+    if apart is not None:
+        _plant(model, extractor, apart)
+    model.save_pretrained(folder)
+    extractor.save_pretrained(folder)
+    return folder
+
+
+def _plant(model: Any, extractor: Any, apart: Sequence[Sequence[NDArray[np.float32]]]) -> None:
+    """Set the last layer so that the vectors of two voices are opposite (ridge regression)."""
+    import torch
+
+    last, seen = model.feature_extractor, []
+    hook = last.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
+    with torch.no_grad():
+        for piece in (*apart[0], *apart[1]):
+            model(**extractor(piece, sampling_rate=16_000, return_tensors="pt"))
+        hook.remove()
+        side = torch.tensor([1.0] * len(apart[0]) + [-1.0] * len(apart[1]))
+        rows = torch.cat([torch.stack(seen), torch.ones(len(seen), 1)], dim=1)
+        along = torch.linalg.solve(rows.T @ rows + 1e-3 * torch.eye(rows.shape[1]), rows.T @ side)
+        by = torch.randn(len(last.bias))
+        last.weight.copy_(torch.outer(by, along[:-1]))
+        last.bias.copy_(by * along[-1])

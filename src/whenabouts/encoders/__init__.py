@@ -30,6 +30,7 @@ from whenabouts.encoders.protocol import (
     token_fingerprint,
 )
 from whenabouts.hub import ModelCard
+from whenabouts.video.voices import VoiceEncoder
 
 __all__ = [
     "DEFAULT_TEXT_ENCODER",
@@ -51,6 +52,7 @@ __all__ = [
     "open_picture_encoder",
     "open_sound_encoder",
     "open_text_encoder",
+    "open_voice_encoder",
     "token_fingerprint",
 ]
 
@@ -89,6 +91,15 @@ def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> So
 def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
     """The encoder of pictures alone that has that name. Raises EncoderUnavailable, saying what to install."""
     encoder: PictureEncoder = _open("open_pictures", name, settings)
+    return encoder
+
+
+def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder:
+    """What tells voices apart, of that hub name (`owner/name@revision`), ONNX file or folder.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: VoiceEncoder = _open("open_voices", name, settings)
     return encoder
 
 

@@ -170,13 +170,18 @@ def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
         raise EncoderUnavailable(
             f"{folder.name}: a {type(model).__name__} has not both a text and an {side} side; {remedy}"
         )
-    if missing := sorted(loading["missing_keys"]):
+    refuse_missing(folder, sorted(loading["missing_keys"]))
+    return model
+
+
+def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
+    """Raise EncoderUnavailable where weights are missing: transformers would make them up at random."""
+    if missing:
         raise EncoderUnavailable(
             f"{folder.name}: the weights lack {missing[0]}"
             + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
             + "; the download may be incomplete, or the configuration belongs to another model"
         )
-    return model
 
 
 def cache_folder() -> Path:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
 
-Role = Literal["text", "images", "clips", "sound"]
+Role = Literal["text", "images", "clips", "sound", "voices"]
 
 
 class EncoderUnavailable(WhenaboutsError):
@@ -197,10 +197,11 @@ class Family(Protocol):
     """What a module of this folder has to declare to be a family of encoders.
 
     `open_text(name, settings)`, `open_images(name, settings)` (pictures and sentences in one space),
-    `open_pictures(name, settings)` (pictures alone) and `open_sound(name, settings)` are optional: a family
-    opens what it has functions for. What `open_images` opens may be a `ClipEncoder` as well. `ORDER` decides
-    which one opens a name that two recognise; a name that starts with `PREFIX:` goes to that family, without
-    the prefix. `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
+    `open_pictures(name, settings)` (pictures alone), `open_sound(name, settings)` and
+    `open_voices(name, settings)` (a `video.voices.VoiceEncoder`) are optional: a family opens what it has
+    functions for. What `open_images` opens may be a `ClipEncoder` as well. `ORDER` decides which one opens a
+    name that two recognise; a name that starts with `PREFIX:` goes to that family, without the prefix.
+    `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str

@@ -14,18 +14,23 @@ pytest.importorskip("onnx")
 from whenabouts import Corpus
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.streams._clusters import clusters
-from whenabouts.product.streams.speaker import SAME_VOICE
+from whenabouts.video.sound import sound_pieces
 
-from ...planted_people import voice_model
+from ...planted_people import voice_model, x_vector_folder
 from ...uncalibrated import uncalibrated
 
 
 def spoken(samples: Path, path: Path, *volumes: float) -> Path:
     """The speech of a film once for each volume, one after the other."""
+    return filtered(samples, path, *(f"volume={volume}" for volume in volumes))
+
+
+def filtered(samples: Path, path: Path, *filters: str) -> Path:
+    """The speech of a film once through each filter of ffmpeg, one after the other."""
     source = str(samples / "nasa_13013.mp4")
-    parts = "".join(f"[0:4]volume={volume}[a{row}];" for row, volume in enumerate(volumes))
-    joined = "".join(f"[a{row}]" for row in range(len(volumes)))
-    graph = f"{parts}{joined}concat=n={len(volumes)}:v=0:a=1[out]"
+    parts = "".join(f"[0:4]{each}[a{row}];" for row, each in enumerate(filters))
+    joined = "".join(f"[a{row}]" for row in range(len(filters)))
+    graph = f"{parts}{joined}concat=n={len(filters)}:v=0:a=1[out]"
     command = ["ffmpeg", "-v", "error", "-i", source, "-filter_complex", graph, "-map", "[out]", str(path)]
     subprocess.run(command, check=True)
     return path
@@ -55,6 +60,27 @@ def test_voices_are_told_apart_and_joined_over_recordings(corpus: Corpus) -> Non
     assert len(set(loud)) == len(set(quiet)) == 1 and set(loud) != set(quiet)
     people = {person.name: len(person.videos) for person in corpus.people.listed()}
     assert sorted(people.values()) == [1, 2] and people[loud[0]] == 1
+
+
+def test_a_model_of_transformers_tells_voices_apart_by_folder(samples: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    talks, bright, dark = tmp_path / "talks", "highpass=f=1000", "lowpass=f=700"
+    talks.mkdir()
+    filtered(samples, talks / "both.wav", bright, dark)
+    filtered(samples, talks / "dark.wav", dark)
+    heard = next(iter(sound_pieces(talks / "both.wav", 60.0))).samples
+    pieces = [heard[at : at + 24_000] for at in range(0, len(heard) - 24_000, 3_000)]
+    model = x_vector_folder(tmp_path / "model", apart=(pieces[:60], pieces[-60:]))
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        assert not corpus.add(talks, speakers=str(model), processes=1).failed
+    turns = corpus.people.turns("speaker", corpus.resolve("both.wav").video_id)
+    brights = {name for start, _, name in turns if start < 12}
+    darks = {name for start, _, name in turns if start > 13}
+    assert len(brights) == len(darks) == 1 and brights != darks
+    people = {person.name: len(person.videos) for person in corpus.people.listed()}
+    assert people == {brights.pop(): 1, darks.pop(): 2}
+    assert Corpus(tmp_path / "corpus").add(talks, processes=1).unchanged == 2
 
 
 def test_names_in_subtitles_name_the_voice_and_so_who_speaks_elsewhere(
@@ -98,6 +124,6 @@ def test_many_windows_are_clustered_by_a_sample_of_them() -> None:
     truth = rng.integers(0, 5, 9000)
     noisy = centres[truth] + rng.normal(size=(9000, 16)) / 20
     vectors = (noisy / np.linalg.norm(noisy, axis=1, keepdims=True)).astype(np.float32)
-    group = clusters(vectors, SAME_VOICE)
+    group = clusters(vectors, 0.5)
     assert len(set(zip(group.tolist(), truth.tolist(), strict=True))) == 5
-    assert group[0] == 0 and len(clusters(vectors[:0], SAME_VOICE)) == 0
+    assert group[0] == 0 and len(clusters(vectors[:0], 0.5)) == 0

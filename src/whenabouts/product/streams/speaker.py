@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 NAMES = "names in subtitles"
 """Stands for a model where turns come from subtitles alone: no vectors, width 0."""
 
-SAME_VOICE = 0.5
-"""The mean cosine from which voices are one speaker's; usual for models of this kind, not measured here."""
-
 # Windows of one voice that are no farther apart are one turn.
 _SAME_TURN = 1.0
 # Measured on one core (benchmarks/people.py): silero, filter banks, clusters: 24 s; the model is a guess.
@@ -52,7 +49,7 @@ class Speaker(Stream):
         Option(
             "--speakers",
             "[MODEL]",
-            "who speaks: by names in subtitles; with the ONNX file of a speaker model also by voice",
+            "who speaks: by names in subtitles; by voice too with a speaker model (name, folder, ONNX file)",
         ),
     )
     remedy = "index with --speakers"
@@ -73,25 +70,23 @@ class Speaker(Stream):
         elif info is not None and info.dimension:
             encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
         made_by, fingerprint, width = NAMES, NAMES, 0
+        settings = {"same_person": 1.0}
         if encoder is not None:
             made_by, fingerprint, width = encoder.name, encoder.fingerprint, encoder.dimension
+            settings = {"same_person": encoder.same_voice}
         return StreamRun(
             self,
-            StreamInfo(self.name, made_by, fingerprint, width, {"same_person": SAME_VOICE}),
+            StreamInfo(self.name, made_by, fingerprint, width, settings),
             encoder,
             Reads(cues=True, sound=SoundSettings() if encoder else None),
             _COST_OF_VOICES if encoder else _COST_OF_NAMES,
         )
 
     def open_encoder(self, name: str) -> VoiceEncoder:
-        """The model in that ONNX file. Raises EncoderUnavailable."""
-        from whenabouts.encoders.protocol import EncoderUnavailable
-        from whenabouts.video.voices import VoiceEncoder, VoicesUnavailableError
+        """The model of that name, folder or ONNX file. Raises EncoderUnavailable."""
+        from whenabouts.encoders import open_voice_encoder
 
-        try:
-            return VoiceEncoder(name)
-        except VoicesUnavailableError as error:
-            raise EncoderUnavailable(str(error)) from error
+        return open_voice_encoder(name)
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Voices:
         """The voices in a piece of sound; the sound itself is not kept."""
@@ -109,7 +104,7 @@ class Speaker(Stream):
         from whenabouts.video.speakers import is_role, turns_of
 
         voices = _together(batches, run.info.dimension)
-        turns = turns_of(video.cues) or voice_turns(voices)
+        turns = turns_of(video.cues) or voice_turns(voices, run.info.settings["same_person"])
         labels = [
             label_in(turn.speaker, video.record.video_id) if is_role(turn.speaker) else turn.speaker
             for turn in turns
@@ -126,8 +121,11 @@ class Speaker(Stream):
         )
 
 
-def voice_turns(voices: Voices) -> list[Turn]:
-    """Turns of voices that nobody named, by start: each window speaks for the middle of its time."""
+def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
+    """Turns of voices that nobody named, by start: each window speaks for the middle of its time.
+
+    Windows of a mean cosine from `same_voice` on are one speaker's.
+    """
     import numpy as np
 
     from whenabouts.product.streams._clusters import clusters
@@ -137,7 +135,7 @@ def voice_turns(voices: Voices) -> list[Turn]:
     turns: list[Turn] = []
     if not len(voices.start):
         return turns
-    speaker = clusters(voices.vectors, SAME_VOICE)
+    speaker = clusters(voices.vectors, same_voice)
     # Windows overlap; where the next one begins later, there was silence between.
     middle = (voices.start[1:] + voices.end[:-1]) / 2
     meets = voices.start[1:] < voices.end[:-1] + STEP_SECONDS / 2
