@@ -14,7 +14,7 @@ from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch
-from whenabouts.ranking.encoded_corpus import Indices, MemoryCorpus, Progress, System, encode_corpus
+from whenabouts.ranking.encoded_corpus import Indices, MemoryCorpus, Progress, Queries, System, encode_corpus
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.types import Query, UsageError, Video
 
@@ -61,7 +61,8 @@ class Split(Protocol):
 class SplitRun:
     """The answers of a ranker to a split, made as they are read: a run of any size.
 
-    `retrieval_split` has the queries as the retriever reads them, where there is one.
+    `retrieval_split` has the queries as the retriever reads them, where there is one. `queries` are the
+    numbers of those that are answered (None: all).
     """
 
     ranker: Ranker
@@ -69,6 +70,7 @@ class SplitRun:
     tasks: tuple[Task, ...]
     retrieval_split: Split | None = None
     progress: Progress | None = None
+    queries: range | None = None
 
     @property
     def name(self) -> str:
@@ -82,14 +84,15 @@ class SplitRun:
 
     def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
         """The answers of several lists, for some queries at a time."""
-        split = self.split
+        split, retrieval = self.split, self.retrieval_split
+        some = range(len(split.queries)) if self.queries is None else self.queries
         return self.ranker.answers(
-            [query.id for query in split.queries],
-            split.query_batch,
+            [split.queries[number].id for number in some],
+            _from(split, some.start),
             tasks,
             given=given_videos(split.annotations),
             pools=split.annotations.pools or None,
-            retrieval_queries=None if self.retrieval_split is None else self.retrieval_split.query_batch,
+            retrieval_queries=None if retrieval is None else _from(retrieval, some.start),
             progress=self.progress,
         )
 
@@ -100,6 +103,11 @@ class SplitRun:
             for task, block in answers.items():
                 lists[task].append(block)
         return MemoryRun(self.name, {task: tuple(blocks) for task, blocks in lists.items()})
+
+
+def _from(split: Split, first: int) -> Queries:
+    """The queries of a split, numbered from the one with that number."""
+    return lambda rows: split.query_batch(rows + first)
 
 
 def encode_split(
@@ -132,15 +140,24 @@ def rank_split(
     decoding: Decoding | None = None,
     corpus: MemoryCorpus | None = None,
     progress: Progress | None = None,
+    queries: range | None = None,
 ) -> MemoryRun:
     """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
 
-    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again.
+    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again;
+    `queries` are the numbers of those that are answered (None: all).
     """
     encoded = corpus if corpus is not None else encode_split(trained, split)
     ranker = Ranker(trained, encoded, decoding=decoding)
     lists = ranker.tasks if tasks is None else tuple(tasks)
-    return SplitRun(ranker, split, lists, progress=progress).in_memory()
+    return SplitRun(ranker, split, lists, progress=progress, queries=queries).in_memory()
+
+
+def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
+    """The answers to several parts of a split's queries as one run, in the order of the parts."""
+    first = parts[0]
+    tasks = {task: tuple(block for part in parts for block in part.lists[task]) for task in first.lists}
+    return MemoryRun(first.name, tasks)
 
 
 def given_videos(annotations: Annotations) -> Mapping[str, str]:

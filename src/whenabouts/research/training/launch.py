@@ -6,7 +6,6 @@ import math
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,17 +44,15 @@ def launch(
     """
     folder = RunFolder(Path(out))
     resume = resume and not setup.agreed(folder.is_untouched)
-    with folder.claimed(resume=resume) if setup.writes else nullcontext():
-        if resume:
-            folder.check_same(experiment)
-            if folder.state_path.exists() and (state := read_state(folder.state_path)).finished:
-                return TrainingResult.of(experiment, state, folder.path)
+    with setup.entered_by_first(folder.claimed(resume=resume)):
+        if resume and (ended := setup.by_first(lambda: _ended(experiment, folder))):
+            return TrainingResult.of(experiment, ended, folder.path)
         with ExperimentData.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as data:
             say = log if log and setup.writes else _discard
             if experiment.data.retrieved.needs_lists:
-                choose_negatives(experiment, data, folder.path, setup.device, say)
+                choose_negatives(experiment, data, folder.path, setup, say)
             for line in data.summary():
                 say(line)
             about = _about(experiment, data, Path(features), setup)
@@ -66,6 +63,13 @@ def launch(
         if setup.writes:
             folder.write_about({**about, **result.to_json()})
         return result
+
+
+def _ended(experiment: Experiment, folder: RunFolder) -> State | None:
+    """The state of a training that is finished; raises UsageError where the folder has another."""
+    folder.check_same(experiment)
+    state = read_state(folder.state_path) if folder.state_path.exists() else State()
+    return state if state.finished else None
 
 
 def launch_seeds(
@@ -88,7 +92,7 @@ def launch_seeds(
     results: list[TrainingResult] = []
     for seed, seeded in zip(seeds, experiments, strict=True):
         place = Path(out) / f"seed-{seed}"
-        begun = resume and (place / EXPERIMENT).exists()
+        begun = setup.agreed(resume and (place / EXPERIMENT).exists())
         if log and setup.writes:
             log(f"seed {seed}")
         # The data are the same for every seed: they are described once.

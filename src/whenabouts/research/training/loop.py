@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from whenabouts.models import new_model
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
-from whenabouts.ranking import rank_split
+from whenabouts.ranking.split import encode_split, joined_runs, rank_split
 from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.examples import Examples, seed_of
 from whenabouts.research.training.experiment import Experiment, TrainingSettings
 from whenabouts.research.training.optimizer import freeze, learning_rate_share, new_optimizer
-from whenabouts.research.training.run_folder import RunFolder, State, read_state, restore
+from whenabouts.research.training.run_folder import STATE, RunFolder, State, read_state, restore
 from whenabouts.types import UsageError, WhenaboutsError
 
 if TYPE_CHECKING:
@@ -134,12 +134,13 @@ class _Training:
         """Give the model its first weights: those that were kept, those of a first stage, or fresh ones."""
         first_stage = self._first_stage()
         if resume:
-            self.folder.check_same(self.experiment)
+            self.setup.by_first(lambda: self.folder.check_same(self.experiment))
         elif self.setup.writes:
             self.folder.begin(self.experiment)
-        if resume and self.folder.state_path.exists():
-            self.state = read_state(self.folder.state_path)
-            restore(self.folder.state_path, self.model, self.optimizer)
+        if resume and self.setup.agreed(self.folder.state_path.exists()):
+            with self.setup.seen(self.folder.path, (STATE,)) as place:
+                self.state = read_state(place / STATE)
+                restore(place / STATE, self.model, self.optimizer)
         elif first_stage is None and hasattr(self.model, "begin"):
             self.model.begin()
         if first_stage is not None:
@@ -152,11 +153,12 @@ class _Training:
         if not self.experiment.data.first_stage:
             return None
         from whenabouts.research.training.hard_negatives import load_first_stage, open_first_stage
-        from whenabouts.research.training.retrieval_lists import folder_of
+        from whenabouts.research.training.retrieval_lists import seen_folder
 
-        place = folder_of(self.experiment.data.first_stage, self.folder.path, self.settings.seed)
-        first_stage = open_first_stage(place, self.settings.seed)
-        load_first_stage(self.model, first_stage, place)
+        named, seed = self.experiment.data.first_stage, self.settings.seed
+        with seen_folder(named, self.folder.path, seed, self.setup) as place:
+            first_stage = open_first_stage(place, seed)
+            load_first_stage(self.model, first_stage, place)
         return first_stage
 
     def _choose_negatives(self, first_stage: Trained) -> None:
@@ -245,14 +247,8 @@ class _Training:
 
     def _validate(self) -> Validation:
         """The validation of the weights as they are; the best are kept with what they answered."""
-        validation: Validation | None = None
-        if self.setup.writes:
-            validation = validate(self._trained({}), self.data.split("validation"), self.settings)
-        if self.setup.processes > 1:
-            # Only process 0 ranks; all must agree on the score, or they would stop at different steps.
-            numbers = self.setup.agreed(None if validation is None else validation.without_answers())
-            validation = validation or numbers
-        assert validation is not None
+        examples = self.data.split("validation")
+        validation = validate(self._trained({}), examples, self.settings, self.setup)
         if self.state.best is None or validation.score > self.state.best:
             self.state.best, self.state.best_step = validation.score, self.state.step
             self.state.best_metrics = dict(validation.means)
@@ -337,9 +333,32 @@ class Validation:
         return dataclasses.replace(self, answers=None, evaluation=None)
 
 
-def validate(trained: Trained, examples: Examples, settings: TrainingSettings) -> Validation:
-    """Rank the videos of a split for its queries and hold the answers against its judgements."""
-    answers = rank_split(trained, examples)
+def validate(
+    trained: Trained, examples: Examples, settings: TrainingSettings, setup: DeviceSetup | None = None
+) -> Validation:
+    """Rank the videos of a split for its queries and hold the answers against its judgements.
+
+    Several processes (`setup`) encode and rank a part each; the answers are in process 0, the numbers in all.
+    """
+    if setup is None or setup.processes == 1:
+        return _measured(rank_split(trained, examples), examples, settings)
+    whole: list[Validation] = []
+
+    def measure() -> Validation:
+        whole.append(_measured(joined_runs(parts), examples, settings))
+        return whole[0].without_answers()
+
+    with setup.shared_encoding(trained.model):
+        corpus = encode_split(trained, examples)
+    own = setup.own_part(len(examples.queries))
+    parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=own))
+    # All have one score, or they would stop at different steps.
+    told = setup.by_first(measure)
+    return whole[0] if whole else told
+
+
+def _measured(answers: MemoryRun, examples: Examples, settings: TrainingSettings) -> Validation:
+    """A run held against a split's judgements."""
     protocol = settings.protocol or None
     evaluation = evaluate(examples.annotations, answers, protocol=protocol)
     others = [name for name in settings.metrics if name not in evaluation.metrics]

@@ -25,6 +25,7 @@ from whenabouts.ranking.encoded_corpus import MemoryCorpus
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import SplitRun, encode_split
 from whenabouts.research.training.data import ExperimentData
+from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.examples import Examples
 from whenabouts.research.training.experiment import STAGE, DataSettings
 from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
@@ -42,7 +43,7 @@ def choose_negatives(
     experiment: Experiment,
     opened: ExperimentData,
     run: str | Path,
-    device: torch.device | str,
+    setup: DeviceSetup,
     log: Callable[[str], None],
 ) -> None:
     """Have the examples of a training take negatives from the lists that its experiment names.
@@ -53,10 +54,10 @@ def choose_negatives(
     """
     settings, examples = experiment.data.retrieved, opened.split("train")
     check_lists(experiment, opened.folder)
-    place = folder_of(settings.lists, run, experiment.training.seed)
-    log(f"{'negatives':12}{settings.description} that {place} lists")
-    with opened_lists(place, experiment.data, opened, settings.reach, device) as source:
-        negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, name=place)
+    with seen_folder(settings.lists, run, experiment.training.seed, setup) as place:
+        log(f"{'negatives':12}{settings.description} that {place} lists")
+        with opened_lists(place, experiment.data, opened, settings.reach, setup.device) as source:
+            negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, name=place)
     examples.note(negatives.counts)
     if settings.own_within is not None:
         why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
@@ -82,6 +83,20 @@ def check_lists(experiment: Experiment, features: str | Path) -> None:
         )
     if settings.needs_lists and not settings.lists.startswith(STAGE):
         _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+
+
+@contextmanager
+def seen_folder(named: str, run: str | Path, seed: int, setup: DeviceSetup) -> Iterator[str]:
+    """The same as `folder_of`, as every process of a training sees it.
+
+    The folder of a stage, which process 0 wrote, need not be on a disk that the others see.
+    """
+    place = setup.by_first(lambda: folder_of(named, run, seed))
+    if not named.startswith(STAGE):
+        yield place
+        return
+    with setup.seen(Path(place)) as here:
+        yield str(here)
 
 
 def folder_of(named: str, run: str | Path, seed: int) -> str:

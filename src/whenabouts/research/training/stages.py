@@ -134,8 +134,7 @@ def launch_stages(
         seeded = [(seed, staged.with_seed(seed)) for seed in different_seeds(seeds)]
         runs = [(run, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, run in seeded]
     check_stages(staged, features)
-    if setup.writes:
-        _check_folders(runs, resume=resume, of_seeds=seeds is not None)
+    setup.by_first(lambda: _check_folders(runs, resume=resume, of_seeds=seeds is not None))
     results: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
         for number, (name, experiment) in enumerate(run.stages.items(), 1):
