@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from whenabouts.product.coverage import coverage_of
+from whenabouts.product.coverage import coverage_of, with_clips
 from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.search import Searcher
@@ -74,3 +74,20 @@ def test_sound_without_speech_counts_as_no_words_in_a_corpus(tmp_path: Path) -> 
     coverage = Searcher(store, {}).coverage()
     assert coverage.streams == {"subtitle": 0} and coverage.silent == 1
     assert coverage.to_json()["nothing_to_find"] == 1
+
+
+def test_streams_that_find_nobody_and_look_at_no_frame_count_no_videos(tmp_path: Path) -> None:
+    streams = dict.fromkeys(("subtitle", "likeness", "speaker"), "a")
+    store = Store.open(tmp_path / "corpus", create=True)
+    nothing = ClipColumns(np.zeros(0), np.zeros(0), [])
+    for name in streams:
+        store.add_stream(StreamInfo(name, "letters", "a", 0))
+    records = [
+        VideoRecord("film", "/film.mp4", streams=streams, has_picture=True),
+        VideoRecord("talk", "/talk.mp3", streams=streams, words="speech:small"),
+    ]
+    for record in records:
+        store.put_video(record, dict.fromkeys(streams, nothing))
+    coverage = coverage_of(records, (), list(streams), with_clips(store, streams))
+    assert coverage.streams == {"subtitle": 0, "likeness": 1, "speaker": 0} and coverage.silent == 2
+    assert "2 of 2 videos have no words and no pictures that can be searched" in coverage.line

@@ -49,7 +49,9 @@ def test_captions_in_thirty_languages_are_in_several() -> None:
     assert language_of_texts(one_after_the_other) == SEVERAL
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["♪ ♪", "…"], ["12:30"], ["PyTorch"], ["\ud800"], ["a\x00"]])
+@pytest.mark.parametrize(
+    "texts", [[], [""], ["♪ ♪", "…"], ["12:30"], ["PyTorch"], ["\ud800"], ["a\x00"], ["电LE", "二"]]
+)
 def test_what_is_too_little_has_no_language(texts: list[str]) -> None:
     assert language_of_texts(texts) == ""
 

@@ -71,7 +71,8 @@ class Coverage:
             return ""
         which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
         has = "has" if self.silent == 1 else "have"
-        lacks = [f"no {stream_named(name).title}" for name in self.streams if not self.missing.get(name)]
+        asked = (name for name in self.streams if "text" in stream_named(name).meets)
+        lacks = [f"no {stream_named(name).title}" for name in asked if not self.missing.get(name)]
         lacks += [
             f"no {stream_named(name).title} that can be searched"
             for name, count in self.missing.items()
@@ -95,10 +96,10 @@ class Coverage:
 def with_clips(store: Store, streams: Iterable[str]) -> dict[str, Collection[str]]:
     """Ids of the videos that have a clip, of those of some streams that may find none in a video they read.
 
-    A stream of pictures has a clip of every video with a picture; of words there may be none.
+    A stream of pictures has a clip of every video with a picture; of words or people there may be none.
     """
-    with_words = (name for name in streams if stream_named(name).has_words)
-    return {name: store.clip_counts(name).keys() for name in with_words}
+    sparse = (name for name in streams if stream_named(name).has_words or stream_named(name).filter_key)
+    return {name: store.clip_counts(name).keys() for name in sparse}
 
 
 def coverage_of(
@@ -139,5 +140,6 @@ def _lacks(name: str, record: VideoRecord, searchable: Collection[str]) -> bool:
 
 
 def _holds(name: str, record: VideoRecord, holding: Mapping[str, Collection[str]]) -> bool:
+    stream = stream_named(name)
     is_there = name not in holding or record.video_id in holding[name]
-    return is_there and stream_named(name).holds(record)
+    return is_there and stream.holds(record) and (record.has_picture or "picture" not in stream.meets)

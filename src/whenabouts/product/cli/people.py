@@ -24,6 +24,10 @@ examples:
   whenabouts people forget "Ada Lovelace" --corpus my.corpus
   whenabouts search "the analytical engine" --where "speaker=Ada Lovelace" --corpus my.corpus"""
 
+_NOBODY = (
+    "nobody is known here: no speakers and no faces were found. `whenabouts index … --speakers` finds "
+    "names in subtitles, with --speakers MODEL also voices; --faces MODEL finds faces"
+)
 _ARGUMENTS = {
     "PERSON": "as the list calls the person",
     "OTHER": "as the list calls the other one",
@@ -71,7 +75,11 @@ def run(options: argparse.Namespace) -> int:
     people, action = corpus.people, options.action
     if action is None:
         listed = people.listed()
-        print_either(options, lambda: [person.to_json() for person in listed], lambda: map(_line, listed))
+        print_either(
+            options,
+            lambda: [person.to_json() for person in listed],
+            lambda: map(_line, listed) if listed else [_NOBODY],
+        )
         return 0 if listed else 1
     with corpus.writing(wait=options.wait):
         if action == "name":
