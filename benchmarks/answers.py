@@ -302,7 +302,7 @@ class Examiner:
         if not features:
             yield Row(self.name, kind, number, recording, False, None)
         for rank, (scored, own) in enumerate(zip(moments, features, strict=False), 1):
-            said = result.spoken.get(scored.moment)
+            said = result.said_at(scored)
             is_name = said is not None and said.is_name
             yield Row(self.name, kind, number, recording, is_right(scored, own), own, rank, is_name)
 

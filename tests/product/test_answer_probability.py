@@ -11,7 +11,13 @@ import pytest
 from whenabouts import Corpus, Evidence, Moment, ScoredMoment
 from whenabouts.confidence.probability import Adjustment, general
 from whenabouts.models.zero_shot import Moments
-from whenabouts.product.answer_probability import Spoken, features_of, spoken_at
+from whenabouts.product.answer_probability import (
+    Spoken,
+    features_of,
+    most_spoken,
+    spoken_at,
+    with_probabilities,
+)
 from whenabouts.product.calibration.measuring import results_with_and_without
 from whenabouts.product.calibration.questions import CalibrationQuestion
 from whenabouts.product.index.records import ClipBlock
@@ -49,7 +55,7 @@ def test_a_search_states_what_a_calibration_judges(samples_corpus: Path, query: 
     anywhere = Moment(corpus.records()[0].video_id, 0.0, 1.0)
     measured, _ = results_with_and_without(corpus.searcher(), CalibrationQuestion(query, anywhere))
     moments, features = measured.first(calibration.chances)
-    stated = general(calibration.adjustment).of_first(features[0], has_words=bool(measured.spoken))
+    stated = general(calibration.adjustment).of_first(features[0], has_words=measured.said_at(moments[0]) is not None)
     first = corpus.search(query)[0]
     assert first.moment == moments[0].moment
     assert first.confidence == pytest.approx(stated, abs=1e-9)
@@ -75,15 +81,40 @@ def answer_of(stream: str, text: str) -> StreamAnswer:
     return StreamAnswer(stream, None, None, block, numbers, moments)
 
 
+def found_by(*streams: str) -> ScoredMoment:
+    """The film's first 4 seconds, found by some streams."""
+    evidence = {stream: Evidence(stream, 9.0, 0.0, 4.0, "") for stream in streams}
+    return ScoredMoment(Moment("film", 0.0, 4.0), 9.0, evidence=evidence)
+
+
 @pytest.mark.parametrize(("query", "is_phrase"), [("RE16 TGK", True), ("E16T", True), ("RE16 boat", False)])
 def test_what_is_written_in_the_picture_counts_as_what_is_said(query: str, is_phrase: bool) -> None:
     answers = [answer_of("subtitle", "we are at the harbour"), answer_of("screen_text", "RE16 TGK")]
     rarity = {answer.stream: Rarity.in_texts(answer.block.text) for answer in answers}
-    there = spoken_at(query, scored("film", 9.0, "RE16 TGK"), answers, rarity)
-    alone = spoken_at(query, scored("film", 9.0, "RE16 TGK"), answers[:1], rarity)
+    both, said = found_by("subtitle", "screen_text"), found_by("subtitle")
+    there = most_spoken(spoken_at(query, both, answers, rarity), both)
+    alone = most_spoken(spoken_at(query, said, answers, rarity), said)
     assert there is not None and there.spoken > 0 and there.phrase == is_phrase
     assert alone is not None and alone.spoken == 0 and not alone.phrase
-    assert spoken_at(query, scored("film", 9.0, ""), [], rarity) is None
+
+
+def test_words_that_are_said_beside_a_sound_are_no_evidence_of_the_sound() -> None:
+    answers = [answer_of("subtitle", "glass breaks on the floor"), answer_of("sound", "")]
+    rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
+    words, sound = found_by("subtitle"), found_by("sound")
+    by_stream = spoken_at("glass breaks", sound, answers, rarity)
+    assert by_stream == spoken_at("glass breaks", words, answers, rarity)
+    assert most_spoken(by_stream, words) == by_stream["subtitle"]
+    assert most_spoken(by_stream, sound) is None
+
+
+def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
+    answers = [answer_of("subtitle", "we are at the harbour"), answer_of("sound", "")]
+    rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
+    sound = [replace(found_by("sound"), chance_percentile=0.99)]
+    in_all, _ = with_probabilities("glass breaks", sound, answers, rarity, general())
+    alone, _ = with_probabilities("glass breaks", sound, answers[1:], {}, general())
+    assert in_all[0].confidence == alone[0].confidence
 
 
 def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(samples_corpus: Path) -> None:

@@ -169,16 +169,21 @@ def _words_near(answer: StreamAnswer, scored: ScoredMoment) -> str:
 
 def spoken_at(
     query: str, scored: ScoredMoment, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]
-) -> Spoken | None:
-    """How much of a query is said or written in a place, by the stream that has most of it.
-
-    None where no stream has words. `rarity` has each stream with words.
-    """
-    own = (
-        spoken_near(query, scored, answer, rarity[answer.stream])
+) -> dict[str, Spoken]:
+    """How much of a query is said or written in a place, by each stream with words. `rarity` has these."""
+    return {
+        answer.stream: spoken_near(query, scored, answer, rarity[answer.stream])
         for answer in answers
         if answer.stream in rarity and any(answer.block.text)
-    )
+    }
+
+
+def most_spoken(by_stream: Mapping[str, Spoken], scored: ScoredMoment) -> Spoken | None:
+    """What the stream has that has most of a query, of those that found the moment.
+
+    None where none of them has words: what somebody says beside a sound speaks neither for nor against it.
+    """
+    own = (spoken for stream, spoken in by_stream.items() if stream in scored.evidence)
     return max(own, key=lambda spoken: (spoken.phrase, spoken.share), default=None)
 
 
@@ -198,7 +203,8 @@ def with_probabilities(
         return [], False
 
     def spoken_in(scored: ScoredMoment) -> Spoken | None:
-        return spoken_at(query, scored, answers, rarity)
+        found_by = [answer for answer in answers if answer.stream in scored.evidence]
+        return most_spoken(spoken_at(query, scored, found_by, rarity), scored)
 
     features = features_of(query, ranked, spoken_in, _LOOKED_AT)
     there = spoken_in(ranked[0])

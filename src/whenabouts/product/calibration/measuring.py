@@ -36,7 +36,7 @@ from whenabouts.confidence.outcomes import (
 )
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Features, general
 from whenabouts.models.fusion import Scale, measure_scale
-from whenabouts.product.answer_probability import LISTED, Spoken, features_of, spoken_at
+from whenabouts.product.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
 from whenabouts.product.calibration.banks import LEANING, Bank, banks_of
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
@@ -150,13 +150,13 @@ class Report:
 class QuestionResult:
     """The first moments of each stream for one question, as the stream scores them.
 
-    `spoken` is how much of it is said in those that come first. `literal`: the best moment of a stream has
-    every word of the question. `near`: it or what is said around it has.
+    `spoken` is how much of it is said in those that come first, by stream. `literal`: the best moment of a
+    stream has every word of the question. `near`: it or what is said around it has.
     """
 
     text: str
     moments: tuple[ScoredMoment, ...]
-    spoken: Mapping[Moment, Spoken]
+    spoken: Mapping[Moment, Mapping[str, Spoken]]
     literal: bool
     near: bool
     streams: int
@@ -168,7 +168,11 @@ class QuestionResult:
         moments = ranked(self.moments, chances, self.streams)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
-        return moments, features_of(self.text, moments, lambda scored: self.spoken.get(scored.moment), count)
+        return moments, features_of(self.text, moments, self.said_at, count)
+
+    def said_at(self, scored: ScoredMoment) -> Spoken | None:
+        """How much of it is said in one of the first moments, by what found that."""
+        return most_spoken(self.spoken.get(scored.moment, {}), scored)
 
     def outcome(
         self, kind: Kind, chances: Mapping[str, Chance], group: str, truth: Moment | None = None
@@ -176,8 +180,8 @@ class QuestionResult:
         """The outcome, judged by what chance scores; `truth` is where the answer is, if it is there."""
         moments, features = self.first(chances)
         right = bool(moments) and truth is not None and moments[0].moment.overlap(truth) > 0
-        confidence = general().of_first(features[0], has_words=bool(self.spoken)) if features else None
-        there = self.spoken.get(moments[0].moment) if moments else None
+        there = self.said_at(moments[0]) if moments else None
+        confidence = general().of_first(features[0], has_words=there is not None) if features else None
         is_name = there is not None and there.is_name
         literal = self.literal or bool(moments and stands_out(moments[0].chance_percentile))
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name)
@@ -340,11 +344,7 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     )
     rarity = searcher.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
-    spoken = {
-        scored.moment: there
-        for scored in first
-        if (there := spoken_at(text, scored, answers, rarity)) is not None
-    }
+    spoken = {scored.moment: spoken_at(text, scored, answers, rarity) for scored in first}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
     return QuestionResult(text, moments, spoken, literal, near, len(answers))
