@@ -697,7 +697,7 @@ def main() -> None:
     for way, own in given.items():
         result[way] = report(rows, own)
     fitted = {"date": result["date"], "fitted_on": sorted({row.corpus for row in rows}), **fit(rows)}
-    fitted["across"] = learned()["across"]  # languages.py learns that
+    fitted |= {key: learned()[key] for key in ("across", "alike")}  # languages.py and likeness.py learn these
     result["learned"] = fitted
     if options.learn:
         LEARNED.write_text(json.dumps(fitted, indent=1) + "\n", encoding="utf-8")

@@ -55,7 +55,9 @@ def test_a_search_states_what_a_calibration_judges(samples_corpus: Path, query: 
     anywhere = Moment(corpus.records()[0].video_id, 0.0, 1.0)
     measured, _ = results_with_and_without(corpus.searcher(), CalibrationQuestion(query, anywhere))
     moments, features = measured.first(calibration.chances)
-    stated = general(calibration.adjustment).of_first(features[0], has_words=measured.said_at(moments[0]) is not None)
+    stated = general(calibration.adjustment).of_first(
+        features[0], has_words=measured.said_at(moments[0]) is not None
+    )
     first = corpus.search(query)[0]
     assert first.moment == moments[0].moment
     assert first.confidence == pytest.approx(stated, abs=1e-9)

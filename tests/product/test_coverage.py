@@ -23,9 +23,9 @@ def test_a_stream_counts_where_it_has_something_and_pictures_that_are_not_indexe
     assert (coverage.videos, coverage.streams, coverage.missing) == (3, {"subtitle": 2}, {"vision": 2})
     assert not coverage.is_whole and coverage.searched == "words"
     assert coverage.line == (
-        "searched: words of 2 of 3 videos (the others have none); pictures were not searched (index with "
-        "--vision MODEL for pictures); 1 of 3 videos has no words and no pictures that can be searched: what "
-        "is only seen there cannot be found"
+        "searched: words of 2 of 3 videos (the others have none); pictures were not searched for what they "
+        "show (index with --vision MODEL for pictures); 1 of 3 videos has no words and no pictures that can "
+        "be searched: what is only seen there cannot be found"
     )
 
 

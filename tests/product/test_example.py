@@ -79,7 +79,7 @@ def test_a_path_an_array_and_options_give_the_same_answer(corpus: Corpus, frog: 
     assert corpus.search(options=SearchOptions(like=frog)).moments == by_path
 
 
-def test_how_sure_an_answer_by_example_is_is_not_claimed(corpus: Corpus, frog: Path) -> None:
+def test_how_sure_an_answer_by_another_encoder_is_is_not_claimed(corpus: Corpus, frog: Path) -> None:
     result = corpus.search(like=frog)
     assert result.answer == "unsure"
     assert "not been measured" in result.doubt

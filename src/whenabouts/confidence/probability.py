@@ -158,7 +158,7 @@ class Probability:
     def of_first(self, features: Features, *, has_words: bool) -> float:
         """The probability that the first moment is right."""
         return with_adjustment(
-            _share((self.words if has_words else self.others).log_odds_of(features)), self.adjustment
+            share_of((self.words if has_words else self.others).log_odds_of(features)), self.adjustment
         )
 
     def of_later(self, first: Features, probability: float, later: Features, *, has_words: bool) -> float:
@@ -166,7 +166,7 @@ class Probability:
         weights = (self.words if has_words else self.others).weights
         differs = sum(weights.get(name, 0.0) * (getattr(later, name) - getattr(first, name)) for name in OWN)
         below = self.later + self.gap * (first.surprise - later.surprise)
-        return min(probability, _share(log_odds(probability) + self.adjustment.slope * differs - below))
+        return min(probability, share_of(log_odds(probability) + self.adjustment.slope * differs - below))
 
     def interval(self, probability: float, clips: int) -> tuple[float, float]:
         """The range (95 %) that is left open on a corpus of so many clips: by the curve's own scatter.
@@ -176,7 +176,7 @@ class Probability:
         scatter = self.between**2 / (1 + self.adjustment.questions * self.between**2 / _VARIANCE_OF_ANSWER)
         width = _TWO_SIDED * math.sqrt(scatter + _FEW_CLIPS / max(1, clips))
         middle = log_odds(probability)
-        return _share(middle - width), _share(middle + width)
+        return share_of(middle - width), share_of(middle + width)
 
 
 # One answer of known truth says so much of an intercept: the variance of log odds near one half.
@@ -185,7 +185,8 @@ _VARIANCE_OF_ANSWER = 4.0
 _FEW_CLIPS = 5.0
 
 
-def _share(log_odds: float) -> float:
+def share_of(log_odds: float) -> float:
+    """The probability of log odds; certainty is never claimed."""
     return min(MOST, max(_LEAST, 1 / (1 + math.exp(-max(-30.0, min(30.0, log_odds))))))
 
 
@@ -199,7 +200,7 @@ def with_adjustment(probability: float, adjustment: Adjustment) -> float:
     """A probability of the general curve as it holds on a corpus of which something is known."""
     if adjustment == UNADJUSTED:
         return probability
-    return _share(adjustment.shift + adjustment.slope * log_odds(probability))
+    return share_of(adjustment.shift + adjustment.slope * log_odds(probability))
 
 
 @cache

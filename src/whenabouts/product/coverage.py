@@ -46,7 +46,10 @@ class Coverage:
         left_out = [
             stream_named(name) for name, count in self.missing.items() if count and not self.streams.get(name)
         ]
-        return "; ".join(f"{stream.title} were not searched ({stream.remedy})" for stream in left_out)
+        return "; ".join(
+            f"{stream.title} were not searched{stream.unsearched_for} ({stream.remedy})"
+            for stream in left_out
+        )
 
     @property
     def line(self) -> str:

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.confidence.alike import Alike
+from whenabouts.confidence.alike import curves as curves_alike
 from whenabouts.confidence.background import Language
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.probability import Probability, general
 from whenabouts.models.fusion import fuse
 from whenabouts.models.zero_shot import Moments
+from whenabouts.product import alike
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
@@ -61,7 +64,7 @@ from whenabouts.product.stream_answer import (
     StreamQuery,
     TextVectors,
 )
-from whenabouts.product.verdict import UNCALIBRATED, judged, judged_by
+from whenabouts.product.verdict import UNCALIBRATED, judged, judged_alike, judged_by
 
 # Clips that the index retrieves; videos whose clips are then looked at one by one. Within some videos every
 # match counts, over all of them the best few hundred find the same moments (docs/finding.md).
@@ -77,7 +80,6 @@ MOST_PLACES = 10_000
 """Moments that `all` lists at most; what comes behind is listed with `skip`."""
 # Added to the lowest score: no moment reaches over clips that are no answer.
 _NO_ANSWER = -10.0
-_BY_EXAMPLE = "how often what is alike is what was meant has not been measured"
 _TEXT: frozenset[QueryKind] = frozenset({"text"})
 _MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
 
@@ -218,6 +220,13 @@ class Searcher:
             return kinds & {"moment"}
         return kinds if self._store.streams[name].dimension else kinds & _TEXT
 
+    @property
+    def _curves_alike(self) -> dict[str, Alike]:
+        """What a cosine with an example says, of each stream whose network that was learned of."""
+        learned = curves_alike()
+        encoders = {name: info.encoder for name, info in self._store.streams.items()}
+        return {name: learned[encoder] for name, encoder in encoders.items() if encoder in learned}
+
     def chance(self, stream: str) -> Chance | None:
         """What unrelated sentences score in a stream, None where that was not measured."""
         return self._chances.get(stream)
@@ -288,7 +297,7 @@ class Searcher:
         streams: Sequence[str],
         min_confidence: float,
     ) -> SearchResult:
-        """The moments that are like an example; "unsure", because how often they are right is not known."""
+        """The moments that are like an example; how sure, where that was measured: of pictures alone."""
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
         allowed = self.allowed(filter)
         answers, encoded = self._find_in(words, like, allowed, streams)
@@ -299,17 +308,21 @@ class Searcher:
                 if not encoded.streams[answer.stream].is_alike
             ]
         # What unrelated sentences score says nothing of examples, and one scale is needed for all streams.
-        kept = self.rank(answers, {})[:k]
-        if min_confidence:
-            kept, notes = [], [*notes, f"{_BY_EXAMPLE}; ask without a least confidence"]
+        ranked = self.rank(answers, {})
+        if not words:
+            ranked = alike.with_probabilities(ranked, answers, self._curves_alike)
+        answer, doubt = judged_alike(ranked)
+        kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
+        if min_confidence and ranked and ranked[0].confidence is None:
+            notes.append(f"{doubt}; ask without a least confidence")
         moments, videos = self.with_records(self._with_snippets(words, kept, answers) if words else kept)
         return SearchResult(
             unambiguous(text),
-            "unsure" if moments else "no_match",
+            answer if moments else "no_match",
             moments,
             videos,
             (*notes, *allowed.notes, *gone_notes(videos.values())),
-            _BY_EXAMPLE if moments else "",
+            doubt if moments else "",
             coverage=self.coverage(allowed.videos, [answer.stream for answer in answers]),
             like=unambiguous(like.name),
         )

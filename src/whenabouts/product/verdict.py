@@ -19,6 +19,9 @@ from whenabouts.product.stream_answer import StreamAnswer
 UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
 
 
+UNMEASURED_ALIKE = "how often what is alike is what was meant has not been measured"
+
+
 def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
     """The first stream whose best moment has every word of the query, as the query has it."""
     words = set(query_words(query)[0])
@@ -69,6 +72,16 @@ def judged(
     if literal is not None and confidence is not None and confidence < PROBABLE.match_at:
         return answer, f"{_doubt_of_literal(literal, set(query_words(query)[0]))}; {doubt}"
     return answer, doubt
+
+
+def judged_alike(ranked: Sequence[ScoredMoment]) -> tuple[Answer, str]:
+    """The answer to an example in one word: whether the first moment shows the same video; and the doubt."""
+    confidence = ranked[0].confidence if ranked else None
+    answer = answer_for(confidence, has_moments=bool(ranked), thresholds=PROBABLE)
+    if confidence is None:
+        return answer, UNMEASURED_ALIKE
+    share = round(100 * confidence)
+    return answer, f"of frames as like as this {share} of 100 were of the same video" * (answer == "unsure")
 
 
 def doubt_of(confidence: float | None, interval: tuple[float, float] | None, withheld: str) -> str:

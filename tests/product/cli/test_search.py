@@ -82,7 +82,7 @@ def test_nothing_of_the_kind_is_no_match_with_exit_code_one(whenabouts: Whenabou
     assert table.code == 1
     # Nobody looked at the pictures, so nothing is said of them.
     assert table.out.startswith("No match in the words of this corpus.")
-    assert "pictures were not searched (index with --vision" in table.out
+    assert "pictures were not searched for what they show (index with --vision" in table.out
     assert done.json["searched"]["not_searched"]["vision"] > 0
     of_words = whenabouts("search", "negotiating fishing quotas", "--stream", "subtitle", "--table")
     assert of_words.out.startswith("No match in this corpus.") and "pictures" not in of_words.out

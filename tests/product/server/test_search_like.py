@@ -56,7 +56,7 @@ def test_more_of_a_moment_is_what_python_finds(alike: Client, place: Path) -> No
     by_python = Corpus(place).search(like=name)
     assert [result["score"] for result in by_rest["data"]] == [scored.score for scored in by_python]
     assert (by_rest["query"], by_rest["like"]) == ("", by_python.like)
-    assert by_rest["answer"] == "unsure" and by_rest["doubt"]
+    assert (by_rest["answer"], by_rest["data"][0]["confidence"]) == ("match", by_python[0].confidence)
     assert by_rest["data"][0]["labels"] == {"likeness": "the picture"}
 
 
@@ -74,9 +74,19 @@ def test_a_picture_that_is_sent_finds_its_video_page_by_page(alike: Client, frog
     assert error_of(other)[:2] == (400, "invalid_page_token")
 
 
+def test_a_picture_of_another_video_is_no_match(alike: Client, samples: Path) -> None:
+    with sample_frames(samples / "car-detection.mp4", 1.0, start=3.0) as reader:
+        sent = _sent(_file(next(iter(reader)).image, "PNG"))
+    answer = alike("POST", "/api/search", json={"picture": sent}).json()
+    assert answer["answer"] == "no_match" and answer["data"][0]["confidence"] < 0.15
+    least = alike("POST", "/api/search", json={"picture": sent, "min_confidence": 0.5}).json()
+    assert least["answer"] == "no_match" and not least["data"]
+
+
 def test_words_may_stand_beside_a_picture(alike: Client, frog: bytes) -> None:
     answer = alike("POST", "/api/search", json={"query": "crown jewels", "picture": _sent(frog)}).json()
     assert {name for result in answer["data"] for name in result["evidence"]} == {"likeness", "subtitle"}
+    assert answer["answer"] == "unsure" and "not been measured" in answer["doubt"]
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,9 @@ class Stream:
     `reads_clips_of`: names of streams whose clips it reads. `filter_key`: the text of its clips is a label
     that says who is there, and a condition KEY=NAME narrows a search to their times. `is_personal`: its
     vectors tell people apart, so what is taken out leaves the disk at once. `remedy` says how to get it,
-    `absent` why a moment may have none of its clips, `letters_only` what to do where its clips have words
-    and no vectors.
+    `unsearched_for` (" for …") what is not searched for without it where others look at the same, `absent`
+    why a moment may have none of its clips, `letters_only` what to do where its clips have words and no
+    vectors.
 
     As it stands, it serves a stream that is not installed here: nothing can be indexed, all can be searched.
     """
@@ -179,6 +180,7 @@ class Stream:
     filter_key: ClassVar[str] = ""
     is_personal: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
+    unsearched_for: ClassVar[str] = ""
     remedy: ClassVar[str] = "index with the options of that stream"
     absent: ClassVar[str] = "the stream has no clips there"
     letters_only: ClassVar[str] = "index again with an encoder"

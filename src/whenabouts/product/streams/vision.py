@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_CLIP_SECONDS = 1.0
 _MOST_FRAMES = 64
 _NO_MODEL = (
-    "pictures are not searched, only words: no vision model was named. Add it now or later with "
+    "pictures are not searched for what they show: no vision model was named. Add it now or later with "
     "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
-    "words that are indexed stay as they are"
+    "what is indexed stays as it is"
 )
 # Measured on two cores (benchmarks/encoders.py).
 _FRAMES_PER_SECOND = 12.0
@@ -65,6 +65,7 @@ class Vision(Stream):
             int,
         ),
     )
+    unsearched_for = " for what they show"
     remedy = "index with --vision MODEL for pictures"
     absent = "its pictures are not indexed"
     evidence_label = "the picture"

@@ -291,13 +291,14 @@ function showAnswer() {
   const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
+  } else if (shown.like && data.length) {
+    const told = { match: "The first is likely to show the same video.", no_match: "None is likely to show the same video." }[answer] ?? sentence(doubt);
+    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), `${looked} ${told}`.trim());
   } else if (answer === "match" && shown.places) {
     head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${looked}`);
   } else if (answer === "match") {
     const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
     head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
-  } else if (shown.like && data.length) {
-    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), `${looked} ${sentence(doubt)}`.trim());
   } else if (answer === "unsure") {
     head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
   } else {
