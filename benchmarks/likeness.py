@@ -299,7 +299,8 @@ def vectors_of(folder: Path, kept: Path | None) -> tuple[dict[str, Vectors], dic
                     copy = changed(path, how, Path(place))
                     found[f"{path.stem}|{how}"] = encoder.encode_images(frames_of(copy))
         if kept is not None:
-            np.savez(kept, **found)
+            arrays: dict[str, Any] = found
+            np.savez(kept, **arrays)
     else:
         with np.load(kept) as file:
             found = dict(file)
