@@ -38,6 +38,18 @@ def test_wrong_use_names_the_remedy(
     assert "--annotator Ada: comes twice" in capsys.readouterr().err
 
 
+def test_an_exam_that_nobody_could_pass_is_refused(
+    tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = small_set(tmp_path / "set", samples, exam=True)
+    videos = tasks.folder / "videos.jsonl"
+    videos.write_text(videos.read_text().replace("flower.webm", "lost.webm"))
+    assert main(["judge", str(tasks.folder)]) == 2
+    said = capsys.readouterr().err
+    assert "exam.jsonl: task e0: the recording of 'flower hidden caption' is not there" in said
+    assert "write its path into" in said
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """The command, and the links that it prints by name."""

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             f"the page needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
         ) from error
     from whenabouts.research.judging.server_people import People
-    from whenabouts.research.judging.tasks import TaskSet
+    from whenabouts.research.judging.tasks import EXAM, VIDEOS, TaskSet
 
     tasks = TaskSet.open(options.folder)
     people = People.of(options.annotator, _login(), os.environ.get(TOKEN_VARIABLE, ""))
@@ -73,6 +73,12 @@ def run(options: argparse.Namespace) -> int:
         host=options.host, port=options.port, token=people.lead_token, cache=options.cache or default_cache()
     )
     missing = tasks.missing_videos()
+    for item in tasks.exam:
+        if (video_id := item.task.moment.video_id) in missing:
+            raise UsageError(
+                f"{tasks.folder / EXAM}: task {item.task.id}: the recording of {video_id!r} is not there, so "
+                f"that nobody could pass; write its path into {tasks.folder / VIDEOS}, or take the line out"
+            )
     print(f"{tasks.name}: {len(tasks.tasks)} moments, {len(tasks.exam)} in the exam", flush=True)
     if missing:
         print(f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first", flush=True)

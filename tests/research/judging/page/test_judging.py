@@ -74,6 +74,12 @@ def test_a_person_judges_with_keys_drags_a_border_and_takes_one_back(
     drag(page, "end", 60)
     assert border(page, "start") == pytest.approx(start + 0.1)
     assert border(page, "end") > end
+    dragged = border(page, "end")
+    page.reload()  # nothing is graded yet, and nothing is lost
+    expect(page.locator("#reset")).to_be_visible()
+    assert border(page, "start") == pytest.approx(start + 0.1, abs=2e-3)
+    assert border(page, "end") == pytest.approx(dragged, abs=2e-3)
+    expect(video).to_have_js_property("paused", False)
     page.keyboard.press("c")
     expect(page.locator("#context")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Space")

@@ -3,7 +3,7 @@
 import { GuidelineDialog } from "./guideline.js";
 import { shortOf } from "./markdown.js";
 import { MomentView } from "./moment.js";
-import { newId, Sender } from "./sender.js";
+import { keep, kept, newId, Sender } from "./sender.js";
 import { Fault, fetched } from "./server.js";
 import { make } from "./words.js";
 
@@ -25,9 +25,11 @@ class Page {
     this.view = new MomentView({
       unplayable: (text) => this.#unplayable(text),
       preparing: (text) => { byId("message").textContent = text; },
+      moved: (borders) => this.#keepBorders(borders),
     });
     this.guideline = new GuidelineDialog(me, (meanings) => this.#grades(meanings));
     const key = `whenabouts-judge ${me.fingerprint} ${me.annotator}`;
+    this.bordersKey = `${key} borders`;
     this.sender = new Sender(key, { waiting: (text) => tell("offline", text) });
     byId("set-name").textContent = me.name;
     byId("who").textContent = me.annotator ?? "who leads";
@@ -158,11 +160,21 @@ class Page {
       const given = task.answer !== null && String(task.answer.grade) === button.dataset.grade;
       button.toggleAttribute("data-given", given);
     }
-    this.view.show(task);
+    this.view.show(task, this.#keptBorders(task));
     this.since = performance.now();
     byId("query").focus({ preventScroll: true });
     scrollTo(0, 0);
     say(`${byId("progress-text").textContent}. ${task.query}`);
+  }
+
+  /** Borders that were moved and not graded yet outlive the page. */
+  #keepBorders(borders) {
+    keep(this.bordersKey, "start" in borders ? { task_id: this.task.task_id, ...borders } : null);
+  }
+
+  #keptBorders(task) {
+    const borders = kept(this.bordersKey);
+    return borders?.task_id === task.task_id && !task.is_exam ? borders : null;
   }
 
   #progress({ judged, left, skipped, exam_right, exam_tasks, passed }, task) {

@@ -9,7 +9,10 @@ const BEFORE_END = 1.5;
 const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class MomentView {
-  /** `hooks`: unplayable(text), the recording is not there or cannot be played; preparing(text), "" when it plays. */
+  /**
+   * `hooks`: unplayable(text), the recording is not there or cannot be played; preparing(text), "" when it plays;
+   * moved(borders), as `moved` has them.
+   */
   constructor(hooks) {
     this.hooks = hooks;
     this.timeline = new Timeline(byId("timeline"), {
@@ -24,13 +27,13 @@ export class MomentView {
     byId("reset").addEventListener("click", () => this.#place(this.task.start, this.task.end));
   }
 
-  /** Show a task as the server describes it. */
-  show(task) {
+  /** Show a task as the server describes it; `dragged` {start, end} are borders that were not sent yet. */
+  show(task, dragged = null) {
     this.task = task;
     this.#setContext(false);
     this.clip = false;
     byId("moment").classList.toggle("blind", task.video !== "there");
-    const { start, end } = task.answer?.start == null ? task : task.answer;
+    const { start, end } = dragged ?? (task.answer?.start == null ? task : task.answer);
     // What an earlier answer moved out of sight stays reachable.
     this.from = Math.min(task.context_start, start);
     this.to = Math.max(task.context_end, end);
@@ -215,5 +218,6 @@ export class MomentView {
     Object.assign(this, { start, end });
     byId("length").textContent = `${(end - start).toFixed(1)} s long`;
     byId("reset").hidden = !("start" in this.moved);
+    this.hooks.moved(this.moved);
   }
 }

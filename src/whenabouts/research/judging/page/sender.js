@@ -18,27 +18,23 @@ export class Sender {
 
   /** What an earlier page could not bring to the server, or null: {path, body}. */
   get kept() {
-    try {
-      return JSON.parse(localStorage.getItem(this.key));
-    } catch {
-      return null;
-    }
+    return kept(this.key);
   }
 
   /** The server's answer. The same body is sent until it comes: its id counts once. Throws Fault for a refusal. */
   async send(path, body) {
-    this.#keep({ path, body });
+    keep(this.key, { path, body });
     for (let pause = 1; ; pause = Math.min(LONGEST_PAUSE, pause * 2)) {
       try {
         const answer = await (await fetched(`api/${path}`, undefined, JSON.stringify(body))).json();
-        this.#keep(null);
+        keep(this.key, null);
         this.hooks.waiting(null);
         return answer;
       } catch (fault) {
         if (!(fault instanceof Fault)) throw fault;
         // What is refused for what it says stays refused; who is not let in opens the link and sends it then.
         const isFinal = fault.status >= 400 && fault.status < 500 && fault.status !== 429 && fault.status !== 401;
-        if (isFinal) this.#keep(null);
+        if (isFinal) keep(this.key, null);
         if (isFinal || fault.status === 401) {
           this.hooks.waiting(null);
           throw fault;
@@ -49,13 +45,23 @@ export class Sender {
       }
     }
   }
+}
 
-  #keep(what) {
-    try {
-      if (what === null) localStorage.removeItem(this.key);
-      else localStorage.setItem(this.key, JSON.stringify(what));
-    } catch { /* a browser that keeps nothing still sends it again while the page is open */ }
+/** What this browser keeps under a key, or null. */
+export function kept(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    return null;
   }
+}
+
+/** Keep something beyond this page; null forgets it. */
+export function keep(key, what) {
+  try {
+    if (what === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, JSON.stringify(what));
+  } catch { /* a browser that keeps nothing has it while the page is open */ }
 }
 
 /** Some seconds, or until the browser is online again. */
