@@ -19,6 +19,7 @@ from whenabouts.formats.files import FormatError
 from whenabouts.overlap import temporal_iou
 from whenabouts.product.cli.main import main
 from whenabouts.research.evaluation.bounds import BOUNDS
+from whenabouts.research.evaluation.compared_pools import possible_difference
 from whenabouts.research.evaluation.comparison import Settings, compare
 from whenabouts.research.evaluation.evaluate import Evaluation, evaluate
 from whenabouts.research.evaluation.metrics import MEASURES
@@ -268,6 +269,52 @@ def test_a_comparison_says_when_the_unjudged_answers_could_turn_it() -> None:
     assert "other - old: +0.00 to +100.00 possible: NO VERDICT" in table
 
 
+SLOTS = st.permutations(range(8)).flatmap(lambda slots: st.integers(1, 5).map(lambda n: slots[:n]))
+
+
+@settings(max_examples=60)
+@given(
+    JUDGED, SLOTS, SLOTS, st.lists(st.sampled_from([10, 8, 6]), min_size=8, max_size=8),
+    st.sampled_from(["R@1,IoU=0.5", "R@2,IoU=0.5", "R@3,IoU=0.3", "SVMR R@2,IoU=0.5", "VR R@2", "mIoU"]),
+)  # fmt: skip
+def test_a_difference_of_hits_has_the_limits_of_all_grades_of_both_runs_together(
+    grades: dict[int, int], own: list[int], other: list[int], seconds: list[int], metric: str
+) -> None:
+    judged = judged_of(grades)
+    runs = [answers_of([(slot, seconds[slot]) for slot in slots]) for slots in (own, other)]
+    told = [replace(evaluate(pooled({"q": judged}), {"q": answers}, [metric], protocol=EXACT), run=name)
+            for name, answers in zip(("own", "other"), runs, strict=True)]  # fmt: skip
+    possible = possible_difference(*told, metric)
+    # Whatever either run gives and nobody judged may be right: for VR, a video in which nothing was judged.
+    known = {j.moment.video_id for j in judged}
+    union = {a.moment: a for answers in runs for a in answers}.values()
+    unjudged = [
+        a
+        for a in (union if metric.startswith("VR") else unjudged_of(list(union), judged))
+        if not metric.startswith("VR") or a.moment.video_id not in known
+    ]
+    worlds = itertools.product((0, 1), repeat=len(unjudged))
+    qrels = {
+        str(number): [
+            *judged,
+            *(Judgement(a.moment, float(g)) for a, g in zip(unjudged, world, strict=True)),
+        ]
+        for number, world in enumerate(worlds)
+    }
+    first, second = (
+        evaluate(qrels, dict.fromkeys(qrels, answers), [metric], protocol=EXACT).values for answers in runs
+    )
+    assert possible == pytest.approx(((first - second).min(), (first - second).max()), abs=1e-12)
+
+
+def test_a_shared_answer_turns_nothing() -> None:
+    old = evaluation("old", [OPEN] * 10)
+    new = evaluation("new", [OPEN] * 9 + [RIGHT])
+    told = compare([old, new], None, settings=Settings(resamples=400))
+    assert told.unjudged is not None
+    assert told.unjudged.possible("R@1,IoU=0.5", "new", "old") == (0.0, 0.1)
+
+
 def test_condensed_differences_have_the_intervals_and_tests_of_the_condensed_values() -> None:
     old = evaluation("old", [WRONG] * 15 + [OPEN] * 5)
     new = evaluation("new", [RIGHT] * 9 + [[*OPEN, ScoredMoment(Moment("v", 0, 10), 0.5)]] * 11)
@@ -281,7 +328,7 @@ def test_condensed_differences_have_the_intervals_and_tests_of_the_condensed_val
     (pair,) = json.loads(json.dumps(told.to_json()))["unjudged"]["condensed"]["comparisons"]
     numbers = pair["metrics"]["R@1,IoU=0.5"]
     assert numbers["difference"] == 1.0 and numbers["verdict"] == "better"
-    assert (numbers["lower"], numbers["upper"], numbers["settled"]) == (pytest.approx(0.2), 1.0, True)
+    assert (numbers["lower"], numbers["upper"], numbers["settled"]) == (pytest.approx(0.45), 0.75, True)
 
 
 def test_where_all_was_judged_a_comparison_says_so() -> None:

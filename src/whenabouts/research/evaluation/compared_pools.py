@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.research.evaluation.metrics import without_nan
+import numpy as np
+
+from whenabouts.research.evaluation.metrics import means_of, without_nan
 
 if TYPE_CHECKING:
     from whenabouts.research.evaluation.compared import Comparison, Difference
+    from whenabouts.research.evaluation.evaluate import Evaluation
+
+Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -17,21 +22,17 @@ class PooledComparison:
     """What was not judged of the runs of a comparison.
 
     `condensed` is the same comparison on lists without it, `runs` has, by run and metric, what
-    `Unjudged.means` says.
+    `Unjudged.means` says, and `limits` by metric, system and baseline what `possible_difference` says.
     """
 
     judged_iou: float
     condensed: Comparison
     runs: Mapping[str, Mapping[str, Mapping[str, float]]]
+    limits: Mapping[tuple[str, str, str], Limits]
 
-    def possible(self, metric: str, system: str, baseline: str) -> tuple[float, float]:
-        """The least and greatest difference of means that the unjudged answers allow, each run by itself.
-
-        An answer that both runs give is taken for right in one and wrong in the other, so the true limits
-        may be narrower.
-        """
-        own, other = self.runs[system][metric], self.runs[baseline][metric]
-        return own["lower"] - other["upper"], own["upper"] - other["lower"]
+    def possible(self, metric: str, system: str, baseline: str) -> Limits:
+        """The least and greatest difference of means that the unjudged answers allow."""
+        return self.limits[metric, system, baseline]
 
     def settled(self, metric: str, system: str, baseline: str) -> bool:
         """Whether the unjudged answers cannot change which mean is higher."""
@@ -69,8 +70,9 @@ class PooledComparison:
             "Judgements from pools: an answer is judged from IoU "
             f"{self.judged_iou:g} with a judged moment (or what the metric asks, if that is less). The first "
             "lines of a metric take what was not judged for wrong, the second leave it out (condensed "
-            'lists). "possible": differences of the means over all grades that the unjudged answers of each '
-            "run could get."
+            'lists). "possible": differences of the means over all grades that the unjudged answers could '
+            "get; by R@K and mIoU an answer that both runs give has one grade, by other metrics each run is "
+            "taken by itself, and the limits may be narrower."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -89,3 +91,29 @@ class PooledComparison:
             ],
             "condensed": {key: condensed[key] for key in ("systems", "comparisons")},
         }
+
+
+def possible_difference(own: Evaluation, other: Evaluation, metric: str) -> Limits:
+    """The least and greatest difference of two runs' means by a metric, over all grades of unjudged answers.
+
+    By measures of hits (R@K, mIoU) exact under the reading of `bounds`: an answer that both runs give, border
+    for border (VR: its video), is right in both or in neither. By others each run is taken by itself, so
+    the limits hold, and may be narrower.
+    """
+    first, second = own.unjudged, other.unjudged
+    assert first is not None and second is not None
+    column, opposite = own.metrics.index(metric), other.metrics.index(metric)
+    place = {query_id: number for number, query_id in enumerate(other.query_ids)}
+    order = [place[query_id] for query_id in own.query_ids]
+    least = first.lower[:, column] - second.upper[order, opposite]
+    greatest = first.upper[:, column] - second.lower[order, opposite]
+    mine, theirs = first.open.get(column, {}), second.open.get(opposite, {})
+    for row, query_id in enumerate(own.query_ids):
+        given, answered = mine.get(query_id, set()), theirs.get(query_id, set())
+        if given & answered:
+            here, there = own.values[row, column], other.values[order[row], opposite]
+            # All of them wrong, a shared one right, or one right that the other run does not give.
+            greatest[row] = max(here - there, 0.0, 1 - there if given - answered else 0.0)
+            least[row] = min(here - there, 0.0, here - 1 if answered - given else 0.0)
+    low, high = means_of(np.stack([least, greatest], axis=1)).tolist()
+    return low, high

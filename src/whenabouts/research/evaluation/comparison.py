@@ -20,7 +20,7 @@ from whenabouts.research.evaluation.compared import (
     System,
     Verdict,
 )
-from whenabouts.research.evaluation.compared_pools import PooledComparison
+from whenabouts.research.evaluation.compared_pools import PooledComparison, possible_difference
 from whenabouts.research.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
 from whenabouts.research.evaluation.significance import (
@@ -191,7 +191,12 @@ def _pooled(
         [e.on_condensed_lists() for e in evaluations], clusters, names=names, settings=settings
     )
     means = (unjudged.means(metrics) for unjudged, metrics in numbers if unjudged)
-    return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)))
+    limits = {
+        (metric, names[own], names[other]): possible_difference(evaluations[own], evaluations[other], metric)
+        for own, other in _pairs(len(evaluations), settings)
+        for metric in condensed.metrics
+    }
+    return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)), limits)
 
 
 def _check_settings(settings: Settings, runs: int) -> None:

@@ -262,7 +262,8 @@ def _evaluated(
             listed = "VR" in source.tasks
             fill(tally.values, rows, truth, own, protocol, listed_videos=listed)
             if tally.unjudged is not None:
-                tally.unjudged.fill(rows, truth, judged, own, protocol, tally.values, listed_videos=listed)
+                read = (rows, truth, judged, own, protocol, tally.values, block.video_ids)
+                tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth)
     if any(metric.task == "HL" for metric in metrics):

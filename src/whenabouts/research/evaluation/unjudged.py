@@ -11,8 +11,9 @@ enough for a hit as the metric counts. A video of VR is judged if any moment in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ from whenabouts.types import UsageError
 JUDGED_IOU = 0.5
 """The least IoU with a judged moment at which an answer counts as judged, where nothing else is said."""
 
+HITS = ("R", "mIoU")
+"""Measures that one right answer makes 1."""
 COLUMNS = ("answers", "unjudged", "condensed", "lower", "upper")
 
 
@@ -54,7 +57,8 @@ class Unjudged:
 
     `answers` is how many answers there are up to the metric's depth, `unjudged` how many of these nobody
     judged, `condensed` the value without them, `lower` and `upper` the least and greatest possible value.
-    All are NaN where a metric does not apply.
+    All are NaN where a metric does not apply. `open` has, for each metric of `HITS`, query id -> what names
+    the answers that nobody judged and that could be right: two runs of one process are compared by it.
     """
 
     judged_iou: float
@@ -64,6 +68,7 @@ class Unjudged:
     condensed: Floats
     lower: Floats
     upper: Floats
+    open: Mapping[int, dict[str, set[int]]] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def empty(cls, queries: int, metrics: int, judged_iou: float, most_grade: float) -> Unjudged:
@@ -73,15 +78,17 @@ class Unjudged:
         """
         if not 0 < judged_iou <= 1:
             raise UsageError(f"judged IoU {judged_iou!r}: must lie above 0 and be at most 1")
-        return cls(judged_iou, most_grade, *(np.zeros((queries, metrics)) for _ in COLUMNS))
+        zeros = [np.zeros((queries, metrics)) for _ in COLUMNS]
+        return cls(judged_iou, most_grade, *zeros, open=defaultdict(dict))
 
     def fill(
         self, rows: Rows, truth: Truth, judged: Truth, metrics: Sequence[tuple[int, Metric]],
-        protocol: Protocol, values: Floats, *, listed_videos: bool,
+        protocol: Protocol, values: Floats, video_ids: Sequence[str], *, listed_videos: bool,
     ) -> None:  # fmt: skip
         """Write a block's numbers into the columns of some metrics; `values` (Q, M) has theirs already.
 
-        `truth` is what the metrics read, `judged` has every judgement, those of grade 0 too.
+        `truth` is what the metrics read, `judged` has every judgement, those of grade 0 too. `video_ids` are
+        those of the block.
         """
         if not len(rows.queries):
             return
@@ -89,7 +96,9 @@ class Unjudged:
         for column, metric in metrics:
             listing = listings.of(metric)
             listing = listing.by_score if metric.measure == "mAP" else listing
-            self._fill_metric(listing, column, metric, judged, values)
+            can_be_right = self._fill_metric(listing, column, metric, judged, values)
+            if metric.measure in HITS:
+                self._keep_open(listing.rows, can_be_right, column, metric, truth, video_ids)
         for least in {self._least_iou(metric) for _, metric in metrics}:
             own = [(column, metric) for column, metric in metrics if self._least_iou(metric) == least]
             condensed = rows.where(~_unjudged(rows, judged, least, protocol))
@@ -127,7 +136,8 @@ class Unjudged:
 
     def _fill_metric(
         self, listing: Listing, column: int, metric: Metric, judged: Truth, values: Floats
-    ) -> None:
+    ) -> Mask:
+        """Write a metric's numbers; (N,) which rows nobody judged and could be right."""
         rows = listing.rows
         read = np.ones(len(rows.rank), bool) if metric.depth is None else rows.rank < metric.depth
         open_rows = read & _unjudged(rows, judged, self._least_iou(metric), listing.protocol)
@@ -140,6 +150,16 @@ class Unjudged:
             count = np.bincount(rows.query[chosen], minlength=listing.queries)
             getattr(self, name)[rows.queries, column] = count
         self.lower[rows.queries, column], self.upper[rows.queries, column] = lower, upper
+        return can_be_right
+
+    def _keep_open(
+        self, rows: Rows, chosen: Mask, column: int, metric: Metric, truth: Truth, video_ids: Sequence[str]
+    ) -> None:
+        names = (*truth.video_codes, *video_ids)  # numbers of a block's own videos follow the truth's
+        columns = (rows.queries[rows.query[chosen]], rows.video[chosen], rows.start[chosen], rows.end[chosen])
+        for query, video, *span in zip(*(values.tolist() for values in columns), strict=True):
+            named = (names[video],) if metric.task == "VR" else (names[video], *span)
+            self.open[column].setdefault(truth.query_ids[query], set()).add(hash(named))
 
     def _least_iou(self, metric: Metric) -> float | None:
         """At which IoU with a judged moment an answer is judged; None where its video alone is."""
@@ -157,7 +177,8 @@ class Unjudged:
         columns = [getattr(self, name) for name in COLUMNS]
         for numbers in columns:
             mark_not_applicable(numbers, metrics, truth)
-        return Unjudged(self.judged_iou, self.most_grade, *(numbers[kept] for numbers in columns))
+        kept_columns = [numbers[kept] for numbers in columns]
+        return Unjudged(self.judged_iou, self.most_grade, *kept_columns, open=self.open)
 
 
 def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol) -> Mask:
