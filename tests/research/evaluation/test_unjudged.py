@@ -282,9 +282,8 @@ def test_a_difference_of_hits_has_the_limits_of_all_grades_of_both_runs_together
 ) -> None:
     judged = judged_of(grades)
     runs = [answers_of([(slot, seconds[slot]) for slot in slots]) for slots in (own, other)]
-    told = [replace(evaluate(pooled({"q": judged}), {"q": answers}, [metric], protocol=EXACT), run=name)
-            for name, answers in zip(("own", "other"), runs, strict=True)]  # fmt: skip
-    possible = possible_difference(*told, metric)
+    one, two = (evaluate(pooled({"q": judged}), {"q": answers}, [metric], protocol=EXACT) for answers in runs)
+    possible = possible_difference(one, two, metric)
     # Whatever either run gives and nobody judged may be right: for VR, a video in which nothing was judged.
     known = {j.moment.video_id for j in judged}
     union = {a.moment: a for answers in runs for a in answers}.values()
