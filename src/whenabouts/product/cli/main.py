@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         ),
         "cut": Verb("whenabouts.product.cli.cut", "cut moments out as video files, exact to the frame"),
         "serve": Verb("whenabouts.product.cli.serve", "open a corpus as a page in the browser, and as REST"),
+        "deploy": Verb("whenabouts.product.cli.deploy", "serve a corpus by many replicas on a Ray cluster"),
         "duplicates": Verb("whenabouts.product.cli.duplicates", "what is seen again in other videos"),
         "stats": Verb("whenabouts.product.cli.stats", "what a corpus holds"),
         "people": Verb("whenabouts.product.cli.people", "who speaks and who is seen: name, merge, forget"),
