@@ -131,7 +131,8 @@ def application(values: Mapping[str, Any]) -> Any:
             self._corpus.refresh()
             self._corpus.check_filled()
 
-    return Replica.bind()
+    replica: Any = Replica  # a deployment by now
+    return replica.bind()
 
 
 def _application_here(deployment: Deployment, token: str | None) -> Any:
