@@ -22,8 +22,10 @@ from whenabouts.research.training.devices import TIMEOUT, open_device
 from whenabouts.research.training.distributed import gather_rows
 from whenabouts.research.training.experiment import load_experiment
 from whenabouts.research.training.launch import launch
+from whenabouts.research.training.stages import launch_stages, load_stages
 from whenabouts.types import UsageError
 
+from .test_stages import both
 from .two_processes import STEPS, Step, step
 
 pytest.importorskip("lightning_fabric", reason="several processes are started by Lightning Fabric")
@@ -199,6 +201,32 @@ def test_a_process_that_dies_ends_the_training_which_then_goes_on(
             experiment = load_experiment(shared_tiny.experiment, SETTINGS)
             launch(experiment, shared_tiny.folder, place, open_device("cpu"), resume=True)
         assert_near(alone, place)
+
+
+@pytest.mark.slow
+def test_stages_are_trained_though_a_process_sees_no_folder_of_an_earlier_one(
+    tiny: Any, tmp_path: Path
+) -> None:
+    """CONQUER's negatives are from the lists of XML, which process 0 alone wrote down."""
+    both(tiny)
+    settings = [
+        *("training.epochs=1", "tiny.model.dropout=0.0", "tiny.model.input_dropout=0.0"),
+        *("second.model.dropout=0.0", "second.model.input_dropout=0.0"),
+    ]
+    experiment = tiny.folder / "both.toml"
+    launch_stages(
+        load_stages(experiment, settings), tiny.folder, tmp_path / "one", open_device("cpu"), seeds=None
+    )
+    place = tmp_path / "blind.py"
+    place.write_text(_BLIND)
+    command = [sys.executable, str(place), "train", str(experiment), "--features", str(tiny.folder)]
+    command += ["--out", str(tmp_path / "two"), "--device", "cpu", "--processes", "2", "--json"]
+    command += [part for one in settings for part in ("--set", one)]
+    done = subprocess.run(command, env=ONE_THREAD, capture_output=True, check=False, timeout=300, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "system.json").read_bytes() == (tmp_path / "one" / "system.json").read_bytes()
+    for stage in ("tiny", "second"):
+        assert_near(tmp_path / "one" / stage, tmp_path / "two" / stage)
 
 
 @pytest.fixture()

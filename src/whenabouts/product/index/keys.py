@@ -273,6 +273,17 @@ class Keys:
         only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
         return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids, kind=only)
 
+    def read(self, stream: str, columns: Sequence[str]) -> Any:
+        """Columns of all keys of a stream, as an Arrow table."""
+        return self._store.read_side(self.info.table(stream), columns)
+
+    def bytes_held(self) -> dict[str, int]:
+        """How many bytes the vectors of all keys take in half precision, by stream."""
+        return {
+            stream: 2 * width * self._store.count_side(self.info.table(stream))
+            for stream, width in self.info.streams.items()
+        }
+
     def encodings(self, video_ids: Sequence[str], *, with_keys: bool = True) -> list[KeptVideo]:
         """What is kept of some videos, in order of `video_ids`.
 

@@ -14,6 +14,7 @@ from whenabouts.models.protocol import VideoEncoding
 from whenabouts.models.trained import Trained
 from whenabouts.product.index.keys import KeptVideo, Keys
 from whenabouts.product.index.records import ClipHits
+from whenabouts.product.systems.exact_keys import ExactKeys, quickest
 from whenabouts.ranking.encoded_corpus import Floats, Indices, Mask, MemoryCorpus, device_of, from_tensors
 from whenabouts.types import UsageError
 
@@ -102,12 +103,18 @@ class IndexedCorpus:
         `allowed` (V,) leaves only some videos.
         """
         whole = not self.keys.info.segment_clips
-        names, number, scores = nearest_units(self.keys, vectors, k, self.names(allowed), whole=whole)
+        names, number, scores = nearest_units(self._key_search, vectors, k, self.names(allowed), whole=whole)
         video = np.array([self.row_of.get(name, -1) for name in names.tolist()], np.int64)
         rows = self._first[video] + number
         # What another program takes out or writes anew in this moment is not what the keys were of.
         there = (video >= 0) & (rows < self._first[video + 1])
         return rows[there], scores[there]
+
+    @cached_property
+    def _key_search(self) -> Keys | ExactKeys:
+        """What the nearest keys are asked of."""
+        # One that is stale serves this query alone.
+        return self.keys if self._stale else quickest(self.keys, device_of(self.trained.model))
 
     def place_of(self, units: Indices) -> tuple[Indices, Indices]:
         """The video (N,) of each unit, and its number (N,) among the units of that video."""
@@ -130,7 +137,12 @@ class IndexedCorpus:
 
 
 def nearest_units(
-    keys: Keys, vectors: Vectors, count: int, video_ids: Sequence[str] | None = None, *, whole: bool
+    keys: Keys | ExactKeys,
+    vectors: Vectors,
+    count: int,
+    video_ids: Sequence[str] | None = None,
+    *,
+    whole: bool,
 ) -> tuple[Names, Indices, Floats]:
     """About `count` units whose best keys are nearest: names (N,) of videos, numbers (N,) of segments (0 of
     `whole` videos), scores (N,), best first.
@@ -150,7 +162,7 @@ def nearest_units(
 
 
 def _enough_keys(
-    keys: Keys,
+    keys: Keys | ExactKeys,
     stream: str,
     vector: NDArray[np.float32],
     count: int,

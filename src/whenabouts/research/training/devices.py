@@ -233,11 +233,11 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _timeout() -> timedelta:
-    told = os.environ.get(TIMEOUT, "")
+    setting = os.environ.get(TIMEOUT, "")
     try:
-        seconds = float(told) if told else _SECONDS
+        seconds = float(setting) if setting else _SECONDS
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e9:
-        raise UsageError(f"{TIMEOUT}={told!r}: accepted: seconds, more than 0")
+        raise UsageError(f"{TIMEOUT}={setting!r}: accepted: seconds, more than 0")
     return timedelta(seconds=seconds)

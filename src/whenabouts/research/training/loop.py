@@ -353,8 +353,8 @@ def validate(
     own = setup.own_part(len(examples.queries))
     parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=own))
     # All have one score, or they would stop at different steps.
-    told = setup.by_first(measure)
-    return whole[0] if whole else told
+    numbers = setup.by_first(measure)
+    return whole[0] if whole else numbers
 
 
 def _measured(answers: MemoryRun, examples: Examples, settings: TrainingSettings) -> Validation:
