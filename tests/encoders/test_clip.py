@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whenabouts.encoders import EncoderSettings, EncoderUnavailable, open_image_encoder, open_text_encoder
+from whenabouts.encoders import (
+    EncoderSettings,
+    EncoderUnavailable,
+    encode_tokens,
+    open_image_encoder,
+    open_text_encoder,
+)
 
 TEXTS = ["a person pours batter", "", "dogs", "🦊 and more words than the model can take " * 5]
 
@@ -164,3 +170,19 @@ def test_a_device_that_is_not_there_is_refused(clip_folder: Path) -> None:
 def test_nothing_is_printed_while_a_model_loads(clip_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     open_image_encoder(str(clip_folder)).encode_text(["dogs"])
     assert capfd.readouterr() == ("", "")
+
+
+def test_tokens_equal_the_text_model_behind_its_last_norm(folder: Path) -> None:
+    """One text at a time; what was padded to the model's length is cut to the text's own tokens."""
+    model, tokenizer, _ = _reference(folder)
+    limit = model.config.text_config.max_position_embeddings
+    found = encode_tokens(open_text_encoder(str(folder)), TEXTS)
+    pieces = open_text_encoder(str(folder)).word_pieces(TEXTS)  # type: ignore[attr-defined]
+    for text, rows, names in zip(TEXTS, found, pieces, strict=True):
+        own = tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+        padded = tokenizer(
+            [text], padding="max_length", truncation=True, max_length=limit, return_tensors="pt"
+        )
+        expected = model.text_model(**padded).last_hidden_state[0, : len(own)].detach().numpy()
+        assert len(names) == len(own)
+        np.testing.assert_allclose(rows, expected, atol=5e-6)

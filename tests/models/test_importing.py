@@ -87,7 +87,14 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_each_program_has_cases() -> None:
-    elsewhere = {"mmn", "conquer", "ms_sl", "gmmformer"}  # these have tests of their own
+    elsewhere = {
+        "mmn",
+        "conquer",
+        "ms_sl",
+        "gmmformer",
+        "moment_detr",
+        "qd_detr",
+    }  # these have tests of their own
     assert set(program_names()) == {*OUTPUTS, *elsewhere}
     missing = set(OUTPUTS) - {name for name, _ in CASES}
     if missing:
@@ -482,7 +489,7 @@ def test_a_checkpoint_of_another_program_is_told_by_its_parameters(small: Path) 
     with pytest.raises(FormatError, match=r"lacks parameter 'query_input_proj.net.1.weight'.*this program"):
         import_checkpoint("xml", small)
     with pytest.raises(
-        UsageError, match="'moment': no such program; known: conquer, gmmformer, mmn, ms_sl, reloclnet, xml"
+        UsageError, match="'moment': no such program; known: conquer, gmmformer, mmn, moment_detr, ms_sl, "
     ):
         import_checkpoint("moment", small)
 

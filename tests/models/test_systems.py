@@ -36,8 +36,27 @@ from whenabouts.types import UsageError
 SMALL: Mapping[str, Any] = {"hidden": 32, "heads": 4, "max_clips": 24, "max_tokens": 12, "map_layers": 2}
 """Sizes that a tiny system has, by the name of the setting; a system takes those that it knows."""
 
-LEFT_UNUSED: Mapping[str, frozenset[str]] = {}
+_SELF = "decoder.0.attention"
+_ANCHOR = "decoder.layers.0.attention"
+_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3}
+"""Systems that answer windows, with the rate at which they learn a small batch in some more steps."""
+LEFT_UNUSED: Mapping[str, frozenset[str]] = {
+    # Windows hold nothing yet where the first decoder layer begins, so that what is mixed of them is nothing.
+    "moment_detr": frozenset({f"{_SELF}.in_proj_weight", f"{_SELF}.out_proj.weight", f"{_SELF}_norm.weight"}),
+    "qd_detr": frozenset(
+        {
+            f"{_ANCHOR}.content_query.weight",
+            f"{_ANCHOR}.content_key.weight",
+            f"{_ANCHOR}.value.weight",
+        }
+    ),
+}
 """Parameters that no loss reaches, by system, with the reason beside them."""
+_ROUNDING: Mapping[str, frozenset[str]] = {
+    # A hinge of differences does not see what is added to all scores.
+    "moment_detr": frozenset({"salient.bias"}),
+}
+"""Parameters whose gradient is zero, but for rounding."""
 
 STREAMS: Mapping[str, Mapping[str, int]] = {
     "one stream": {"video": 14},
@@ -183,6 +202,12 @@ def span_table(scores: SpanScores) -> Tensor:
     table = scores.start[:, :, None] + scores.end[:, None, :]
     if scores.spans is not None:
         table = table + scores.spans
+    if scores.windows is not None:  # each where it would begin and end on the grid
+        first, end, score = scores.windows.unbind(-1)
+        last = torch.minimum(end.round().long(), scores.mask.sum(1)[:, None]) - 1
+        first = torch.minimum(first.round().long().clamp(min=0), last)
+        cells = first.clamp(min=0) * table.shape[1] + last.clamp(min=0)
+        table = (table - 1e4).flatten(1).scatter_reduce(1, cells, score, "amax").view(table.shape)
     real = scores.mask[:, :, None] & scores.mask[:, None, :]
     return table.masked_fill(~(real & torch.ones_like(real).triu()), -torch.inf)
 
@@ -393,6 +418,8 @@ def test_impossible_spans_are_never_returned(localizer: Any, full_case: Case, en
     scores = spans_of(localizer, batch.queries, batch.videos)
     decoding = Decoding(min_clips=2, max_clips=4, ends=ends)
     best = best_spans(scores, decoding, 60)
+    if best.borders is not None:
+        pytest.skip(f"{full_case.name} answers windows, see test_windows.py")
     found = best.score > -torch.inf
     least, greatest = decoding.offsets
     assert greatest is not None
@@ -419,7 +446,7 @@ def test_every_parameter_gets_a_finite_gradient(case: Case) -> None:
     model = case.model()
     found = gradients(model, usual_batch(case.streams, epoch=50, progress=0.5, negatives=chosen))
     unused = {name for name, value in found.items() if value is None or not value.any()}
-    assert unused == LEFT_UNUSED.get(case.name, frozenset())
+    assert unused - _ROUNDING.get(case.name, frozenset()) == LEFT_UNUSED.get(case.name, frozenset())
     assert all(value is None or value.isfinite().all() for value in found.values())
 
 
@@ -504,15 +531,27 @@ def test_videos_without_a_single_subtitle_are_scored(full_case: Case) -> None:
 
 def test_a_batch_can_be_memorised(full_case: Case) -> None:
     """Within 120 steps; the check every tenth step ends most trainings after twenty or thirty."""
-    model, batch = full_case.model(), _distinct_batch(full_case.streams)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(1, 121):
+    if full_case.name in _SLOW_TO_LEARN:
+        pytest.skip(f"{full_case.name} needs more steps, see the slow test below")
+    _check_memorised(full_case, 3e-3, 120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _SLOW_TO_LEARN)
+def test_a_batch_of_windows_can_be_memorised(name: str) -> None:
+    _check_memorised(Case(name, STREAMS["two streams"]), _SLOW_TO_LEARN[name], 300)
+
+
+def _check_memorised(case: Case, rate: float, steps: int) -> None:
+    model, batch = case.model(), _distinct_batch(case.streams)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(1, steps + 1):
         optimizer.zero_grad()
         total(model.loss(batch)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if step % 10 == 0 and _memorised(model, batch):
             return
-    pytest.fail(f"{full_case.name} does not learn four queries and their moments")
+    pytest.fail(f"{case.name} does not learn four queries and their moments")
 
 
 @torch.no_grad()

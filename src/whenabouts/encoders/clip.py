@@ -7,9 +7,12 @@ looked at. Pictures go through the model's own processor (its Pillow form, so th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch, _weights
 from whenabouts.encoders._dual import DualEncoder
@@ -18,6 +21,7 @@ from whenabouts.encoders.protocol import (
     EncoderStatus,
     ImageEncoder,
     TextEncoder,
+    check_texts,
     fingerprint,
 )
 from whenabouts.hub import ModelCard
@@ -116,6 +120,32 @@ class ClipEncoder(DualEncoder):
         tokens = _torch.tokenized(self._tokenizer, texts, padding, self._tokens)
         with torch.inference_mode():
             return _torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: behind the text model's last LayerNorm, before the projection to sentences.
+
+        Beginning and end of the text are tokens too. It is what the DETR family reads of a query.
+        """
+        check_texts(texts)
+        parts = range(0, len(texts), self._batch_size)
+        return [row for at in parts for row in self._token_features(list(texts[at : at + self._batch_size]))]
+
+    def _token_features(self, texts: list[str]) -> list[NDArray[np.float32]]:
+        import torch
+
+        tokens = _torch.tokenized(self._tokenizer, texts, self._padding, self._tokens)
+        lengths = [
+            len(ids) for ids in self._tokenizer(texts, truncation=True, max_length=self._tokens)["input_ids"]
+        ]
+        with torch.inference_mode():
+            hidden = self._model.text_model(**self._on_device(tokens)).last_hidden_state.float().cpu().numpy()
+        return [row[:length] for row, length in zip(hidden, lengths, strict=True)]
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them."""
+        check_texts(texts)
+        rows = self._tokenizer(list(texts), truncation=True, max_length=self._tokens)["input_ids"]
+        return [list(self._tokenizer.convert_ids_to_tokens(ids)) for ids in rows]
 
     def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
         pixels = self._processor(images=pictures, return_tensors="pt")

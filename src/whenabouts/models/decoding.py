@@ -9,7 +9,7 @@ maximum. Equal scores are put in order by video, first and last clip, so the ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -45,6 +45,9 @@ class Decoding:
     models that learned the clip in which a moment ends as its end. Both are cut off at the video's end.
     "as-released" is XML's program: its lengths are one clip off and reach past the video's end. The program
     of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
+
+    Windows, which lie on no grid, keep their borders, and count the clips that they touch; "as-released"
+    rounds them to whole clips, as the evaluation of the DETR family does.
 
     `top_videos`: in how many videos a query's moments are sought. `spans_per_query`: how many moments are
     answered. `nms`: a moment goes that shares more than this (IoU) with a better one of its query and video;
@@ -92,13 +95,31 @@ class BestSpans:
     """Up to k spans of R rows, best first: `first`, `last` (R, k) int64 clips and `score` (R, k).
 
     Where a row has fewer than k, the score is minus infinity and the clips are 0. `place` (R, k) says in
-    which of the row's videos a span lies (always 0 in `best_spans`).
+    which of the row's videos a span lies (always 0 in `best_spans`). `borders` (R, k, 2), of systems that
+    answer windows: where they begin and end, counted in clips; first and last are the clips that they touch.
     """
 
     first: Tensor
     last: Tensor
     score: Tensor
     place: Tensor
+    borders: Tensor | None = None
+
+    def where(self, chosen: Tensor) -> BestSpans:
+        """Those that are `chosen` (R, k) bool, one after the other: tensors of (N,)."""
+        columns = {name: value[chosen] for name, value in vars(self).items() if value is not None}
+        return BestSpans(**columns)
+
+    def seconds(
+        self, clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding
+    ) -> tuple[Floats, Floats]:
+        """Start and end of each; the arguments are broadcast, as in `seconds_of`."""
+        if self.borders is None:
+            first, last = self.first.cpu().numpy(), self.last.cpu().numpy()
+            return seconds_of(first, last, clip_seconds, duration, decoding)
+        times = self.borders.double().cpu().numpy() * np.asarray(clip_seconds, np.float64)[..., None]
+        within = np.minimum(times, np.asarray(duration, np.float64)[..., None])
+        return within[..., 0], within[..., 1]
 
 
 def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu") -> Tensor:
@@ -150,6 +171,8 @@ def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
     is never answered. Memory beyond the scores is bounded, whatever P and T are.
     """
     no_video = scores.start.new_zeros((len(scores), 1))
+    if scores.windows is not None:
+        return best_windows(scores.windows[:, None], scores.mask[:, None].sum(-1), no_video, decoding, k)
     grouped = SpanScores(
         scores.start[:, None],
         scores.end[:, None],
@@ -177,8 +200,44 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
         for low, high in _blocks(rows, a_row)
     ]
     return BestSpans(
-        *(torch.cat([getattr(block, name) for block in blocks]) for name in BestSpans.__annotations__)
+        *(
+            torch.cat([getattr(block, name) for block in blocks])
+            for name in ("first", "last", "score", "place")
+        )
     )
+
+
+def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """The k best windows of each of R queries over its N videos; equal scores by place, then as given.
+
+    `windows` (R, N, M, 3) start, end and score, `clips` (R, N) how many clips each video has, to which its
+    windows are cut; `video` (R, N) is added to the scores. A window that is empty, touches a number of clips
+    that `decoding` does not allow, or scores NaN or minus infinity is never answered.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k!r}; ask for one span or more")
+    queries, videos, number = windows.shape[:3]
+    borders = torch.minimum(windows[..., :2].clamp(min=0), clips[..., None, None].to(windows))
+    least, greatest = decoding.offsets
+    first, last = borders[..., 0].floor().long(), borders[..., 1].ceil().long() - 1
+    allowed = (borders[..., 1] > borders[..., 0]) & (last - first >= least)
+    if greatest is not None:
+        allowed &= last - first <= greatest
+    scores = (windows[..., 2] + video[..., None]).masked_fill(~allowed, -torch.inf)
+    if not queries or not videos * number:
+        return replace(_nothing(queries, k, windows[..., 2]), borders=windows.new_zeros((queries, k, 2)))
+    score, at = ranked(scores.flatten(1), k)
+    if decoding.ends == "as-released":
+        borders = borders.round()
+    exists = score > -torch.inf
+    columns = [
+        column.flatten(1).gather(1, at).where(exists, 0)
+        for column in (first, last, borders[..., 0], borders[..., 1])
+    ]
+    more = (0, max(0, k - score.shape[1]))
+    first, last, start, end = (pad(column, more) for column in columns)
+    place = pad((at // number).where(exists, 0), more)
+    return BestSpans(first, last, pad(score, more, value=-torch.inf), place, torch.stack([start, end], -1))
 
 
 def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

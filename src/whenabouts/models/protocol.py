@@ -121,12 +121,22 @@ class SpanScores:
     Systems that score borders leave `spans` None; those with a 2-D map leave `start` and `end` zero. Scores
     are logarithms where the paper multiplies. (P, T), (P, T), (P, T, T) and `mask` (P, T); what is masked is
     never answered, whatever stands there.
+
+    Systems that answer times of no grid have `windows` (P, N, 3) instead: start and end of N windows, counted
+    in clips and not rounded, and the score of each. Then nothing but these is answered.
     """
 
     start: Tensor
     end: Tensor
     mask: Tensor
     spans: Tensor | None = None
+    windows: Tensor | None = None
+
+    @classmethod
+    def of_windows(cls, windows: Tensor, mask: Tensor) -> SpanScores:
+        """From windows (P, N, 3) in videos of that mask (P, T)."""
+        nothing = windows.new_zeros(mask.shape)
+        return cls(nothing, nothing, mask, None, windows)
 
     def __len__(self) -> int:
         return len(self.mask)

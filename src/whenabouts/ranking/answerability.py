@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import RunBlock, Task
-from whenabouts.models.decoding import Decoding, seconds_of
+from whenabouts.models.decoding import Decoding
 from whenabouts.overlap import temporal_iou
 from whenabouts.ranking.candidates import Candidates, can_retrieve, score_corpus
 from whenabouts.ranking.confidence import LEAST_UNRELATED, Background, Definition, TrainedConfidence
@@ -118,9 +118,8 @@ class SplitSystem:
             if of_videos is not None:
                 score = score + weight * of_videos.to(device).gather(1, candidates.rows)
         rows_of_best = candidates.rows.cpu().numpy()
-        first, last = best.first.cpu().numpy(), best.last.cpu().numpy()
         clips, ends = corpus.clip_seconds[rows_of_best], corpus.durations[rows_of_best]
-        start, end = seconds_of(first, last, clips, ends, self.decoding)
+        start, end = best.seconds(clips, ends, self.decoding)
         return BestOfVideos(rows_of_best, start, end, score.cpu().numpy())
 
     def _video_scores(self, numbers: Indices) -> Tensor | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from whenabouts.models.decoding import (
     Decoding,
     best_over_videos,
     best_spans,
+    best_windows,
     clips_inside,
     ranked,
     span_mask,
@@ -94,13 +95,18 @@ def best_of_each(
     shape = candidates.rows.shape
     first, last = (torch.zeros_like(candidates.rows).flatten() for _ in range(2))
     score = torch.full_like(candidates.rows, 0, dtype=torch.float32).fill_(-torch.inf).flatten()
+    borders: Tensor | None = None
     with evaluating(model):
         for part, pairs in scored_pairs(model, queries, corpus, candidates, decoding):
             best = best_spans(part, decoding, 1)
             first[pairs], last[pairs] = best.first[:, 0], best.last[:, 0]
             score[pairs] = best.score[:, 0].float()
+            if best.borders is not None:
+                borders = score.new_zeros((len(score), 2)) if borders is None else borders
+                borders[pairs] = best.borders[:, 0]
     place = torch.zeros_like(candidates.rows)
-    return BestSpans(first.view(shape), last.view(shape), score.view(shape), place)
+    found = BestSpans(first.view(shape), last.view(shape), score.view(shape), place)
+    return found if borders is None else replace(found, borders=borders.view(*shape, 2))
 
 
 def scored_pairs(
@@ -130,7 +136,7 @@ def scored_pairs(
             for low, high, scores in blocks:
                 at = torch.arange(scores.mask.shape[1], device=rows.device)
                 mask = scores.mask & (at < inside[rows.flatten()[pairs[low:high]]][:, None])
-                scores = SpanScores(scores.start, scores.end, mask, scores.spans)
+                scores = replace(scores, mask=mask)
                 _refuse_nan(scores)
                 yield scores, pairs[low:high]
 
@@ -142,6 +148,8 @@ def _refuse_nan(scores: SpanScores) -> None:
     if scores.spans is not None and bool(scores.spans.amax().isnan()):  # the maximum tells whether to look
         both = (scores.mask[:, :, None] & scores.mask[:, None, :]).triu()
         broken = broken or bool((scores.spans.isnan() & both).any())
+    if scores.windows is not None:
+        broken = broken or bool(scores.windows.isnan().any())
     if broken:
         raise UsageError("a moment scores NaN; the system's weights or the features are broken")
 
@@ -168,7 +176,8 @@ def _together(scores: list[SpanScores]) -> SpanScores:
     start, end, mask = (
         torch.cat([getattr(part, name) for part in scores]) for name in ("start", "end", "mask")
     )
-    return SpanScores(start, end, mask)
+    windows = [part.windows for part in scores if part.windows is not None]
+    return SpanScores(start, end, mask, None, torch.cat(windows) if windows else None)
 
 
 def _grouped(
@@ -230,7 +239,8 @@ class _Scores:
     """Scores of all pairs (Q, N) until the best of each query are taken.
 
     Of systems that score borders, start and end (Q, N, T) are kept. Of those with a map all spans are kept
-    where they are no more than k, in order of first and last clip; else of each pair its own k best.
+    where they are no more than k, in order of first and last clip; else of each pair its own k best. Of those
+    that answer windows all are kept, (Q, N, M, 3), with the number of clips (Q, N) of each video.
     """
 
     shape: tuple[int, ...]
@@ -240,9 +250,13 @@ class _Scores:
     end: Tensor | None = field(default=None, init=False)
     spans: BestSpans | None = field(default=None, init=False)
     cells: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    windows: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def put(self, scores: SpanScores, pairs: Tensor) -> None:
         """Keep the scores of some pairs; those with the most clips come first."""
+        if scores.windows is not None:
+            self._put_windows(scores.windows, scores.mask.sum(1), pairs)
+            return
         if scores.spans is None:
             self._put_borders(scores, pairs)
             return
@@ -257,6 +271,8 @@ class _Scores:
 
     def best(self, video: Tensor) -> BestSpans:
         """The k best of each query; `video` (Q, N) is added to every span of its video."""
+        if self.windows is not None:
+            return best_windows(*self.windows, video, self.decoding, self.k)
         if self.cells is not None and self.start is not None:
             return self._best_of_cells(self.start, *self.cells, video)
         if self.spans is not None:
@@ -266,6 +282,14 @@ class _Scores:
             return best_over_videos(SpanScores(none, none, none > 0), video, self.decoding, self.k)
         start, end = (kept.view(*self.shape, -1) for kept in (self.start, self.end))
         return best_over_videos(SpanScores(start, end, start > -torch.inf), video, self.decoding, self.k)
+
+    def _put_windows(self, windows: Tensor, clips: Tensor, pairs: Tensor) -> None:
+        number = windows.shape[1]
+        if self.windows is None:  # long videos, which may have more windows, come first
+            kept = windows.new_full((*self.shape, number, 3), -torch.inf)
+            self.windows = kept, clips.new_zeros(self.shape)
+        self.windows[0].flatten(0, 1)[pairs, :number] = windows
+        self.windows[1].flatten(0, 1)[pairs] = clips
 
     def _put_borders(self, scores: SpanScores, pairs: Tensor) -> None:
         clips = scores.mask.shape[1]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.models.decoding import BestSpans, Decoding, seconds_of
+from whenabouts.models.decoding import BestSpans, Decoding
 from whenabouts.models.protocol import QueryEncoding
 from whenabouts.overlap import place_in_group, suppress
 from whenabouts.ranking.candidates import Candidates, can_retrieve, query_blocks
@@ -139,12 +139,12 @@ def _in_seconds(
     best: BestSpans, rows: Indices, corpus: MemoryCorpus, decoding: Decoding, *, cut: bool
 ) -> Moments:
     """Spans (Q, k) of rows (Q, k) as moments; those that do not exist, or that a cut leaves empty, go."""
-    exist = (best.score > -torch.inf).cpu().numpy()
-    query = exist.nonzero()[0]
-    first, last = (clips.cpu().numpy()[exist] for clips in (best.first, best.last))
-    score, video = best.score.double().cpu().numpy()[exist], rows[exist]
-    ends = corpus.durations[video]
-    start, end = seconds_of(first, last, corpus.clip_seconds[video], ends, decoding)
+    exist = best.score > -torch.inf
+    there = exist.cpu().numpy()
+    query, video, found = there.nonzero()[0], rows[there], best.where(exist)
+    first, last = found.first.cpu().numpy(), found.last.cpu().numpy()
+    score, ends = found.score.double().cpu().numpy(), corpus.durations[video]
+    start, end = found.seconds(corpus.clip_seconds[video], ends, decoding)
     moments = Moments(query, video, start, np.minimum(end, ends) if cut else end, score, first, last)
     return moments.take(moments.start < moments.end) if cut else moments
 
@@ -227,12 +227,12 @@ def _best_of_proposals(
     corpus = units.encoded(model)
     candidates = Candidates.ragged(np.split(row, proposals.offsets[1:-1]), device_of(model))
     best = best_of_each(model, queries, corpus, candidates, decoding)
-    filled = candidates.exist
-    first, last = (clips[filled].cpu().numpy() for clips in (best.first, best.last))
-    score = best.score[filled].double().cpu().numpy()
+    best = best.where(candidates.exist)
+    first, last = best.first.cpu().numpy(), best.last.cpu().numpy()
+    score = best.score.double().cpu().numpy()
     if factor := float(model.video_weight) if weight is None else weight:
         score = score + factor * _scores_of_windows(model, queries, corpus, proposals, row)
-    start, end = seconds_of(first, last, corpus.clip_seconds[row], corpus.durations[row], decoding)
+    start, end = best.seconds(corpus.clip_seconds[row], corpus.durations[row], decoding)
     begins = units.start[row]
     end = np.minimum(begins + end, footage.durations[proposals.video])
     moments = Moments(proposals.query, proposals.video, begins + start, end, score, first, last)

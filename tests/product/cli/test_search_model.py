@@ -127,3 +127,38 @@ def test_segments_that_cannot_be_are_one_line(
     assert done.code == 2
     assert message in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_system_that_answers_windows_finds_them_in_videos_of_any_length(
+    bare: Whenabouts, place: Path, tmp_path: Path
+) -> None:
+    """Its borders lie on no grid, and videos longer than it was trained for are read in pieces."""
+    encoder = open_text_encoder()
+    torch.manual_seed(0)
+    settings = {
+        "streams": {"subtitle": 384},
+        "query_width": 384,
+        "hidden": 16,
+        "heads": 2,
+        "longest_clips": 6,
+    }
+    inputs = Inputs(
+        StreamInput(384, True, encoder.name, token_fingerprint(encoder)),
+        {"subtitle": StreamInput(384, True, encoder.name, encoder.fingerprint)},
+        clip_seconds=2.0,
+        max_clips=10_000,
+        long_videos="cut",
+    )
+    model = new_model("qd_detr", config_of("qd_detr", settings))
+    folder = Trained("qd_detr", model, inputs, Decoding(nms=0.7)).save_pretrained(tmp_path / "windows")
+    done = bare("search", "the space telescope", "--corpus", place, "--model", folder, "-k", "30", "--json")
+    assert done.code == 0, done.err
+    moments = done.json["moments"]
+    lengths = {video.id: video.duration for video in Corpus(place).videos()}
+    assert len(moments) == 30
+    assert any(moment["start"] % 2 for moment in moments)
+    for moment in moments:
+        longest = lengths[moment["video_id"]]
+        assert 0 <= moment["start"] < moment["end"]
+        assert longest is None or moment["end"] <= longest
+    assert max(moment["start"] for moment in moments) > 3 * 2.0

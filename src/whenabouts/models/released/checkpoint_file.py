@@ -1,8 +1,9 @@
 """A checkpoint that `torch.save` wrote, of any year, read without running it: tensors and plain settings.
 
-The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; the settings are
-an object of a package (easydict) that need not be here. PyTorch writes a zip file with a pickle and one entry
-for each tensor's storage; before version 1.6 it wrote several pickles, and the storages behind them.
+The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`, those of the DETR
+family with "opt" for "model_cfg"; the settings are an object of a package (easydict) that need not be here.
+PyTorch writes a zip file with a pickle and one entry for each tensor's storage; before version 1.6 it wrote
+several pickles, and the storages behind them.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class _Contents:
             raise FormatError(path, "has no parameters under the key 'model'", accepted=ACCEPTED)
         self._views = {str(name): self._view(str(name), tensor) for name, tensor in parameters.items()}
         self._refuse_copies()
-        settings = value.get("model_cfg", {})
+        settings = value.get("model_cfg", value.get("opt", {}))
         settings = settings.items if isinstance(settings, ForeignObject) else settings
         pairs: Iterable[tuple[Any, Any]] = settings.items() if isinstance(settings, dict) else ()
         self._settings = {str(name): setting for name, setting in pairs if _is_plain(setting)}

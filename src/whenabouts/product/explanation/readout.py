@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
-from whenabouts.models.decoding import Decoding, seconds_of, span_mask
+from whenabouts.models.decoding import Decoding, span_mask
 from whenabouts.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.product.explanation.explained import Borders, TokenWeights
 from whenabouts.ranking.candidates import Candidates
@@ -116,8 +116,14 @@ def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[
     """(T,) twice: the borders' scores brought to a sum of 1 along the video.
 
     Scores that are logarithms of probabilities stay what they are. Of a 2-D map, a border has what all spans
-    with it have together.
+    with it have together; of windows, the clip in which one begins or ends has the window's probability.
     """
+    if scores.windows is not None:
+        begin, stop, score = scores.windows[0].double().unbind(-1)
+        share = score.softmax(0)
+        at = (begin.floor().long(), stop.ceil().long() - 1)
+        start, end = (share.new_zeros(clips).index_add(0, one.clamp(0, clips - 1), share) for one in at)
+        return start, end
     start, end = scores.start[0, :clips].double(), scores.end[0, :clips].double()
     if scores.spans is not None:
         spans = start[:, None] + end + scores.spans[0, :clips, :clips].double()
@@ -133,11 +139,6 @@ def _best(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_i
     if not best.score[0, 0] > -torch.inf:
         return None
     row = int(rows[0, 0])
-    start, end = seconds_of(
-        best.first[0, 0].cpu(),
-        best.last[0, 0].cpu(),
-        corpus.clip_seconds[row],
-        corpus.durations[row],
-        trained.decoding,
-    )
-    return Moment(video_id, float(start), float(end)) if start < end else None
+    times = best.seconds(corpus.clip_seconds[row], corpus.durations[row], trained.decoding)
+    start, end = (float(time[0, 0]) for time in times)
+    return Moment(video_id, start, end) if start < end else None

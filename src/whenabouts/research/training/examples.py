@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.relevance.pairs import RelevantPairs
 from whenabouts.research.training.experiment import DataSettings, Labels, Order
 from whenabouts.research.training.positives import Pairs, PositivePairs
+from whenabouts.research.training.window_labels import WindowLabels
 from whenabouts.types import Query, UsageError, Video, number_of
 
 if TYPE_CHECKING:
@@ -232,9 +234,10 @@ class Examples:
             videos = drawn.videos
         own = video_of[:, None] == np.arange(len(videos))
         positives = own if self._positives is None else own | self._positives.block(query, videos)
+        read = self.video_batch(videos)
         return Batch(
             queries=self.query_batch(query),
-            videos=self.video_batch(videos),
+            videos=read,
             video_of=torch.from_numpy(video_of),
             spans=torch.from_numpy(self.spans[examples]),
             positives=torch.from_numpy(positives),
@@ -242,9 +245,19 @@ class Examples:
             weight=None if self.weight is None else torch.from_numpy(self.weight[examples]),
             epoch=epoch,
             progress=progress,
-            labels={"moments": torch.from_numpy(self.shares[examples])},
+            labels={
+                "moments": torch.from_numpy(self.shares[examples]),
+                **self._windows.of(examples, read.mask.shape[1]),
+            },
             **({} if drawn is None else self._negative_fields(drawn)),
         )
+
+    @cached_property
+    def _windows(self) -> WindowLabels:
+        """The windows of the examples that are left when the first batch is made."""
+        steps = (self.durations / self.clip_seconds)[self.video][:, None]
+        borders = np.minimum(self.shares * steps, self.clips[self.video][:, None])
+        return WindowLabels(self.query, self.video, borders.astype(np.float32), self.queries)
 
     def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
         """Fields of a batch that has hard negatives."""

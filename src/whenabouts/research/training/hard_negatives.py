@@ -237,6 +237,8 @@ def _scores_in(model: Any, queries: QueryEncoding, videos: VideoEncoding, at: in
 
 def _best(scores: SpanScores) -> Tensor:
     """(P,) the score of the best span of each pair."""
+    if scores.windows is not None:
+        return scores.windows[..., 2].amax(1)
     table = scores.start[:, :, None] + scores.end[:, None, :]
     if scores.spans is not None:
         table = table + scores.spans

@@ -1,0 +1,276 @@
+"""The layers of the DETR family: places by sines, transformer layers to which places are added, heads.
+
+Places are added to what seeks and to what is sought, never to what is passed on; LayerNorm stands behind each
+part. Shapes: P pairs, T clips, L words, N predicted windows, D width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.models._parts.layers import Dropout, attend, in_heads
+
+_TEMPERATURE = 10_000.0
+
+
+def sines(angles: Tensor, width: int) -> Tensor:
+    """(..., width) of (...,): sines at even and cosines at odd places, of ever slower turns.
+
+    Place k turns as angle / 10000^(2 floor(k / 2) / width).
+    """
+    turns = torch.arange(width, device=angles.device, dtype=torch.float32) // 2 * 2 / width
+    turned = angles.to(torch.float32)[..., None] / _TEMPERATURE**turns
+    return torch.stack([turned[..., 0::2].sin(), turned[..., 1::2].cos()], -1).flatten(-2)
+
+
+def places_of(mask: Tensor, width: int) -> Tensor:
+    """(V, T, width): the sines of each clip's place among the clips of its video, from 0 to a full turn."""
+    count = mask.cumsum(1, dtype=torch.float32)
+    return sines(count / (count[:, -1:] + 1e-6) * (2 * math.pi), width)
+
+
+class Projection(nn.Sequential):
+    """Several times LayerNorm, dropout, linear layer and ReLU; behind the last linear layer is no ReLU."""
+
+    def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
+        steps: list[nn.Module] = []
+        for layer in range(layers):
+            wide = features if layer == 0 else width
+            steps += [nn.LayerNorm(wide), Dropout(dropout), nn.Linear(wide, width), nn.ReLU()]
+        super().__init__(*steps[:-1])
+
+
+class FeedForward(nn.Module):
+    """Two linear layers; `learned`: PReLU between them instead of ReLU."""
+
+    def __init__(self, width: int, inner: int, dropout: float, *, learned: bool = False) -> None:
+        super().__init__()
+        self.wide = nn.Linear(width, inner)
+        self.activation = nn.PReLU() if learned else nn.ReLU()
+        self.dropout = Dropout(dropout)
+        self.narrow = nn.Linear(inner, width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        widened: Tensor = self.narrow(self.dropout(self.activation(self.wide(rows))))
+        return widened
+
+
+class SelfLayer(nn.Module):
+    """Attention within a sequence, then a feed-forward part."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float, *, learned: bool = False) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.attention_norm = nn.LayerNorm(width)
+        self.feedforward = FeedForward(width, inner, dropout, learned=learned)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """(P, S, D) with their places and mask to (P, S, D)."""
+        seeking = rows + places
+        mixed = self.attention(seeking, seeking, rows, ~mask, need_weights=False)[0]
+        rows = self.attention_norm(rows + self.dropout(mixed))
+        encoded: Tensor = self.feedforward_norm(rows + self.dropout(self.feedforward(rows)))
+        return encoded
+
+
+class TextToVideoLayer(SelfLayer):
+    """Clips look at the words of a query (QD-DETR).
+
+    What the feed-forward part reads is normalised; what its result is added to is not.
+    """
+
+    def inform(
+        self, clips: Tensor, places: Tensor, words: Tensor, mask: Tensor, unseen: Tensor | None = None
+    ) -> Tensor:
+        """(P, T, D) clips with their places, and words (P, L, D) with their mask, to (P, T, D).
+
+        `unseen` (P * heads, T, L): words that a clip does not see beside those of the padding.
+        """
+        seeking = clips + places
+        mixed = self.attention(seeking, words, words, ~mask, need_weights=False, attn_mask=unseen)[0]
+        summed = clips + self.dropout(mixed)
+        widened = self.dropout(self.feedforward(self.attention_norm(summed)))
+        informed: Tensor = self.feedforward_norm(summed + widened)
+        return informed
+
+
+class WindowLayer(SelfLayer):
+    """Windows look at each other, then at the clips and words (Moment-DETR)."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__(width, heads, inner, dropout)
+        self.memory_attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.memory_norm = nn.LayerNorm(width)
+
+    def seek(self, windows: Tensor, queries: Tensor, memory: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """(P, N, D) windows with the places `queries`, and a memory (P, S, D) with its own, to (P, N, D)."""
+        seeking = windows + queries
+        mixed = self.attention(seeking, seeking, windows, need_weights=False)[0]
+        windows = self.attention_norm(windows + self.dropout(mixed))
+        mixed = self.memory_attention(windows + queries, memory + places, memory, ~mask, need_weights=False)[
+            0
+        ]
+        windows = self.memory_norm(windows + self.dropout(mixed))
+        found: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
+        return found
+
+
+class _Mixing(nn.Module):
+    """Attention whose scores add what is there and where it is; both have linear layers of their own."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.content_query = nn.Linear(width, width)
+        self.content_key = nn.Linear(width, width)
+        self.place_key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+        """(P, N, D) of queries and keys in heads, and values (P, K, D)."""
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(queries, keys, in_heads(values, self.heads), seen, dropout)
+        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return joined
+
+
+class AnchorSelfAttention(_Mixing):
+    """Windows look at each other (DAB-DETR)."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__(width, heads, dropout)
+        self.place_query = nn.Linear(width, width)
+
+    def forward(self, windows: Tensor, places: Tensor) -> Tensor:
+        """(P, N, D) with the places of their anchors to (P, N, D)."""
+        queries = self.content_query(windows) + self.place_query(places)
+        keys = self.content_key(windows) + self.place_key(places)
+        everything = torch.ones(
+            (len(windows), 1, 1, windows.shape[1]), dtype=torch.bool, device=windows.device
+        )
+        return self.mix(
+            in_heads(queries, self.heads), in_heads(keys, self.heads), self.value(windows), everything
+        )
+
+
+class AnchorMemoryAttention(_Mixing):
+    """Windows look at clips; the sines of their anchors are compared with the places of clips beside.
+
+    The `first` layer, whose windows hold nothing yet, also adds places to what is there.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float, *, first: bool) -> None:
+        super().__init__(width, heads, dropout)
+        self.place_query = nn.Linear(width, width) if first else None
+        self.sine_query = nn.Linear(width, width)
+
+    def forward(
+        self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
+    ) -> Tensor:
+        """(P, N, D); `anchors`, `turned` (P, N, D) the anchors' places and sines, `memory` (P, T, D)."""
+        queries, keys = self.content_query(windows), self.content_key(memory)
+        where = self.place_key(places)
+        if self.place_query is not None:
+            queries, keys = queries + self.place_query(anchors), keys + where
+        queries = torch.cat(
+            [in_heads(queries, self.heads), in_heads(self.sine_query(turned), self.heads)], -1
+        )
+        keys = torch.cat([in_heads(keys, self.heads), in_heads(where, self.heads)], -1)
+        return self.mix(queries, keys, self.value(memory), mask[:, None, None])
+
+
+class AnchorLayer(nn.Module):
+    """A layer of DAB-DETR's decoder on spans."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float, *, first: bool) -> None:
+        super().__init__()
+        self.attention = AnchorSelfAttention(width, heads, dropout)
+        self.attention_norm = nn.LayerNorm(width)
+        self.memory_attention = AnchorMemoryAttention(width, heads, dropout, first=first)
+        self.memory_norm = nn.LayerNorm(width)
+        self.feedforward = FeedForward(width, inner, dropout, learned=True)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
+    ) -> Tensor:
+        """(P, N, D) to (P, N, D); see `AnchorMemoryAttention`."""
+        windows = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
+        mixed = self.memory_attention(windows, anchors, turned, memory, places, mask)
+        windows = self.memory_norm(windows + self.dropout(mixed))
+        found: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
+        return found
+
+
+class AnchorDecoder(nn.Module):
+    """DAB-DETR's decoder on spans: each window has an anchor (centre, width) that every layer mends.
+
+    One LayerNorm stands behind all layers. In the first the windows hold nothing, and learn nothing from
+    what they hold.
+    """
+
+    def __init__(self, layers: int, anchors: int, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.width = width
+        self.anchors = nn.Embedding(anchors, 2)
+        self.layers = nn.ModuleList(
+            AnchorLayer(width, heads, inner, dropout, first=layer == 0) for layer in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.anchor_places = _two_layers(width, width)
+        self.scale = _two_layers(width, width)
+        self.width_of = _two_layers(width, 1)
+        self.mend = span_head(width)
+
+    def forward(self, memory: Tensor, places: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Windows (layers, P, N, D) and the anchors (layers, P, N, 2) that each layer began with, from clips.
+
+        An anchor's gradient reaches the layer that mended it, and no layer before.
+        """
+        pairs = len(memory)
+        anchors = self.anchors.weight.sigmoid().expand(pairs, -1, -1)
+        windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
+        begun, found = [anchors], []
+        for number, layer in enumerate(self.layers):
+            turned = anchor_sines(anchors, self.width)
+            where = self.anchor_places(turned)
+            if number:
+                turned = turned * self.scale(windows)
+            turned = turned * (self.width_of(windows).sigmoid() / anchors[..., 1:])
+            windows = layer(windows, where, turned, memory, places, mask)
+            mended = (self.mend(windows) + inverse_sigmoid(anchors)).sigmoid()
+            begun.append(mended)
+            anchors = mended.detach()
+            found.append(self.norm(windows))
+        return torch.stack(found), torch.stack(begun[:-1])
+
+
+def anchor_sines(anchors: Tensor, width: int) -> Tensor:
+    """(..., width) of anchors (..., 2): the sines of the centre, then those of the width, half each."""
+    half = sines(anchors * (2 * math.pi), width // 2)
+    return half.flatten(-2)
+
+
+def inverse_sigmoid(shares: Tensor) -> Tensor:
+    """The logit of shares in [0, 1], kept off both ends by a thousandth."""
+    shares = shares.clamp(0, 1)
+    return (shares.clamp(min=1e-3) / (1 - shares).clamp(min=1e-3)).log()
+
+
+def span_head(width: int) -> nn.Sequential:
+    """Three linear layers with ReLU between them, to centre and width (before the sigmoid)."""
+    return nn.Sequential(
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)
+    )
+
+
+def _two_layers(width: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, out))

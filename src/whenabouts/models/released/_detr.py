@@ -1,0 +1,94 @@
+"""Settings of checkpoints of the DETR family, as lighthouse writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs
+from whenabouts.models.released.settings import QUERY, Released, Settings
+
+STREAM = "vision"
+"""What the first source of features is called: as the stream of pictures of a corpus."""
+_CLIP_WIDTH = 512
+_CLIP_SECONDS = 2.0
+_MOST_CLIPS = 100_000
+_OPTIONS = {
+    "dropout": ("dropout", 0.1),
+    "input_dropout": ("input_dropout", 0.5),
+    "weight_span": ("span_loss_coef", 10.0),
+    "weight_giou": ("giou_loss_coef", 1.0),
+    "weight_label": ("label_loss_coef", 4.0),
+    "weight_background": ("eos_coef", 0.1),
+    "weight_saliency": ("lw_saliency", 1.0),
+    "saliency_margin": ("saliency_margin", 0.2),
+    "longest_clips": ("max_v_l", 75),
+}
+_PROJECTION = "input_vid_proj.{}.net.1.weight"
+_UNUSED = "txt_position_embed."
+
+
+def settings(released: Released, **sizes: Any) -> Settings:
+    """Settings as the tensors and the checkpoint's options have them; `sizes` are those of one system.
+
+    Features of CLIP come first and are the stream `vision`, what else there is (SlowFast, 2,304 wide) is
+    `motion`. Both are brought to unit length, as in training: the package's own predictor computes that and
+    then hands on the features as they were.
+    """
+    released.refuse_encoders(QUERY, STREAM, "motion")
+    released.refuse_others("span_loss_type", "l1")
+    width = released.size(_PROJECTION.format(0), 1)
+    tef = released.overrides.tef
+    if tef is None:
+        tef = width % 2 == 0 and width - 2 in (_CLIP_WIDTH, _CLIP_WIDTH + 2304)
+        released.guessed.append(
+            f"features of {width} values: {'with' if tef else 'without'} temporal endpoint features "
+            "(--tef, --no-tef)"
+        )
+    width -= 2 * tef
+    streams = (
+        {STREAM: width} if width <= _CLIP_WIDTH else {STREAM: _CLIP_WIDTH, "motion": width - _CLIP_WIDTH}
+    )
+    hidden = released.size(_PROJECTION.format(0), 0)
+    config = {
+        "streams": streams,
+        "query_width": released.size("input_txt_proj.0.net.1.weight", 1),
+        "hidden": hidden,
+        "heads": _heads(released, hidden),
+        "feedforward": released.size("transformer.decoder.layers.0.linear1.weight", 0),
+        "projections": _numbered(released, r"input_vid_proj\.(\d+)\.net\.1\.weight"),
+        "encoder_layers": _numbered(released, r"transformer\.encoder\.layers\.(\d+)\.linear1\.weight"),
+        "decoder_layers": _numbered(released, r"transformer\.decoder\.layers\.(\d+)\.linear1\.weight"),
+        "windows": released.size("query_embed.weight", 0),
+        "tef": tef,
+        **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
+        **sizes,
+    }
+    inputs = Inputs(
+        released.stream(QUERY, config["query_width"], True),
+        {name: released.stream(name, wide, True) for name, wide in streams.items()},
+        clip_seconds=released.overrides.clip_seconds or float(released.setting("clip_length", _CLIP_SECONDS)),
+        max_clips=_MOST_CLIPS,
+        max_tokens=released.setting("max_q_l", 32),
+        long_videos="cut",
+    )
+    unused = frozenset(name for name in released.checkpoint.tensors if name.startswith(_UNUSED))
+    return Settings(config, inputs, Decoding(nms=0.7), "inclusive", unused=unused)
+
+
+def text_layers(released: Released) -> int:
+    """Layers in which clips look at words."""
+    return _numbered(released, r"transformer\.t2v_encoder\.layers\.(\d+)\.linear1\.weight")
+
+
+def _heads(released: Released, hidden: int) -> int:
+    heads = released.overrides.heads or released.setting("nheads", 8)
+    if released.overrides.heads is None and not released.has_setting("nheads"):
+        released.guessed.append(f"heads of attention: {heads}, the program's default (--heads)")
+    return heads
+
+
+def _numbered(released: Released, pattern: str) -> int:
+    """How many parameters have a name of that pattern."""
+    return sum(re.fullmatch(pattern, name) is not None for name in released.checkpoint.tensors)

@@ -1,0 +1,152 @@
+"""Golden cases of the DETR family: arrays stored or drawn by the rule that a case tells, model, batch."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
+
+from ..golden_folder import arrays_of, cases, told_inside
+
+CLIP_SECONDS = 2.0
+UNUSED = "txt_position_embed."
+"""A table that the programs make and never read."""
+_OPTIONS = {
+    "hidden_dim": "hidden",
+    "nheads": "heads",
+    "dim_feedforward": "feedforward",
+    "enc_layers": "encoder_layers",
+    "dec_layers": "decoder_layers",
+    "num_queries": "windows",
+    "n_input_proj": "projections",
+    "eos_coef": "weight_background",
+    "span_loss_coef": "weight_span",
+    "giou_loss_coef": "weight_giou",
+    "label_loss_coef": "weight_label",
+    "lw_saliency": "weight_saliency",
+    "saliency_margin": "saliency_margin",
+}
+
+
+@dataclass(frozen=True)
+class DetrCase:
+    """One case: what is told of it, its arrays, the model with its weights."""
+
+    told: Mapping[str, Any]
+    arrays: Mapping[str, Tensor]
+    model: Any
+    names: Mapping[str, str]
+
+    @property
+    def pairs(self) -> int:
+        return len(self.told["sizes"]["clips"])
+
+    @property
+    def batch(self) -> Batch:
+        """The training batch, with the pairs of clips that the program drew."""
+        read = self.inputs()
+        lengths = [min(len(self.arrays[f"raw.q.{at}"]), read.max_tokens) for at in range(self.pairs)]
+        clips, words = self.clips(read), read.queries([self.raw(f"raw.q.{at}") for at in range(self.pairs)])
+        assert words.mask.sum(1).tolist() == lengths
+        at = torch.arange(self.pairs)
+        labels = self._labels(clips.mask) if "target.saliency_all_labels" in self.arrays else {}
+        spans = torch.zeros(self.pairs, 2, dtype=torch.int64)
+        return Batch(words, clips, at, spans, at[:, None] == at, labels=labels)
+
+    def encoded(self) -> tuple[QueryEncoding, VideoEncoding]:
+        batch = self.batch
+        return self.model.encode_queries(batch.queries), self.model.encode_videos(batch.videos)
+
+    def raw(self, name: str) -> Any:
+        return self.arrays[name].numpy()
+
+    def inputs(self, *, normalise: bool = True, tokens: int | None = None) -> Inputs:
+        """How features are made ready: as in training, or as the package's predictor does."""
+        widths, options = self.told["sizes"]["v_dims"], self.told["options"]
+        streams = {f"v{at}": StreamInput(width, normalise) for at, width in enumerate(widths)}
+        return Inputs(
+            StreamInput(self.told["sizes"]["t_dim"]),
+            streams,
+            clip_seconds=CLIP_SECONDS,
+            max_clips=options.get("max_v_l", 75),
+            max_tokens=tokens or options.get("max_q_l", 32),
+            long_videos="cut",
+        )
+
+    def clips(self, read: Inputs) -> ClipBatch:
+        """Each video's sources, all cut to the shortest of them, as the programs cut them."""
+        sources = range(len(self.told["sizes"]["v_dims"]))
+        videos = []
+        for at in range(self.pairs):
+            rows = {f"v{source}": self.raw(f"raw.v{source}.{at}") for source in sources}
+            shortest = min(map(len, rows.values()))
+            videos.append({name: values[:shortest] for name, values in rows.items()})
+        return read.clips(videos)
+
+    def _labels(self, mask: Tensor) -> dict[str, Tensor]:
+        clips = mask.sum(1)
+        spans = [self.arrays[f"target.span_labels.{at}.spans"] for at in range(self.pairs)]
+        windows = torch.full((self.pairs, max(map(len, spans)), 2), torch.nan)
+        for at, span in enumerate(spans):
+            half = span[:, 1] / 2
+            windows[at, : len(span)] = torch.stack([span[:, 0] - half, span[:, 0] + half], -1) * clips[at]
+        chosen = ("target.saliency_pos_labels", "target.saliency_neg_labels")
+        return {
+            "windows": windows,
+            "saliency": self.arrays["target.saliency_all_labels"],
+            "saliency_pairs": torch.stack([self.arrays[name] for name in chosen], 1),
+        }
+
+
+def detr_cases(system: str) -> list[Path]:
+    return cases(system, "*.npz")
+
+
+@cache
+def opened(path: Path) -> DetrCase:
+    told, arrays = told_inside(path), arrays_of(path)
+    drawn = told.get("drawn", {})
+    arrays.update(_drawn(ast.literal_eval(drawn) if isinstance(drawn, str) else drawn))
+    system: Any = importlib.import_module(f"whenabouts.models.{told['model']}")
+    streams = {f"v{at}": width for at, width in enumerate(told["sizes"]["v_dims"])}
+    settings = {
+        ours: told["options"][theirs] for theirs, ours in _OPTIONS.items() if theirs in told["options"]
+    }
+    if hasattr(system.Config, "text_layers"):  # the program has one number for both kinds of layers
+        settings["text_layers"] = settings.get("encoder_layers", system.Config.text_layers)
+    config = system.Config(streams=streams, query_width=told["sizes"]["t_dim"], as_released=True, **settings)
+    model = system.Model(config).eval()
+    names = system.released_names(config)
+    model.load_state_dict({ours: arrays[f"sd.{theirs}"] for ours, theirs in names.items()})
+    return DetrCase(told, arrays, model, names)
+
+
+def _drawn(rules: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tensor = float32(offset + scale * (2 u - 1)), u = default_rng(seed).random(shape)."""
+    return {
+        name: torch.from_numpy(
+            np.float32(
+                rule["offset"]
+                + rule["scale"] * (2 * np.random.default_rng(rule["seed"]).random(rule["shape"]) - 1)
+            )
+        )
+        for name, rule in rules.items()
+    }
+
+
+def lengths_of(told: Mapping[str, Any]) -> Mapping[str, float]:
+    """The lengths of gradients that a case tells, by the released names."""
+    lengths: Any = told["told"]["grad_l2"]
+    told_lengths: Mapping[str, float] = ast.literal_eval(lengths) if isinstance(lengths, str) else lengths
+    return told_lengths
