@@ -67,12 +67,12 @@ class Model(WindowModel):
         memory = torch.cat([clips, words], 1)
         for layer in self.encoder:
             memory = layer(memory, places, mask)
-        asked = self.queries.weight.expand(len(memory), -1, -1)
-        found, layers = torch.zeros_like(asked), []
+        places_of_windows = self.queries.weight.expand(len(memory), -1, -1)
+        windows, layers = torch.zeros_like(places_of_windows), []
         decoder: list[WindowLayer] = list(self.decoder)  # type: ignore[arg-type]
         for layer in decoder:
-            found = layer.seek(found, asked, memory, places, mask)
-            outcome = self.norm(found)
+            windows = layer.seek(windows, places_of_windows, memory, places, mask)
+            outcome = self.norm(windows)
             layers.append(Windows(self.classes(outcome), self.span(outcome).sigmoid()))
         saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
         return Detected(tuple(layers), saliency)

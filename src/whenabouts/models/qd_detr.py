@@ -87,20 +87,20 @@ class Model(WindowModel):
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         """See `WindowModel`."""
         clips, whole, places = self.encoded(queries, videos)
-        found, anchors = self.decoder(clips, places, videos.mask)
-        spans = (self.span(found) + inverse_sigmoid(anchors)).sigmoid()
-        layers = tuple(Windows(*layer) for layer in zip(self.classes(found), spans, strict=True))
+        windows, anchors = self.decoder(clips, places, videos.mask)
+        spans = (self.span(windows) + inverse_sigmoid(anchors)).sigmoid()
+        layers = tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
         return Detected(layers, self.salience(clips, whole))
 
     def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
         """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
         clips, words = self.clips_of(videos), queries.parts["words"]
         places = places_of(videos.mask, self.config.hidden)
-        said = queries.parts["mask"]
-        unseen = self._padding_of_others(videos.mask, said) if self.config.as_released else None
-        asking: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
-        for text_layer in asking:
-            clips = text_layer.inform(clips, places, words, said, unseen)
+        word_mask = queries.parts["mask"]
+        unseen = self._padding_of_others(videos.mask, word_mask) if self.config.as_released else None
+        text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
+        for text_layer in text_layers:
+            clips = text_layer.inform(clips, places, words, word_mask, unseen)
         pairs = len(clips)
         rows = torch.cat([self.whole.expand(pairs, 1, -1), clips], 1)
         where = torch.cat([self.whole_place.expand(pairs, 1, -1), places], 1)

@@ -105,8 +105,8 @@ def best_of_each(
                 borders = score.new_zeros((len(score), 2)) if borders is None else borders
                 borders[pairs] = best.borders[:, 0]
     place = torch.zeros_like(candidates.rows)
-    found = BestSpans(first.view(shape), last.view(shape), score.view(shape), place)
-    return found if borders is None else replace(found, borders=borders.view(*shape, 2))
+    spans = BestSpans(first.view(shape), last.view(shape), score.view(shape), place)
+    return spans if borders is None else replace(spans, borders=borders.view(*shape, 2))
 
 
 def scored_pairs(

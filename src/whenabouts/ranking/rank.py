@@ -141,10 +141,10 @@ def _in_seconds(
     """Spans (Q, k) of rows (Q, k) as moments; those that do not exist, or that a cut leaves empty, go."""
     exist = best.score > -torch.inf
     there = exist.cpu().numpy()
-    query, video, found = there.nonzero()[0], rows[there], best.where(exist)
-    first, last = found.first.cpu().numpy(), found.last.cpu().numpy()
-    score, ends = found.score.double().cpu().numpy(), corpus.durations[video]
-    start, end = found.seconds(corpus.clip_seconds[video], ends, decoding)
+    query, video, spans = there.nonzero()[0], rows[there], best.where(exist)
+    first, last = spans.first.cpu().numpy(), spans.last.cpu().numpy()
+    score, ends = spans.score.double().cpu().numpy(), corpus.durations[video]
+    start, end = spans.seconds(corpus.clip_seconds[video], ends, decoding)
     moments = Moments(query, video, start, np.minimum(end, ends) if cut else end, score, first, last)
     return moments.take(moments.start < moments.end) if cut else moments
 

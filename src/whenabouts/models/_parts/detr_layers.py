@@ -117,8 +117,8 @@ class WindowLayer(SelfLayer):
             0
         ]
         windows = self.memory_norm(windows + self.dropout(mixed))
-        found: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
-        return found
+        outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
+        return outcome
 
 
 class _Mixing(nn.Module):
@@ -206,8 +206,8 @@ class AnchorLayer(nn.Module):
         windows = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
         mixed = self.memory_attention(windows, anchors, turned, memory, places, mask)
         windows = self.memory_norm(windows + self.dropout(mixed))
-        found: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
-        return found
+        outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
+        return outcome
 
 
 class AnchorDecoder(nn.Module):
@@ -238,7 +238,7 @@ class AnchorDecoder(nn.Module):
         pairs = len(memory)
         anchors = self.anchors.weight.sigmoid().expand(pairs, -1, -1)
         windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
-        begun, found = [anchors], []
+        begun, outcomes = [anchors], []
         for number, layer in enumerate(self.layers):
             turned = anchor_sines(anchors, self.width)
             where = self.anchor_places(turned)
@@ -249,8 +249,8 @@ class AnchorDecoder(nn.Module):
             mended = (self.mend(windows) + inverse_sigmoid(anchors)).sigmoid()
             begun.append(mended)
             anchors = mended.detach()
-            found.append(self.norm(windows))
-        return torch.stack(found), torch.stack(begun[:-1])
+            outcomes.append(self.norm(windows))
+        return torch.stack(outcomes), torch.stack(begun[:-1])
 
 
 def anchor_sines(anchors: Tensor, width: int) -> Tensor:

@@ -137,13 +137,13 @@ class WindowModel(nn.Module, ABC):
         Of a video of more than `longest_clips`, those of all its pieces.
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
-        found = [
+        windows = [
             self._windows_of(
                 self.detect(queries.take(pieces.pair[some]), pieces.take(videos, some)), pieces, some
             )
             for some in self._some(pieces, queries)
         ]
-        return SpanScores.of_windows(pieces.joined(torch.cat(found)), videos.mask)
+        return SpanScores.of_windows(pieces.joined(torch.cat(windows)), videos.mask)
 
     def saliency(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T) how much each clip is worth seeing for its query; 0 where there is no clip.
@@ -195,10 +195,10 @@ class WindowModel(nn.Module, ABC):
 
     def _windows_of(self, detected: Detected, pieces: Pieces, some: Tensor) -> Tensor:
         """(S, N, 3) the windows of some pieces, in clips of their videos."""
-        found = detected.layers[-1]
+        last = detected.layers[-1]
         begin, clips = pieces.begin[some][:, None, None], pieces.clips[some][:, None, None]
-        borders = borders_of(found.spans.float()) * clips + begin
-        score = found.logits.float().log_softmax(-1)[..., FOREGROUND]
+        borders = borders_of(last.spans.float()) * clips + begin
+        score = last.logits.float().log_softmax(-1)[..., FOREGROUND]
         return torch.cat([borders, score[..., None]], -1)
 
 

@@ -122,7 +122,7 @@ def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[
         begin, stop, score = scores.windows[0].double().unbind(-1)
         share = score.softmax(0)
         at = (begin.floor().long(), stop.ceil().long() - 1)
-        start, end = (share.new_zeros(clips).index_add(0, one.clamp(0, clips - 1), share) for one in at)
+        start, end = (share.new_zeros(clips).index_add(0, clip.clamp(0, clips - 1), share) for clip in at)
         return start, end
     start, end = scores.start[0, :clips].double(), scores.end[0, :clips].double()
     if scores.spans is not None:

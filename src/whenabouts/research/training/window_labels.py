@@ -43,9 +43,9 @@ class WindowLabels:
         at = np.minimum(self._begins[group][:, None] + places, len(self._order) - 1)
         windows = np.where((places < counts[:, None])[..., None], self._borders[self._order[at]], np.nan)
         labels = {"windows": torch.from_numpy(windows.astype(np.float32))}
-        told = [_ratings(self._queries[row].metadata, clips) for row in self._query[examples].tolist()]
-        rated = [ratings for ratings in told if ratings is not None]
-        if rated and len(rated) == len(told):
+        every = [_ratings(self._queries[row].metadata, clips) for row in self._query[examples].tolist()]
+        rated = [ratings for ratings in every if ratings is not None]
+        if rated and len(rated) == len(every):
             labels["saliency"] = torch.from_numpy(np.stack(rated))
         return labels
 
