@@ -43,7 +43,7 @@ SHARES = (1.0, 0.5, 0.1, 0.01)
 """Parts of the videos that a filter leaves; the filtered ones are searched up to `MOST_FILTERED` clips."""
 MOST_FILTERED = 1_000_000
 
-_BLOCK = 200
+BLOCK = 200
 _ONE_AT_A_TIME = 10
 _SEED, _QUERY_SEED, _FILTER_SEED = 7, 8, 3
 _VOCABULARY, _WORDS = 20_000, 12
@@ -71,11 +71,11 @@ def _topics() -> Matrix:
 
 
 def vectors_of(block: int) -> Matrix:
-    """The clip vectors of a block of videos: (_BLOCK, CLIPS, DIMENSION), the same each time."""
+    """The clip vectors of a block of videos: (BLOCK, CLIPS, DIMENSION), the same each time."""
     rng = np.random.default_rng([_SEED, block])
-    place = _topics()[rng.integers(len(_topics()), size=_BLOCK)] + 0.9 * _normal(rng, _BLOCK)
-    drift = np.cumsum(0.12 * _normal(rng, _BLOCK, CLIPS), axis=1)
-    return unit(place[:, None] + drift + 0.7 * _normal(rng, _BLOCK, CLIPS))
+    place = _topics()[rng.integers(len(_topics()), size=BLOCK)] + 0.9 * _normal(rng, BLOCK)
+    drift = np.cumsum(0.12 * _normal(rng, BLOCK, CLIPS), axis=1)
+    return unit(place[:, None] + drift + 0.7 * _normal(rng, BLOCK, CLIPS))
 
 
 @cache
@@ -102,11 +102,11 @@ def video_name(number: int) -> str:
 
 def entries_of(block: int) -> list[tuple[VideoRecord, dict[str, ClipColumns]]]:
     """A block of videos as the store takes them."""
-    said = texts(np.random.default_rng([_SEED, block, 1]), _BLOCK * CLIPS)
+    said = texts(np.random.default_rng([_SEED, block, 1]), BLOCK * CLIPS)
     start = np.arange(CLIPS, dtype=np.float64) * 10.0
     entries = []
     for number, vectors in enumerate(vectors_of(block)):
-        name = video_name(block * _BLOCK + number)
+        name = video_name(block * BLOCK + number)
         streams = {STREAM: "generated"}
         record = VideoRecord(name, f"/videos/{name}.mp4", size=1, duration=500.0, streams=streams)
         spoken = said[number * CLIPS : (number + 1) * CLIPS]
@@ -116,26 +116,27 @@ def entries_of(block: int) -> list[tuple[VideoRecord, dict[str, ClipColumns]]]:
 
 def write(store: Store, rows: int, say: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
     """Write the corpus up to so many clips, from where it stands; `say` is told what each block took."""
-    done = store.stats().streams[STREAM].clips // (CLIPS * _BLOCK)
-    blocks = range(done, rows // (CLIPS * _BLOCK))
+    done = store.stats().streams[STREAM].clips // (CLIPS * BLOCK)
+    blocks = range(done, rows // (CLIPS * BLOCK))
     for block in blocks:
         entries = entries_of(block)
         # The first videos of a size come by themselves, as those that a folder is watched for do.
         alone = _ONE_AT_A_TIME if block == blocks[0] else 0
-        single = [_timed(partial(store.put_videos, [entry])) for entry in entries[:alone]]
-        rest = _timed(partial(store.put_videos, entries[alone:]))
-        say({"block": block, "single": [took for took, _ in single], **_sum([*single, rest])})
-    say({"block": None, "single": [], **_sum([_timed(partial(store.optimize, force=True))])})
+        single = [seconds_of(partial(store.put_videos, [entry])) for entry in entries[:alone]]
+        rest = seconds_of(partial(store.put_videos, entries[alone:]))
+        say({"block": block, "single": [took for took, _ in single], **summed([*single, rest])})
+    say({"block": None, "single": [], **summed([seconds_of(partial(store.optimize, force=True))])})
 
 
-def _timed(run: Callable[[], Any]) -> tuple[float, float]:
+def seconds_of(run: Callable[[], Any]) -> tuple[float, float]:
     """Seconds by the clock and of the processors."""
     began, used = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - began, time.process_time() - used
 
 
-def _sum(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+def summed(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Such times, added up."""
     return {"seconds": sum(time[0] for time in times), "processor_seconds": sum(time[1] for time in times)}
 
 
@@ -164,7 +165,7 @@ def build(folder: Path, rows: int) -> dict[str, Any]:
 
 def disk(folder: Path) -> dict[str, float]:
     """Megabytes of the corpus: all, and the indices of its clips."""
-    sizes = {path: path.stat().st_size for path in (folder / "corpus").rglob("*") if path.is_file()}
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     indices = sum(size for path, size in sizes.items() if "_indices" in path.parts)
     return {"mb": round(sum(sizes.values()) / 1e6, 1), "indices_mb": round(indices / 1e6, 1)}
 
@@ -179,8 +180,8 @@ def queries(count: int) -> Matrix:
 
 
 def kept(block: int, share: float) -> NDArray[np.bool_]:
-    """Which videos of a block a filter leaves: (_BLOCK,)."""
-    return np.random.default_rng([_FILTER_SEED, block]).random(_BLOCK) < share
+    """Which videos of a block a filter leaves: (BLOCK,)."""
+    return np.random.default_rng([_FILTER_SEED, block]).random(BLOCK) < share
 
 
 def truth(folder: Path, rows: int, count: int) -> None:
@@ -188,7 +189,7 @@ def truth(folder: Path, rows: int, count: int) -> None:
 
     Saves `best` (shares, count, K), the numbers of the clips, and their scores.
     """
-    asked, clips = queries(count), _BLOCK * CLIPS
+    asked, clips = queries(count), BLOCK * CLIPS
     state = (0, np.full((len(SHARES), count, K), -1), np.full((len(SHARES), count, K), -2, np.float32))
     path = folder / "truth.npz"
     if path.exists():
@@ -235,7 +236,7 @@ def search(folder: Path, rows: int, count: int) -> dict[str, Any]:
 
 def allowed_names(rows: int, share: float) -> list[str]:
     """The ids of the videos that a filter leaves."""
-    keep = np.concatenate([kept(block, share) for block in range(rows // (CLIPS * _BLOCK))])
+    keep = np.concatenate([kept(block, share) for block in range(rows // (CLIPS * BLOCK))])
     return [video_name(int(number)) for number in np.flatnonzero(keep)]
 
 
@@ -260,7 +261,7 @@ def timed(
     for query in asked[:warm]:
         run(query)
     answers: list[Any] = []
-    times = [_timed(partial(lambda given: answers.append(run(given)), query)) for query in asked]
+    times = [seconds_of(partial(lambda given: answers.append(run(given)), query)) for query in asked]
     clock = [time[0] * 1e3 for time in times]
     return {
         "p50_ms": round(float(np.percentile(clock, 50)), 2),
@@ -314,6 +315,7 @@ GROWING = {
     "build_seconds": ("build", "seconds"),
     "build_processor_seconds": ("build", "processor_seconds"),
     "build_peak_mb": ("build", "peak_mb"),
+    "one_more_video_ms": ("build", "one_more_video_ms"),
     "disk_mb": ("disk", "mb"),
     "search_p50_ms": ("search", "nearest_100%_of_videos", "p50_ms"),
     "search_processor_ms": ("search", "nearest_100%_of_videos", "processor_ms"),
@@ -364,7 +366,7 @@ def measure(folder: Path, clips: int, count: int) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],
         "build": built,
-        "disk": disk(folder),
+        "disk": disk(folder / "corpus"),
         "search": searched,
     }
 
@@ -380,8 +382,8 @@ def run(folder: Path, sizes: Sequence[int], count: int) -> Iterator[dict[str, An
 
 def _sizes(text: str) -> list[int]:
     sizes = [int(float(size)) for size in text.split(",")]
-    if any(size % (_BLOCK * CLIPS) or size <= 0 for size in sizes):
-        raise argparse.ArgumentTypeError(f"{text}: sizes are multiples of {_BLOCK * CLIPS}")
+    if any(size % (BLOCK * CLIPS) or size <= 0 for size in sizes):
+        raise argparse.ArgumentTypeError(f"{text}: sizes are multiples of {BLOCK * CLIPS}")
     return sizes
 
 

@@ -213,14 +213,43 @@ def _check_ray(document: Mapping[str, Any]) -> None:
     assert all(isinstance(value, str) for value in values)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own classes
+def test_the_ray_service_is_what_deploy_ray_deploys() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    from whenabouts.product.server.ray_serve import Deployment, configuration
+
+    spec = _documents(DEPLOY / "kubernetes" / "ray-service.yaml")[0]["spec"]
+    given = yaml.safe_load(spec["serveConfigV2"])
+    ServeDeploySchema.model_validate(given)
+    arguments = given["applications"][0].pop("args")
+    made = yaml.safe_load(configuration(Deployment.of(arguments)))
+    made["applications"][0].pop("args")
+    assert given == made
+    deployment = Deployment.of(arguments)
+    workers = spec["rayClusterConfig"]["workerGroupSpecs"][0]
+    assert (deployment.least, deployment.most) == (workers["minReplicas"], workers["maxReplicas"])
+    memory = workers["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    assert deployment.memory_mb < int(memory.removesuffix("Gi")) << 10
+
+
+def test_the_nodes_of_ray_run_the_version_that_is_tested() -> None:
+    pins = (DEPLOY.parent / "constraints.txt").read_text(encoding="utf-8")
+    for path in MANIFESTS:
+        versions = re.findall(r'rayVersion: "([\d.]+)"', path.read_text(encoding="utf-8"))
+        assert all(f"ray=={version}\n" in pins for version in versions)
+
+
 @pytest.mark.parametrize(
     ("pod", "container"), [case[1:] for case in _containers()], ids=[case[0] for case in _containers()]
 )
 def test_pods_have_no_rights_that_they_do_not_need(pod: dict[str, Any], container: dict[str, Any]) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["automountServiceAccountToken"] is False
+    # The autoscaler in the head of a Ray cluster asks Kubernetes for pods.
+    assert pod["automountServiceAccountToken"] is (container["name"] == "ray-head")
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
 
