@@ -76,7 +76,7 @@ def test_an_empty_folder_is_no_encoder(tmp_path: Path) -> None:
 def test_the_report_has_a_line_for_every_family_with_a_remedy_or_a_place() -> None:
     report = encoder_report()
     assert [line.name for line in report][:1] == ["minilm"]
-    assert {role for line in report for role in line.roles} == {"text", "images", "clips", "sound"}
+    assert {role for line in report for role in line.roles} == {"text", "images", "clips", "sound", "voices"}
     assert all(line.detail for line in report)
     assert all("pip install" in line.detail for line in report if not line.usable)
 

@@ -100,9 +100,17 @@ def test_silence_has_no_words_though_the_model_alone_invents_some(tmp_path: Path
     assert without_voice.cues == () and "left out: likely invented" in " ".join(without_voice.notes)
 
 
-def segment(text: str, silence: float = 0.1, likely: float = -0.3, ratio: float = 1.2) -> SimpleNamespace:
+def segment(
+    text: str,
+    silence: float = 0.1,
+    likely: float = -0.3,
+    ratio: float = 1.2,
+    sure: float = 0.9,
+    seek: int = 0,
+) -> SimpleNamespace:
+    words = [SimpleNamespace(word=word, probability=sure) for word in text.split()]
     return SimpleNamespace(
-        text=text, no_speech_prob=silence, avg_logprob=likely, compression_ratio=ratio, words=[]
+        text=text, no_speech_prob=silence, avg_logprob=likely, compression_ratio=ratio, words=words, seek=seek
     )
 
 
@@ -111,6 +119,16 @@ def test_segments_are_left_out_for_silence_unlikely_words_and_repetition() -> No
     segments = [segment("a"), segment("b", 0.9), segment("c", likely=-1.4), segment("d", ratio=8.0)]
     assert [kept.text for kept in Guard().segments(segments, dropped)] == ["a"]
     assert dropped == ["b", "c", "d"]
+
+
+def test_a_window_of_guesses_goes_and_its_stock_phrases_before_it() -> None:
+    dropped: list[str] = []
+    guesses = [segment("It looks so.", sure=0.4), segment("Thank you.", sure=0.6)]
+    doubtful = [segment("Thank you.", sure=0.85, seek=3000), segment("It is my trip.", sure=0.6, seek=3000)]
+    spoken = [segment("So much for that.", sure=0.8, seek=6000), segment("Thank you.", sure=0.8, seek=6000)]
+    kept = [each.text for each in Guard().segments([*guesses, *doubtful, *spoken], dropped)]
+    assert kept == ["It is my trip.", "So much for that.", "Thank you."]
+    assert dropped == ["It looks so.", "Thank you.", "Thank you."]
 
 
 def test_a_sentence_that_repeats_stays_once_and_a_guess_goes() -> None:
@@ -202,7 +220,7 @@ def test_a_damaged_track_is_recognised_as_far_as_it_goes_and_said_to_be_damaged(
 
 
 def test_doubtful_tracks_are_told_of(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [SimpleNamespace(start=0.0, end=1.0, word=" Und", probability=0.3)]
+    words = [SimpleNamespace(start=0.0, end=1.0, word=" Und", probability=0.58)]
     about = SimpleNamespace(duration_after_vad=13.0, language_probability=0.3, language="cy")
     guess = SimpleNamespace(**vars(segment("Und")) | {"words": words, "start": 0.0, "end": 1.0})
     recogniser = SimpleNamespace(
@@ -210,7 +228,7 @@ def test_doubtful_tracks_are_told_of(samples: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr("whenabouts.video.speech.load_recogniser", lambda model: recogniser)
     notes = " ".join(transcribe(samples / "nasa_audio_only.mp3", "small").notes)
-    assert "language was not recognised for sure (cy at 30%)" in notes and "30% sure of its words" in notes
+    assert "language was not recognised for sure (cy at 30%)" in notes and "58% sure of its words" in notes
 
 
 def test_how_sure_weighs_by_words_and_is_unknown_of_written_ones() -> None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch, _weights
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
-from whenabouts.hub import ModelCard
 from whenabouts.video.voices import (
     LEAST_SECONDS,
     RATE,
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
 PREFIX = "x-vector"
 ORDER = 90
 _NEEDS = ("torch", "transformers")
-MODELS = (ModelCard("microsoft/wavlm-base-plus-sv", "voices, who speaks"),)
-"""What `whenabouts models list` shows of these; any other with an X-vector head works by name as well."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
 # Heads that only training reads.
 _OF_TRAINING = ("objective.", "classifier.")
-_GIVE = "give a speaker model with an X-vector head, such as microsoft/wavlm-base-plus-sv"
+_GIVE = "give a speaker model with an X-vector head, such as a WavLM that was trained to verify speakers"
 
 
 def recognises(name: str) -> bool:
