@@ -27,7 +27,7 @@ def add_parser(verbs: Any) -> None:
         "machine, and ends with the command.",
         epilog=_EPILOG,
     )
-    parser.add_argument("on", choices=["ray"], help="what the replicas run on")
+    parser.add_argument("on", metavar="ray", choices=["ray"], help="what the replicas run on")
     add_corpus(parser)
     parser.add_argument(
         "--address", help="the cluster: auto, HOST:PORT or ray://HOST:PORT (default: one on this machine)"
