@@ -65,7 +65,7 @@ def signature(image: Picture) -> NDArray[np.float32]:
     return np.asarray((sums / sizes).ravel(), np.float32)
 
 
-class _Planted:
+class Planted:
     """What both have: sentences as MiniLM has them, and a vector for what is known."""
 
     dimension = 384
@@ -77,7 +77,7 @@ class _Planted:
         """(N, 384): MiniLM's."""
         return self._text.encode_text(texts)
 
-    def _planted(self, answers: Sequence[str], seed: str) -> NDArray[np.float32]:
+    def vector_of(self, answers: Sequence[str], seed: str) -> NDArray[np.float32]:
         """What answers these queries, under the noise of a seed; without any it is noise alone."""
         digest = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
         noise = np.random.default_rng(digest).standard_normal(self.dimension)
@@ -87,7 +87,7 @@ class _Planted:
         return np.asarray(vector / np.linalg.norm(vector), np.float32)
 
 
-class PlantedEyes(_Planted):
+class PlantedEyes(Planted):
     """Knows frames of some films by sight, and of each which queries it answers."""
 
     name, fingerprint, image_size = "planted", f"planted noise={NOISE:g}", 96
@@ -112,10 +112,10 @@ class PlantedEyes(_Planted):
         distance = np.abs(self._known - own).mean(axis=1)
         best = int(distance.argmin())
         answers = self._answers[best] if distance[best] < 4.0 else ()
-        return self._planted(answers, str(answers) if answers else own.round().tobytes().hex())
+        return self.vector_of(answers, str(answers) if answers else own.round().tobytes().hex())
 
 
-class PlantedEars(_Planted):
+class PlantedEars(Planted):
     """Knows `sounds` by their tones, where a tone has half of the power that is heard."""
 
     name, fingerprint = "planted ears", f"planted ears noise={NOISE:g}"
@@ -138,7 +138,7 @@ class PlantedEars(_Planted):
         ]
         best = int(np.argmax(shares))
         answers = (self._sounds[best],) if shares[best] > 0.5 else ()
-        return self._planted(answers, str(answers) if answers else samples.tobytes().hex()[:4096])
+        return self.vector_of(answers, str(answers) if answers else samples.tobytes().hex()[:4096])
 
 
 def queries_seen(data: Path) -> list[dict[str, Any]]:

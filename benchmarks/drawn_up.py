@@ -1,0 +1,295 @@
+"""How sure answers of several streams are, and other orders of one list: films drawn up and never rendered.
+
+    python -m benchmarks.drawn_up DATA FOLDER OUT.json [--choose] [--corpora 4]
+
+The films are those of `fusion.py`, of other seeds, so that many titles can be asked: what is said, written,
+seen and heard in them is put into the corpus as the streams would have it. Slides, captions and signs are
+taken as read without an error, which is how they are read (docs/screen-text.md). What is seen (captions of
+Charades-STA) and heard is planted (`planted.py`). `--choose` takes the half of the recordings, fonts and
+sentences on which settings may be chosen.
+
+Of each kind of query: how often the first moment is right and what is stated of it, by all streams and by the
+one that knows; intervals (95 %) draw whole titles, and whole films for queries that are no title. And what
+other orders of all streams' moments find: by the probability that each has in its own stream's list, and by
+that beside the surprise. FOLDER is made anew for each corpus. OUT has each answer beside it (`.rows.json`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from benchmarks import fusion, screen_text
+from benchmarks.fusion import Asked, Maker, Part, rank_of
+from benchmarks.machine import describe_machine
+from benchmarks.planted import OTHER_SOUNDS, SOUND_SECONDS, SOUNDS, Planted
+
+from whenabouts import Corpus
+from whenabouts.confidence.probability import PROBABLE, log_odds
+from whenabouts.encoders import open_text_encoder
+from whenabouts.product.calibration.measuring import calibrate
+from whenabouts.product.index.reading import ReadVideo
+from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.product.search import Searcher
+from whenabouts.product.stream_answer import StreamAnswer
+from whenabouts.product.streams import stream
+from whenabouts.product.streams.protocol import Reads, StreamRun
+from whenabouts.video.cues import Cue
+from whenabouts.video.text_reader import TextLine
+
+LENGTH = 2 * fusion.PART_SECONDS
+LOOK_SECONDS = 2.0
+SIZES = (8, 16, 24)
+"""Films of a corpus, in turn."""
+
+
+class Known(Planted):
+    """Knows what is planted, by numbers in place of pictures or sounds; and sentences as MiniLM does."""
+
+    sampling_rate, longest_seconds, image_size = 16_000, 10.0, 96
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = self.fingerprint = name
+
+    def clips(self, seconds: float, events: Sequence[tuple[str, float, float]], seed: str) -> ClipColumns:
+        """Clips of `seconds` of a film; those that an event lasts through know it."""
+        starts = np.arange(0, LENGTH, seconds)
+        rows = []
+        for start in starts.tolist():
+            middle = start + seconds / 2
+            known = [text for text, since, until in events if since <= middle <= until]
+            rows.append(self.vector_of(known, str(known) if known else f"{seed} {start}"))
+        return ClipColumns(starts, starts + seconds, [""] * len(starts), np.stack(rows))
+
+
+class Planner(Maker):
+    """Draws up films without rendering them."""
+
+    def __init__(self, data: Path, *, seed: int, choose: bool) -> None:
+        self.folder, self.rng = Path(), random.Random(f"drawn up {seed} {choose}")
+        self.fonts = screen_text.OTHER_FONTS if choose else screen_text.FONTS
+        self.footage = []
+        self.parts = fusion.parts_of(data, choose=choose)
+        self.recordings = sorted(self.parts)
+        self.rng.shuffle(self.recordings)
+        self.asked, self.heard, self.said, self.shown = [], [], {}, {}
+        self.sounds = OTHER_SOUNDS if choose else SOUNDS
+
+    def _render(self, path: Path, drawers: Sequence[Any]) -> None:
+        """Nothing is rendered."""
+
+    def _words(
+        self, name: str, pair: Sequence[Part], silent: Path, path: Path, *, is_spoken: bool
+    ) -> list[Cue]:
+        return [
+            Cue(cue.start + at * fusion.PART_SECONDS, cue.end + at * fusion.PART_SECONDS, cue.text)
+            for at, part in enumerate(pair)
+            for cue in part.cues
+        ]
+
+
+def events_of(films: Sequence[str], texts: Sequence[str], kind: str, rng: random.Random) -> list[Asked]:
+    """One event for each text, in a film of its own where there are enough."""
+    events = []
+    for number, text in enumerate(texts):
+        at = rng.uniform(2, LENGTH - SOUND_SECONDS - 2)
+        events.append(Asked(kind, text, ((films[number % len(films)], at, at + SOUND_SECONDS),)))
+    return events
+
+
+def read_texts(shown: Sequence[screen_text.Shown]) -> SimpleNamespace:
+    """What a reader would have read of a film, every two seconds."""
+    read = list[tuple[int, tuple[TextLine, ...]]]()
+    for number in range(int(LENGTH / LOOK_SECONDS)):
+        at = number * LOOK_SECONDS
+        texts = [line for text in shown if text.start <= at < text.end for line in text.lines]
+        lines = tuple(
+            TextLine(text, 0.98, (0.06, 0.1 + 0.09 * row, 0.9, 0.15 + 0.09 * row))
+            for row, text in enumerate(texts)
+        )
+        if not read or read[-1][1] != lines:
+            read.append((number, lines))
+    return SimpleNamespace(read=tuple(read), last=int(LENGTH / LOOK_SECONDS) - 1)
+
+
+def drawn_up(data: Path, folder: Path, seed: int, *, choose: bool) -> tuple[Corpus, list[Asked]]:
+    """A corpus of films that were drawn up, calibrated, and what it is asked."""
+    planner = Planner(data, seed=seed, choose=choose)
+    planner.make(SIZES[seed % len(SIZES)])
+    films = sorted(planner.said)
+    captions = seen_of(data, choose=choose)
+    events = {
+        "vision": events_of(films, planner.rng.sample(captions, 12), "seen", planner.rng),
+        "sound": events_of(films, planner.rng.sample(list(planner.sounds), 12), "heard", planner.rng),
+    }
+    shutil.rmtree(folder, ignore_errors=True)
+    corpus = Corpus(folder, create=True)
+    text = open_text_encoder()
+    runs = {
+        name: StreamRun(
+            stream(name),
+            StreamInfo(name, encoder.name, encoder.fingerprint, 384, settings),
+            encoder,
+            Reads(),
+        )
+        for name, encoder, settings in (
+            ("subtitle", text, {}),
+            ("screen_text", text, {"frame_seconds": LOOK_SECONDS, "parts_of_words": True}),
+            ("vision", Known("planted eyes"), {"clip_seconds": 1.0}),
+            ("sound", Known("planted ears"), {"clip_seconds": 2.0, "window_seconds": 4.0}),
+        )
+    }
+    for run in runs.values():
+        corpus.store.add_stream(run.info)
+    corpus.store.put_videos([_entry(film, planner, events, runs, seed) for film in films])
+    for name in ("vision", "sound"):
+        corpus.encoders.adopt(runs[name].encoder, corpus.store.streams[name])
+    calibrate(corpus, made=0)
+    return corpus, [*planner.asked, *planner.queries(), *events["vision"], *events["sound"]]
+
+
+def _entry(
+    film: str,
+    planner: Planner,
+    events: Mapping[str, Sequence[Asked]],
+    runs: Mapping[str, StreamRun],
+    seed: int,
+) -> tuple[VideoRecord, dict[str, ClipColumns]]:
+    record = VideoRecord(
+        film, f"/{film}.mp4", duration=LENGTH, streams={n: r.fingerprint for n, r in runs.items()},
+        words="subtitle", has_picture=True,
+    )  # fmt: skip
+    video = ReadVideo(record, LENGTH, planner.said[film])
+    columns = {
+        name: runs[name].stream.clips(
+            video, [read_texts(planner.shown[film])] * (name == "screen_text"), runs[name]
+        )
+        for name in ("subtitle", "screen_text")
+    }
+    for name, own in events.items():
+        here = [(event.text, *event.places[0][1:]) for event in own if event.film == film]
+        seconds = float(runs[name].info.settings["clip_seconds"])
+        columns[name] = runs[name].encoder.clips(seconds, here, f"{seed} {name} {film}")
+    return record, columns
+
+
+def seen_of(data: Path, *, choose: bool) -> list[str]:
+    """Sentences about what is seen: captions of Charades-STA."""
+    path = data / "annotations" / "charades_sta" / "charades_test.json"
+    videos = json.loads(path.read_text(encoding="utf-8"))
+    captions = sorted({text.strip() for video in videos.values() for text in video["sentences"]})
+    return captions[choose::2]
+
+
+def rows_of(corpus: Corpus, asked: Sequence[Asked], number: int) -> list[dict[str, Any]]:
+    """A row for each question: what all streams and each alone answer, and whether it is right."""
+    searcher = corpus.searcher()
+    stems = {record.video_id: Path(record.path).stem for record in corpus.records()}
+    texts = list(fusion.texts_of(corpus, stems))
+    rows = []
+    for query in asked:
+        if fusion.is_elsewhere(query, texts):
+            continue
+        answers = {answer.stream: answer for answer in searcher.find_all(query.text)}
+        row: dict[str, Any] = {"corpus": number, "kind": query.kind, "film": query.film, "text": query.text}
+        ways = {"all": list(answers.values())} | {name: [answer] for name, answer in answers.items()}
+        row["ways"] = {way: _way(searcher, query, some, stems) for way, some in ways.items()}
+        rows.append(row)
+    return rows
+
+
+def _way(
+    searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
+) -> dict[str, Any]:
+    """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
+    ranked, is_name = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
+    first = [
+        [
+            round(m.score, 3),
+            round(m.confidence or 0.0, 4),
+            sorted(m.evidence),
+            rank_of(query, [m], stems) == 1,
+        ]
+        for m in ranked[:10]
+    ]
+    return {"first": first, "is_name": is_name, "rank": rank_of(query, ranked, stems)}
+
+
+ORDERS: dict[str, Callable[[float, float], float]] = {
+    "surprise": lambda surprise, stated: surprise,
+    "probability": lambda surprise, stated: log_odds(stated),
+    "probability and half the surprise": lambda surprise, stated: log_odds(stated) + surprise / 2,
+    "probability and surprise": lambda surprise, stated: log_odds(stated) + surprise,
+}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What is right and stated of each kind, and what other orders find."""
+    value: dict[str, Any] = {"corpora": 1 + max(row["corpus"] for row in rows)}
+    for kind in fusion.KINDS:
+        own = [row for row in rows if row["kind"] == kind]
+        drawn_by = [row["text"] if "title" in kind else f"{row['corpus']} {row['film']}" for row in own]
+        known_by = fusion.STREAM_OF[kind.split(",")[0]]
+        ways = {
+            name: _told([row["ways"][way] for row in own], drawn_by)
+            for name, way in (("all streams", "all"), ("the stream that knows", known_by))
+        }
+        orders = {name: _found(own, order) for name, order in ORDERS.items()}
+        value[kind] = {"queries": len(own), **ways, "orders, hit@1 and @5": orders}
+    return value
+
+
+def _told(ways: Sequence[dict[str, Any]], drawn_by: Sequence[str]) -> dict[str, Any]:
+    stated = np.array([way["first"][0][1] if way["first"] else 0.0 for way in ways])
+    right = np.array([way["rank"] == 1 for way in ways], float)
+    is_match = (stated >= PROBABLE.match_at) | np.array([way["is_name"] for way in ways])
+    return {
+        "hit@1": fusion.interval(right, drawn_by),
+        "hit@5": fusion.interval(np.array([way["rank"] <= 5 for way in ways], float), drawn_by),
+        "stated": fusion.interval(stated, drawn_by),
+        "stated less right": fusion.interval(stated - right, drawn_by),
+        "match": [int(is_match.sum()), int(right[is_match].sum())],
+    }
+
+
+def _found(rows: Sequence[dict[str, Any]], order: Callable[[float, float], float]) -> list[float]:
+    """hit@1 and hit@5 (%) of the streams' own lists put together by an order."""
+    places = []
+    for row in rows:
+        every = [one for way, told in row["ways"].items() if way != "all" for one in told["first"]]
+        every.sort(key=lambda one: -order(one[0], one[1]))
+        places.append(next((place for place, one in enumerate(every, 1) if one[3]), 99))
+    return [round(100 * float(np.mean(np.array(places) <= k)), 1) for k in (1, 5)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--corpora", type=int, default=4)
+    parser.add_argument("--choose", action="store_true")
+    options = parser.parse_args()
+    kept, rows = options.out.with_suffix(".rows.json"), list[dict[str, Any]]()
+    for seed in range(options.corpora):
+        corpus, asked = drawn_up(options.data, options.folder, seed, choose=options.choose)
+        rows += rows_of(corpus, asked, seed)
+        kept.write_text(json.dumps(rows), encoding="utf-8")
+        print(seed, len(rows), flush=True)
+    told = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine("lancedb"), **summary(rows)}
+    options.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
