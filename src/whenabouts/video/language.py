@@ -17,14 +17,15 @@ from whenabouts.video.cues import CueTrack, base_language
 SEVERAL = "mul"
 """The code (ISO 639-2) of words in several languages."""
 
+LEAST_LETTERS = 6
+"""A sign or two that was read in a picture is no language of a video, however sure its script is."""
+
 # Pieces of a transcript that are looked at, and words of each: longer ones would mix languages line by line.
 _PIECES, _PIECE_WORDS = 40, 10
 # What most pieces must agree on; else there are several languages.
 _AGREED = 0.6
 # Of titles in twelve languages none was named wrongly at this probability; four of ten were named.
 _SURE = 0.9
-# A sign or two that was read in a picture is no language of a video, however sure its script is.
-_LEAST_LETTERS = 6
 _MOST_CHARACTERS = 2_000
 _CODE = re.compile(r"[a-z]{2,3}")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -43,7 +44,7 @@ def language_of_track(track: CueTrack) -> str:
 def language_of_texts(texts: Sequence[str]) -> str:
     """The language that most of some texts are in, SEVERAL, or "" where they are too short to tell."""
     pieces = _pieces(texts)
-    if sum(len(_LETTER.findall(piece)) for piece in pieces) < _LEAST_LETTERS:
+    if sum(len(_LETTER.findall(piece)) for piece in pieces) < LEAST_LETTERS:
         return ""
     if len(pieces) == 1:
         return sure_language(pieces[0])

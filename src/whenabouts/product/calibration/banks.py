@@ -12,6 +12,7 @@ from whenabouts.product.index.store import Store
 from whenabouts.product.query_language import ALIGNED, understands
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
+from whenabouts.video.language import LEAST_LETTERS
 
 # Videos whose language is looked at.
 _VIDEOS = 60
@@ -81,7 +82,7 @@ def _languages(store: Store, stream: str) -> list[Language | None]:
     for number in range(len(block.video_ids)):
         rows = block.rows(number)
         texts = block.text[rows.start : rows.stop]
-        if any(texts):
+        if sum(map(str.isalpha, "".join(texts))) >= LEAST_LETTERS:
             language = language_of(texts)
             counts["" if language is None else language.code] += 1
     frequent = [code for code, count in counts.most_common() if count >= _LEAST_SHARE * counts.total()]
