@@ -137,12 +137,13 @@ def _key(checker: Checker) -> str:
 
 def picture_of(record: VideoRecord, at: float) -> bytes:
     """A picture of a video whose file is as it was indexed. Raises WhenaboutsError or OSError."""
+    from whenabouts.video.objects import source_path
     from whenabouts.video.thumbnails import thumbnail
 
     status = Path(record.path).stat()
     if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
         raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
-    return thumbnail(Path(record.path), at, PIXELS_WIDE)
+    return thumbnail(source_path(record.path), at, PIXELS_WIDE)
 
 
 def view_of(

@@ -472,8 +472,9 @@ class Corpus:
     def rate_of(self, video: str) -> Fraction | None:
         """Frames a second of a video, by any name that `resolve` takes."""
         from whenabouts.video.frame_times import frame_rate
+        from whenabouts.video.objects import source_path
 
-        return frame_rate(Path(self.resolve(video).path))
+        return frame_rate(source_path(self.resolve(video).path))
 
 
 def _video(record: VideoRecord) -> Video:

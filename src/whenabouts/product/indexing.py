@@ -28,6 +28,7 @@ from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video.files import find_files
+from whenabouts.video.objects import check_place, source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -76,7 +77,9 @@ def plan_index(
     )
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
-    files = [Path(os.fspath(path)) for path in paths]
+    for path in paths:
+        check_place(os.fspath(path))
+    files = [source_path(path) for path in paths]
     corpus.store.refresh()
     doubled = corpus.store.doubled()
     # A row without a description of its file is that of a file to be done again.
@@ -84,7 +87,7 @@ def plan_index(
     if doubled:
         notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
     if retry and not files:
-        files = [Path(record.path) for record in ledger if record.state == "failed"]
+        files = [source_path(record.path) for record in ledger if record.state == "failed"]
     return make_plan(
         find_files(files, exclude=exclude, follow=follow),
         ledger,

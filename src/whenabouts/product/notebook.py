@@ -6,13 +6,13 @@ from base64 import b64encode
 from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.product.index.records import VideoRecord, unambiguous
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Evidence, ScoredMoment, WhenaboutsError
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.search_result import SearchResult
@@ -78,7 +78,7 @@ def _picture(record: VideoRecord, at: float) -> str | None:
     if not record.has_picture:
         return None
     try:
-        status = Path(record.path).stat()
+        status = source_path(record.path).stat()
         if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
             return None
         return _data_uri(record.path, record.modified_ns, at)
@@ -90,4 +90,4 @@ def _picture(record: VideoRecord, at: float) -> str | None:
 def _data_uri(path: str, modified_ns: int, at: float) -> str:
     from whenabouts.video.thumbnails import thumbnail
 
-    return "data:image/jpeg;base64," + b64encode(thumbnail(Path(path), at, _PIXELS_WIDE)).decode()
+    return "data:image/jpeg;base64," + b64encode(thumbnail(source_path(path), at, _PIXELS_WIDE)).decode()

@@ -13,10 +13,10 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
+from whenabouts.video.objects import open_source
 from whenabouts.video.probe import Probe, SubtitleTrack, open_media
 from whenabouts.video.speakers import Marks, marks_of
 
@@ -197,8 +197,8 @@ def _named_language(text: str) -> str | None:
 def last_time(path: Path) -> float:
     """About where the last cue of a subtitle file ends, in seconds, by its last lines; 0 for no times."""
     try:
-        with open_regular(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        with open_source(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read(_TAIL_BYTES)
     except OSError:
         return 0.0
@@ -270,8 +270,9 @@ def _distance(track: CueTrack, sound: str | None) -> int:
 
 def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
     try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
+        with open_source(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
             data = file.read(LARGEST_BYTES + 1) if size <= LARGEST_BYTES else b""
     except OSError as error:
         raise SubtitleError(

@@ -25,6 +25,7 @@ from whenabouts.video.encoding import MovieWriter, Span, check_media, common_for
 from whenabouts.video.files import printable
 from whenabouts.video.frame_times import frame_rate
 from whenabouts.video.headers import lacks_index, missing_bytes
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError, probe
 from whenabouts.video.spans import PictureSpan, SoundSpan
 from whenabouts.video.timecode import exact
@@ -87,10 +88,11 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
 
 def suffix_for(path: Path, *, copy: bool = False) -> str:
     """The suffix that a cut of a file has: .mp4, .m4a for sound alone, that of the source for a copy."""
-    check_media(Path(path))
+    path = source_path(path)
+    check_media(path)
     if copy:
-        return copy_suffix(Path(path))
-    return ".mp4" if probe(Path(path)).picture is not None else ".m4a"
+        return copy_suffix(path)
+    return ".mp4" if probe(path).picture is not None else ".m4a"
 
 
 def cut(
@@ -113,7 +115,7 @@ def cut(
     that is none or an `out` that is taken (unless `force`), WriteError where it cannot be written. Nothing
     half-written is left.
     """
-    path, out = Path(path), Path(out)
+    path, out = source_path(path), Path(out)
     if not copy:
         return join([(path, start, end)], out, force=force, progress=progress)[0]
     check_free(out, force=force, sources=[path])
@@ -152,7 +154,7 @@ def join(
     out = Path(out)
     container_for(out)
     check_free(out, force=force, sources=[path for path, _, _ in parts])
-    spans = [look_at(Path(path), start, end) for path, start, end in parts]
+    spans = [look_at(source_path(path), start, end) for path, start, end in parts]
     form, notes = common_form(spans)
     parts_done = _PartProgress(
         progress or _silent, sum((span.end - span.start for span in spans), Fraction(0))

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from typing import Literal
 
 from whenabouts.opening import open_regular
 from whenabouts.video.ignored import Patterns
+from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
 
 # Pictures, mostly with sound; then sound only.
 MEDIA_SUFFIXES = frozenset(
@@ -31,6 +33,8 @@ _AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
 _TRANSPORT_SYNC = 0x47
 
 _BLOCK_BYTES = 1 << 20
+# "s3:" and the bucket; what comes behind them is the key.
+_BUCKET_PARTS = 2
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 # A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or what players write beside it.
 _SIDECAR_MARK = re.compile(
@@ -86,12 +90,17 @@ def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bo
     """
     walk = _Walk(Patterns.of(exclude), follow)
     for path in paths:
-        walk.take(Path(path))
+        walk.take(source_path(path))
     return walk.findings()
 
 
 def content_hash(path: Path) -> str:
-    """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError."""
+    """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError.
+
+    An object in a store is not read for it: its tag and size stand for its bytes (`objects.tag_hash`).
+    """
+    if isinstance(place := source_path(path), ObjectPath):
+        return tag_hash(place)
     digest = blake2b(digest_size=16)
     with open_regular(path) as file:
         while block := file.read(_BLOCK_BYTES):
@@ -128,9 +137,13 @@ class _Walk:
     _transcripts: dict[str, _Candidate] = field(default_factory=dict)
     _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
     _patterns: dict[Path, Patterns] = field(default_factory=dict)
+    _objects_beside: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, given: Path) -> None:
         """One path that the caller gave."""
+        if isinstance(given, ObjectPath):
+            self._take_objects(given)
+            return
         try:
             path = _tidy(given)
             status = path.stat()
@@ -148,6 +161,39 @@ class _Walk:
         else:
             self._note_file(_Candidate(path, path.is_symlink(), True, status))
 
+    def _take_objects(self, given: ObjectPath) -> None:
+        """One object of a store, or all below a place in it; hidden names and patterns as in folders."""
+        self.searched.append(given)
+        try:
+            is_object = given.is_file()
+            # Of one object the neighbours are looked at too, for its subtitles are among them.
+            top = given.parent if is_object and len(given.parts) > _BUCKET_PARTS else given
+            found = list(objects_below(top))
+        except OSError as error:
+            self.problems[given] = _reason(given, error)
+            return
+        patterns = self.exclude.beneath(top)
+        for entry in found:
+            if isinstance(entry, str):
+                name = ObjectPath(f"s3:/{entry}")
+                self.problems[name] = f"s3://{entry!r}: empty parts, . or .. or control characters; rename it"
+                continue
+            path, status = entry
+            kind, is_given = _kind(path), path == given
+            if is_object and not is_given:
+                if kind == "transcript" and path.parent == top:
+                    self._objects_beside[top].append(path)
+            elif any(part.startswith(".") for part in path.relative_to(top).parts) and not is_given:
+                continue
+            elif (kind or is_given) and patterns.fits(path):
+                self.ignored += 1
+            elif kind or is_given:
+                if kind == "transcript":
+                    self._objects_beside[path.parent].append(path)
+                if is_given or not _is_source_code(path):
+                    kept = self._transcripts if kind == "transcript" else self._media
+                    kept.setdefault(str(path), _Candidate(path, False, is_given, status))
+
     def findings(self) -> Findings:
         """All that was found, with subtitles given to their recordings."""
         media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
@@ -156,7 +202,7 @@ class _Walk:
         files, owned = [], set[str]()
         for recording in media:
             sidecars = sidecars_of(recording.path, beside[recording.path.parent], stems)
-            owned.update(os.path.realpath(sidecar) for sidecar in sidecars)
+            owned.update(_real(sidecar) for sidecar in sidecars)
             files.append(_media_file(recording, "media", sidecars))
         for real, transcript in self._transcripts.items():
             if real not in owned:
@@ -170,6 +216,8 @@ class _Walk:
         )
 
     def _subtitles_in(self, folder: Path) -> list[Path]:
+        if isinstance(folder, ObjectPath):
+            return sorted(set(self._objects_beside[folder]))
         patterns = self._patterns.get(folder, self.exclude.beneath(folder))
         return [path for path in _subtitles_in(folder, follow=self.follow) if not patterns.fits(path)]
 
@@ -246,6 +294,11 @@ class _Walk:
             )
 
 
+def _real(path: Path) -> str:
+    """A path without links in it."""
+    return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
+
+
 def _tidy(path: Path) -> Path:
     """The absolute path without `..`, if it is still the same file; links keep their own name."""
     absolute = path.absolute()
@@ -267,7 +320,7 @@ def _is_source_code(path: Path) -> bool:
     if path.suffix.lower() not in _AMBIGUOUS_SUFFIXES:
         return False
     try:
-        with open_regular(path) as file:
+        with open_source(path) as file:
             head = file.read(5)
     except OSError:
         return False  # it will be named as unreadable when it is its turn
@@ -326,6 +379,8 @@ def modified_ns(status: os.stat_result) -> int:
 def _reason(path: Path, error: Exception) -> str:
     """What is wrong with a path and what to do about it."""
     name, number = printable(path), getattr(error, "errno", None)
+    if isinstance(path, ObjectPath):
+        return f"{name}: {getattr(error, 'strerror', None) or error}; check the bucket and the key"
     if number == errno.ENAMETOOLONG:
         return f"{name}: the name is too long ({len(os.fsencode(path))} bytes); shorten or rename it"
     if number in (errno.EACCES, errno.EPERM):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from whenabouts.opening import open_regular
+from whenabouts.video.objects import open_source
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
@@ -26,7 +26,7 @@ def missing_bytes(path: Path) -> int:
     MP4/MOV (ISO 14496-12 boxes), Matroska/WebM (the EBML size of the segment) and AVI/WAV (RIFF) say;
     all others give 0. Raises OSError if the file cannot be read.
     """
-    with open_regular(path) as file:
+    with open_source(path) as file:
         size = _size(file)
         head = file.read(16)
         if head[4:8] in _MP4_FIRST_BOXES:
@@ -40,7 +40,7 @@ def missing_bytes(path: Path) -> int:
 
 def lacks_index(path: Path) -> bool:
     """Whether this is an MP4/MOV without its index (`moov`), which recorders write last."""
-    with open_regular(path) as file:
+    with open_source(path) as file:
         if file.read(8)[4:] not in _MP4_FIRST_BOXES:
             return False
         return all(kind != b"moov" for kind, _, _ in _boxes(file, 0, _size(file)))
@@ -52,7 +52,7 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
     Source: the track header `tkhd`, ISO 14496-12, 8.3.2.
     """
     matrices: dict[int, tuple[int, ...]] = {}
-    with open_regular(path) as file:
+    with open_source(path) as file:
         if file.read(8)[4:] not in _MP4_FIRST_BOXES:
             return {}
         for _, start, end in _inside(file, (b"moov", b"trak", b"tkhd"), 0, _size(file)):
@@ -66,7 +66,10 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
 
 
 def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
+    at = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(at)
+    return size
 
 
 def _inside(

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from whenabouts.opening import open_descriptor
 from whenabouts.types import UsageError
+from whenabouts.video.objects import ObjectPath, ObjectReader, source_path
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -69,7 +70,7 @@ def open_container(path: Path) -> InputContainer:
     limit = {"max_pixels": str(most_pixels())}
     # Headers may say more, so that a message can name the size; some formats are probed by a picture or two.
     probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
-    container = av.open(_Bytes(path), "r", options=_OPTIONS | probed, io_open=_refuse)
+    container = av.open(_bytes_of(path), "r", options=_OPTIONS | probed, io_open=_refuse)
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
@@ -123,6 +124,27 @@ class _Bytes:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
+
+
+class _ObjectBytes:
+    """The same of an object in a store."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._reader = ObjectReader(path)
+        self.name = f"file:/{path.key}"
+        self.seek, self.tell = self._reader.seek, self._reader.tell
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; none at the end."""
+        try:
+            return self._reader.read(size) or b""
+        except OSError as error:
+            raise _of_ffmpeg(error) from error
+
+
+def _bytes_of(path: Path) -> _Bytes | _ObjectBytes:
+    place = source_path(path)
+    return _ObjectBytes(place) if isinstance(place, ObjectPath) else _Bytes(place)
 
 
 def _of_ffmpeg(error: OSError) -> Any:

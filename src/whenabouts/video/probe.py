@@ -12,10 +12,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from whenabouts.opening import open_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import lacks_index, missing_bytes, track_matrices
+from whenabouts.video.objects import open_source
 from whenabouts.video.opened import most_pixels, open_container
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
 
@@ -359,7 +359,7 @@ def _why_not_media(path: Path) -> str:
             "cut off: the index of the MP4 (moov) is missing, as after a broken download or recording; "
             "copy it again, or rebuild it with a tool such as untrunc"
         )
-    with open_regular(path) as file:
+    with open_source(path) as file:
         head = file.read(4096)
     if not head:
         return "the file is empty (0 bytes); copy or download it again"

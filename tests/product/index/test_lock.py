@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from whenabouts.product.index import lock as lock_module
-from whenabouts.product.index.lock import CorpusBusy, FolderLock, Holder, LeaseLock, acquire
+from whenabouts.product.index.lock import CorpusBusy, FolderLock, Holder, Lease, LeaseLock, acquire
 from whenabouts.product.index.records import StoreError, VideoRecord
 from whenabouts.product.index.store import Store
 
@@ -171,19 +171,20 @@ class OneCell:
     """A compare-and-set cell in memory, as the object store's table is one."""
 
     def __init__(self) -> None:
-        self.owner, self.value, self.expires = "", "", 0.0
+        self.lease = Lease("", "", 0.0)
         self.away_from = ""
+        self.loses_answers = False
 
-    def swap(self, owner: str, value: str, expires: float, now: float) -> bool:
-        if self.away_from == owner:
+    def swap(self, lease: Lease, seen: Lease) -> bool:
+        if self.away_from and self.away_from == lease.owner:
             raise OSError("no network")
-        if self.owner != owner and self.expires >= now:
+        if (self.lease.owner, self.lease.stamp) != (seen.owner, seen.stamp):
             return False
-        self.owner, self.value, self.expires = owner, value, expires
-        return True
+        self.lease = lease
+        return not self.loses_answers
 
-    def read(self) -> str | None:
-        return self.value
+    def read(self) -> Lease:
+        return self.lease
 
 
 class Clock:
@@ -192,14 +193,11 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
 
-    def time(self) -> float:
-        return self.now
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(lock_module, "time", made)
+    monkeypatch.setattr(lock_module, "_now", lambda: made.now)
     return made
 
 
@@ -214,13 +212,17 @@ def until(is_so: Callable[[], bool]) -> None:
 
 def test_a_lease_excludes_others_is_renewed_and_given_back(clock: Clock) -> None:
     cell = OneCell()
-    one, two = LeaseLock(cell, seconds=0.3), LeaseLock(cell, seconds=0.3)
+    one, two = LeaseLock(cell, 0.3), LeaseLock(cell, 0.3)
     assert one.try_acquire()
+    stamp = cell.lease.stamp
     assert not two.try_acquire()
+    undecided = [two.is_undecided]
     clock.now += 0.2
-    until(lambda: cell.expires == 1000.5)  # the lease is renewed
+    until(lambda: cell.lease.stamp > stamp)  # the lease is renewed
     clock.now += 0.2
     assert not two.try_acquire()
+    undecided.append(two.is_undecided)
+    assert undecided == [True, False]  # a renewal was seen meanwhile
     known = two.holder()
     assert known is not None
     assert known.pid == os.getpid()
@@ -229,16 +231,75 @@ def test_a_lease_excludes_others_is_renewed_and_given_back(clock: Clock) -> None
     two.release()
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_clocks_that_are_an_hour_apart_neither_end_a_lease_nor_keep_a_dead_one(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    cell = OneCell()
+    one, two = LeaseLock(cell, 60), LeaseLock(cell, 60)
+    assert one.try_acquire()
+    there = time.time
+    monkeypatch.setattr(time, "time", lambda: there() + 3600 * hours)
+    assert not two.try_acquire()
+    clock.now += 59
+    assert not two.try_acquire()
+    clock.now += 2  # watched for as long as a lease lasts, and it was never renewed
+    assert two.try_acquire()
+    assert one.is_lost()
+    one.release()
+    assert cell.lease.owner == two._owner
+    two.release()
+    assert cell.lease.owner == ""
+
+
+def test_of_two_that_find_the_same_dead_lease_one_takes_it(clock: Clock) -> None:
+    cell = OneCell()
+    cell.lease = Lease("dead", "", 5.0)
+    locks = [LeaseLock(cell, 60) for _ in range(2)]
+    assert not any(lock.try_acquire() for lock in locks)
+    clock.now += 61
+    assert [lock.try_acquire() for lock in locks] == [True, False]
+    for lock in locks:
+        lock.release()
+
+
+def test_whoever_waits_is_told_at_the_first_sign_of_life(clock: Clock) -> None:
+    cell = OneCell()
+    one, two = LeaseLock(cell, 0.3), LeaseLock(cell, 0.3)
+    assert one.try_acquire()
+    told: list[Holder | None] = []
+    with pytest.raises(CorpusBusy, match=f"process {os.getpid()}"):
+        acquire(two, "s3://b/c", on_wait=told.append)
+    assert len(told) == 1
+    one.release()
+
+
 def test_a_lease_that_could_not_be_renewed_is_known_to_be_lost(clock: Clock) -> None:
     cell = OneCell()
-    one, two = LeaseLock(cell, seconds=0.3), LeaseLock(cell, seconds=0.3)
+    one, two = LeaseLock(cell, 0.3), LeaseLock(cell, 0.3)
     assert one.try_acquire()
     cell.away_from = one._owner
+    assert not two.try_acquire()
     clock.now += 0.5
     assert two.try_acquire()
-    assert not one.lost
+    with pytest.raises(OSError, match="no network"):
+        one.is_lost()
     cell.away_from = ""
-    until(lambda: one.lost)
+    assert one.is_lost()
     one.release()
-    assert cell.owner == two._owner
+    assert cell.lease.owner == two._owner
     two.release()
+
+
+def test_a_renewal_whose_answer_was_lost_is_a_renewal(clock: Clock) -> None:
+    cell = OneCell()
+    one = LeaseLock(cell, 60)
+    assert one.try_acquire()
+    cell.loses_answers = True
+    clock.now += 30
+    assert not one.is_lost()
+    cell.loses_answers = False
+    clock.now += 30
+    assert not one.is_lost()
+    one.release()
+    assert cell.lease.owner == ""

@@ -1,14 +1,12 @@
-"""The same tables on an object store: moto's S3 server on this machine."""
+"""The same tables on an object store: a Ceph gateway and moto's mock, both on this machine."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,48 +14,37 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus
+from whenabouts.product.index import lock
 from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import ClipColumns, NotACorpus, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
+
+from ...s3 import Server, running
 
 pytestmark = pytest.mark.slow
 
 WIDTH = 16
 
 
-@pytest.fixture(scope="module")
-def options() -> Iterator[dict[str, str]]:
-    """Storage options of a server that runs for this module."""
-    server = pytest.importorskip("moto.server")
-    serving = pytest.importorskip("werkzeug.serving")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    application = server.DomainDispatcherApplication(server.create_backend_app)
-    running = serving.make_server("127.0.0.1", port, application, threaded=True)
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    yield {
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "test",
-        "aws_region": "us-east-1",
-        "aws_endpoint": f"http://127.0.0.1:{port}",
-        "allow_http": "true",
-    }
-    running.shutdown()
-    thread.join()
-    running.server_close()
+@pytest.fixture(scope="module", params=["ceph", "moto"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(request.param, tmp_path_factory.mktemp(request.param)) as made:
+        yield made
 
 
 @pytest.fixture
-def bucket(options: dict[str, str]) -> str:
-    import urllib.request
+def options(server: Server) -> dict[str, str]:
+    return server.options
 
-    name = f"corpora-{uuid.uuid4().hex[:8]}"
-    request = urllib.request.Request(f"{options['aws_endpoint']}/{name}", method="PUT")
-    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request")
-    with urllib.request.urlopen(request):
-        return f"s3://{name}/my.corpus"
+
+@pytest.fixture
+def bucket(server: Server) -> str:
+    return f"s3://{server.bucket()}/my.corpus"
+
+
+@pytest.fixture(autouse=True)
+def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 12.0)
 
 
 def clips(count: int, seed: int) -> ClipColumns:
@@ -123,7 +110,7 @@ def test_of_two_that_ask_at_once_one_gets_the_lease(bucket: str, options: dict[s
 
 
 def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
-    bucket: str, options: dict[str, str], samples: Path
+    bucket: str, server: Server, options: dict[str, str], samples: Path
 ) -> None:
     place = f"{bucket}/whole.corpus"
     summary = Corpus(place, storage_options=options, create=True).add(samples / "friday.mp4", processes=1)
@@ -131,12 +118,26 @@ def test_the_whole_way_works_on_s3_from_python_and_the_command_line(
     result = Corpus(place, create=False, storage_options=options).search("crown jewels", k=1)
     # Words that are said as they are make a match, also in one short video.
     assert result.answer == "match"
-    environment = {
-        (key if key.startswith("aws_") else f"aws_{key}").upper(): value for key, value in options.items()
-    }
     done = subprocess.run(
         [sys.executable, "-m", "whenabouts", "search", "crown jewels", "-k1", "--corpus", place, "--json"],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        env={**os.environ, **server.environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(json.dumps(result.to_json()))
+
+
+def test_keys_may_stand_in_a_file_of_profiles(bucket: str, server: Server, tmp_path: Path) -> None:
+    Store.open(bucket, create=True, storage_options=server.options)
+    profiles = tmp_path / "credentials"
+    profiles.write_text(
+        f"[archive]\naws_access_key_id = {server.access}\naws_secret_access_key = {server.secret}\n"
+    )
+    named = {key: value for key, value in server.environment.items() if "KEY" not in key}
+    named |= {"AWS_SHARED_CREDENTIALS_FILE": str(profiles), "AWS_PROFILE": "archive"}
+    code = "import sys; from whenabouts.product.index.store import Store\n"
+    code += "with Store.open(sys.argv[1]).writing(): print('ours')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, bucket],
+        env={**os.environ, **named}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ours\n"), done.stderr

@@ -71,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
 def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
     from whenabouts.video.aside import check_free
     from whenabouts.video.cut import cut
+    from whenabouts.video.objects import source_path
 
     targets = _targets(options, moments)
     for target in targets:
@@ -81,7 +82,7 @@ def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) ->
 
     return [
         cut(
-            Path(moment.path),
+            source_path(moment.path),
             moment.start,
             moment.end,
             target,
@@ -95,17 +96,19 @@ def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) ->
 
 def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
     from whenabouts.video.cut import join, suffix_for
+    from whenabouts.video.objects import source_path
 
     out = Path(options.out)
     if not _names_file(out):
-        out = _folder(out) / f"joined{suffix_for(Path(moments[0].path))}"
-    parts = [(Path(moment.path), moment.start, moment.end) for moment in moments]
+        out = _folder(out) / f"joined{suffix_for(source_path(moments[0].path))}"
+    parts = [(source_path(moment.path), moment.start, moment.end) for moment in moments]
     return join(parts, out, force=options.force, progress=lambda share: show(int(100 * share), 100))
 
 
 def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
     """A file for each moment."""
     from whenabouts.video.cut import cut_name, suffix_for
+    from whenabouts.video.objects import source_path
 
     out = Path(options.out)
     if _names_file(out):
@@ -115,7 +118,7 @@ def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Pat
     folder = _folder(out)
     taken: dict[str, None] = {}
     for moment in moments:
-        suffix = suffix_for(Path(moment.path), copy=options.copy)
+        suffix = suffix_for(source_path(moment.path), copy=options.copy)
         taken[cut_name(moment.name, moment.start, moment.end, suffix, taken)] = None
     return [folder / name for name in taken]
 

@@ -108,10 +108,11 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
     from whenabouts.product.export.moments import check_unchanged, moment_of_file, moment_of_record
     from whenabouts.times import parse_moment
     from whenabouts.video.frame_times import frame_rate
+    from whenabouts.video.objects import source_path
 
     def rate_of(video: str) -> Fraction | None:
         place = _video(corpus, video)
-        return frame_rate(place if isinstance(place, Path) else Path(place.path))
+        return frame_rate(place if isinstance(place, Path) else source_path(place.path))
 
     name, start, end = parse_moment(moment, rate_of)
     video = _video(corpus, name)
@@ -123,14 +124,17 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
 
 def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
     """A video of the corpus, or a file that is in none."""
+    from whenabouts.video.objects import source_path
+
+    place = source_path(name)
     if corpus is not None:
         try:
             return corpus.resolve(name)
         except WhenaboutsError:
-            if not Path(name).is_file():
+            if not place.is_file():
                 raise
-    elif not Path(name).exists():
+    elif not place.exists():
         raise UsageError(
             f"{name!r}: there is no such file; check the path, or give --corpus DIR to name a video of it"
         )
-    return Path(name)
+    return place

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.product.explanation.explained import Explanation, Film, Frame
@@ -13,6 +12,7 @@ from whenabouts.product.index.lookup import words_of
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Moment, WhenaboutsError
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -92,7 +92,7 @@ def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Fram
     pictures, notes = [], []
     for at in seconds:
         try:
-            pictures.append(Frame(at, thumbnail(Path(record.path), at, _PIXELS_WIDE)))
+            pictures.append(Frame(at, thumbnail(source_path(record.path), at, _PIXELS_WIDE)))
         except (WhenaboutsError, OSError) as error:
             notes.append(f"no frame at {at:.1f} s: {error}")
     return tuple(pictures), tuple(notes[:1])
@@ -105,7 +105,7 @@ def _unreadable(record: VideoRecord) -> str:
     if not record.has_picture:
         return f"{record.video_id} has no picture"
     try:
-        stat = Path(record.path).stat()
+        stat = source_path(record.path).stat()
     except OSError:
         return f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place"
     if (stat.st_size, stat.st_mtime_ns) != (record.size, record.modified_ns):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.export.source import shown_path
 from whenabouts.types import Moment, UsageError
 from whenabouts.video.files import content_hash
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def check_unchanged(record: VideoRecord) -> None:
 
     As `index` does: size and time tell, and where the time alone differs, the content.
     """
-    path = Path(record.path)
+    path = source_path(record.path)
     name = shown_path(record.path)
     try:
         status = path.stat()

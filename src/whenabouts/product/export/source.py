@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote_from_bytes
 
@@ -14,6 +13,7 @@ from whenabouts.times import frame_of
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import check_media
 from whenabouts.video.frame_times import read_timing
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import open_media, probe
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact
@@ -71,7 +71,7 @@ def nearest(value: Fraction) -> int:
 
 def read_source(path: str) -> Source:
     """What is in a file. Raises MediaError for what is no media, UsageError for subtitles alone."""
-    place = Path(path)
+    place = source_path(path)
     check_media(place)
     probed = probe(place)
     timing = read_timing(place)

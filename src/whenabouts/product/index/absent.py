@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.video.files import Findings, SourceFile, printable, sidecars_of
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.index.store import Store
@@ -82,7 +83,7 @@ class AbsentFiles:
         for file in removed:
             self._removed_by_size[file.size].append(file)
         media = [record.path for record in self.gone if record.kind == "media"]
-        for path in map(Path, [*media, *(file.path for file in removed if _is_gone(file.path))]):
+        for path in map(source_path, [*media, *(file.path for file in removed if _is_gone(file.path))]):
             self._left_by[path.parent].add(path)
         self._captions: list[tuple[Path, Path]] = []
 
@@ -136,13 +137,13 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
 
 
 def _is_under(path: str, places: set[Path]) -> bool:
-    place = Path(path)
+    place = source_path(path)
     return bool(places) and (place in places or not places.isdisjoint(place.parents))
 
 
 def _is_gone(path: str) -> bool:
     try:
-        Path(path).stat()
+        source_path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:

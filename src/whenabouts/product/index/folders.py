@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from whenabouts.product.index.store import Store
+from whenabouts.video.objects import ObjectPath, source_path
 
 _FACT = "indexed folders"
 
@@ -16,10 +17,14 @@ def indexed_folders(store: Store) -> list[str]:
     return list((store.fact(_FACT) or {}).get("paths", ()))
 
 
+def _real(place: Path) -> Path:
+    return place if isinstance(place, ObjectPath) else Path(os.path.realpath(place))
+
+
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
     """Note what was searched for files; what lies under another place of the list is not noted."""
     before = indexed_folders(store)
-    paths = {Path(place) for place in before} | {Path(os.path.realpath(place)) for place in searched}
+    paths = {source_path(place) for place in before} | {_real(place) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))
     if top != before:
         store.put_fact(_FACT, {"paths": top})

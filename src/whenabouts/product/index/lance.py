@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whenabouts.product.index.records import DiskFull, NotACorpus, StoreError
+from whenabouts.product.index.records import DiskFull, NewerCorpus, NotACorpus, StoreError, StoreRefused
+from whenabouts.remote_faults import why_refused
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
@@ -155,10 +156,23 @@ def is_panic(error: BaseException) -> bool:
 def explained(place: str, action: str, error: BaseException) -> StoreError:
     """An error of LanceDB or of the system as one that names the corpus, the cause and the remedy."""
     cause = _cause(error)
+    if "Read-only file system" in cause or "os error 30" in cause:
+        return StoreError(
+            f"{place}: the disk can only be read now; what was indexed before is kept. Mount it for writing "
+            "(after an error a system may do this by itself: check the disk), and run the same command again"
+        )
     if "No space left" in cause or "os error 28" in cause or "StorageFull" in cause:
         return DiskFull(
             f"{place}: the disk is full{_room(place)}; what was indexed before is kept. "
             "Free some space and run the same command again"
+        )
+    if is_remote(place) and (reason := why_refused(str(error))):
+        # An answer that broke off is worth another try; one that was given is not.
+        kind = StoreError if "IncompleteBody" in str(error) else StoreRefused
+        return kind(f"{place}: cannot {action}: {reason}")
+    if "feature" in cause and "upgrade" in cause.lower():
+        return NewerCorpus(
+            f"{place}: a newer version of Lance wrote its tables: upgrade whenabouts ({cause})"
         )
     if "Permission denied" in cause or "os error 13" in cause:
         return StoreError(f"{place}: cannot {action}: permission denied; check who owns the folder")

@@ -7,8 +7,9 @@ a set of held paths does. The holder's name stands in a second file, because clo
 locked file would release the lock.
 
 An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update
-with a condition; the table's own commits make it atomic) and renewed by a thread; after a crash it is
-free once the lease has run out (`LEASE_SECONDS`).
+with a condition; the table's own commits, each a conditional put, make it atomic) and renewed by a thread.
+Whoever finds it taken watches it: a renewal shows that its holder lives, none for `LEASE_SECONDS` that it is
+dead.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from whenabouts.product.index.records import StoreError
 LOCK_FILE = "writer.lock"
 HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
+_RENEWALS = 6
+"""How often a lease is renewed while it lasts: a living holder is known by the first."""
 _POLL_SECONDS = 0.1
+_LEASE_POLL_SECONDS = 1.0
 
 _held: set[str] = set()
 _held_guard = threading.Lock()
@@ -65,7 +69,14 @@ class CorpusBusy(StoreError):
 
 
 class WriterLock(Protocol):
-    """The right to write to one corpus."""
+    """The right to write to one corpus.
+
+    `is_undecided` is true while it is not known whether who has it is alive; `poll_seconds` is how long to
+    wait between two tries.
+    """
+
+    is_undecided: bool
+    poll_seconds: float
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free; True when it is ours."""
@@ -82,17 +93,18 @@ def acquire(
 ) -> None:
     """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with who is waited for.
 
-    Raises `CorpusBusy` when the time is over.
+    Where it is not known yet whether the holder is alive, waits until it is. Raises `CorpusBusy` when the
+    time is over.
     """
     deadline = time.monotonic() + wait
     is_announced = False
     while not lock.try_acquire():
-        if on_wait is not None and not is_announced and wait > 0:
+        if on_wait is not None and not is_announced and (wait > 0 or lock.is_undecided):
             on_wait(lock.holder())
             is_announced = True
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline and not lock.is_undecided:
             raise CorpusBusy(place, lock.holder())
-        time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        time.sleep(lock.poll_seconds)
 
 
 class FolderLock:
@@ -102,6 +114,8 @@ class FolderLock:
         self._folder = folder
         self._key = str(folder.resolve())
         self._hold: HeldFolder | None = None
+        self.is_undecided = False
+        self.poll_seconds = _POLL_SECONDS
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free; True when it is ours. `StoreError` if nothing may be written."""
@@ -148,37 +162,62 @@ class FolderLock:
             _held.discard(self._key)
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What stands in the place of a lease: whose it is ("" where it is free), who that is, and a stamp.
+
+    Each renewal changes `stamp`. It is the time at which the holder's clock says that the lease ends, which
+    is for earlier versions; here stamps are held against each other and never against a clock.
+    """
+
+    owner: str
+    value: str
+    stamp: float
+
+
 class LeaseTable(Protocol):
     """Where a lease is kept: a place with an atomic compare-and-set."""
 
-    def swap(self, owner: str, value: str, expires: float, now: float) -> bool:
-        """Store `value` for `owner` unless another owner's lease is still running; True if stored."""
+    def swap(self, lease: Lease, seen: Lease) -> bool:
+        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
 
-    def read(self) -> str | None:
-        """The value stored last."""
+    def read(self) -> Lease:
+        """What was stored last."""
 
 
 class LeaseLock:
-    """The writer's lock of a corpus on an object store: a lease, renewed while this process lives."""
+    """The writer's lock of a corpus on an object store: a lease, renewed while this process lives.
 
-    def __init__(self, table: LeaseTable, seconds: float = LEASE_SECONDS) -> None:
+    Whether another holder is alive is seen by its renewals: one that has not renewed while `seconds` passed
+    here, by this process's own clock, is dead, and its lease is taken over. The clocks of two machines are
+    never compared, so they may be hours apart.
+    """
+
+    def __init__(self, table: LeaseTable, seconds: float) -> None:
         self._table = table
         self._seconds = seconds
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(6).hex()}"
         self._stop = threading.Event()
+        self._swapping = threading.Lock()
         self._thread: threading.Thread | None = None
         self._since = 0.0
+        self._mine = Lease("", "", 0.0)
+        self._renewed = 0.0
+        self._other: Lease | None = None
+        self._first_seen = 0.0
         self._lost = False
-
-    def _swap(self, seconds: float) -> bool:
-        now = time.time()
-        value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since)))
-        return self._table.swap(self._owner, value, now + seconds, now)
+        self.is_undecided = False
+        self.poll_seconds = min(_LEASE_POLL_SECONDS, seconds / (2 * _RENEWALS))
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free or has run out; True when it is ours."""
-        self._since = time.time()
-        if self._thread is not None or not self._swap(self._seconds):
+        """Take the lease if it is free, or its holder dead; True when it is ours."""
+        if self._thread is not None:
+            return False
+        there, now = self._table.read(), _now()
+        if there.owner and not self._is_dead(there, now):
+            return False
+        self._since, self._other, self.is_undecided = time.time(), None, False
+        if not self._swap(there):
             return False
         self._stop.clear()
         self._lost = False
@@ -186,20 +225,51 @@ class LeaseLock:
         self._thread.start()
         return True
 
-    def _renew(self) -> None:
-        while not self._stop.wait(self._seconds / 3):
-            with contextlib.suppress(RuntimeError, OSError, ValueError):  # a network that is away comes back
-                self._lost = not self._swap(self._seconds)
+    def _is_dead(self, there: Lease, now: float) -> bool:
+        """Whether a holder was seen to do nothing for as long as a lease lasts."""
+        if self._other is None or self._other.owner != there.owner:
+            self._other, self._first_seen, self.is_undecided = there, now, True
+        elif self._other.stamp != there.stamp:
+            self._other, self._first_seen, self.is_undecided = there, now, False
+        return now - self._first_seen >= self._seconds
 
-    @property
-    def lost(self) -> bool:
-        """Whether another writer took the lease because it could not be renewed in time."""
+    def _swap(self, seen: Lease) -> bool:
+        value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since)))
+        started = _now()
+        stamp = max(time.time() + self._seconds, seen.stamp + 0.001)
+        lease = Lease(self._owner, value, stamp)
+        if not self._table.swap(lease, seen):
+            return False
+        self._mine, self._renewed = lease, started
+        return True
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._seconds / _RENEWALS):
+            with contextlib.suppress(RuntimeError, OSError, ValueError):  # a network that is away comes back
+                self._renew_now()
+
+    def _renew_now(self) -> None:
+        with self._swapping:
+            if not self._swap(self._mine):
+                there = self._table.read()
+                # A commit whose answer was lost on the way is ours all the same.
+                self._lost = there.owner != self._owner
+                self._mine = self._mine if self._lost else there
+
+    def is_lost(self) -> bool:
+        """Whether another writer may have the lease: it was taken, or not renewed for as long as it lasts.
+
+        Asks the store where the last renewal is some time ago, so that a process that was halted (a machine
+        that slept) finds out before it writes. Raises what the table raises.
+        """
+        if not self._lost and _now() - self._renewed > 2 * self._seconds / _RENEWALS:
+            self._renew_now()
         return self._lost
 
     def holder(self) -> Holder | None:
         """Who has it, as far as that is known."""
         try:
-            return Holder(**json.loads(self._table.read() or ""))
+            return Holder(**json.loads(self._table.read().value))
         except (ValueError, TypeError):
             return None
 
@@ -210,7 +280,12 @@ class LeaseLock:
         self._stop.set()
         self._thread.join()
         self._thread = None
-        self._swap(-1.0)
+        self._table.swap(Lease("", self._mine.value, 0.0), self._mine)
+
+
+def _now() -> float:
+    """Seconds that go on while the machine sleeps, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from whenabouts.product.index.workers import Part, ReaderPool
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.cues import last_time
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import probe
 from whenabouts.video.speech_models import speech_seconds
 
@@ -365,9 +366,9 @@ class _Planner:
 
     def _place_twin(self, file: SourceFile, record: VideoRecord) -> None:
         """A file with the content of a ledger row: its new name, or a copy, or what it held before."""
-        old = Path(record.path)
+        old = source_path(record.path)
         if record.video_id in self._moved:
-            self.duplicates.append((file.path, Path(self.records[record.video_id].path)))
+            self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
         elif not old.exists():
             self._moved.add(record.video_id)
             self.renamed.append((old, file.path))

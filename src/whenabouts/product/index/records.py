@@ -31,6 +31,10 @@ class NotACorpus(StoreError):
     """The place that was named holds no corpus."""
 
 
+class StoreRefused(StoreError):
+    """An object store did not do what it was asked: credentials, clocks, permission, room, or it is away."""
+
+
 class NewerCorpus(StoreError):
     """The corpus was written by a newer whenabouts than this one."""
 

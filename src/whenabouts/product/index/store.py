@@ -44,6 +44,7 @@ import whenabouts
 from whenabouts.budget import check_budget
 from whenabouts.product.index import checksums, lookup
 from whenabouts.product.index import lock as locks
+from whenabouts.product.index.conditional_put import check_conditional_put
 from whenabouts.product.index.lance import (
     LANCE_ERRORS,
     check_scheme,
@@ -78,6 +79,7 @@ from whenabouts.product.index.records import (
     NewerCorpus,
     NotACorpus,
     StoreError,
+    StoreRefused,
     StoreStats,
     StreamInfo,
     StreamStats,
@@ -147,8 +149,11 @@ class Store:
     survive a fork (LanceDB has threads); processes that work beside it are to be spawned.
     """
 
-    def __init__(self, place: str, db: Any, description: Any) -> None:
+    def __init__(
+        self, place: str, db: Any, description: Any, storage_options: Mapping[str, str] | None = None
+    ) -> None:
         self.place = place
+        self._options = storage_options
         self._db = db
         self._description = description
         self._tables: dict[str, Any] = {}
@@ -195,15 +200,17 @@ class Store:
             db = connect(place, storage_options)
             description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
             if description is None and create:
+                if is_remote(place):
+                    check_conditional_put(place, storage_options)
                 description = _create(db)
         if description is None:
             raise NotACorpus(f"{place} holds no corpus; {_how_to_make(place)}")
-        return cls(place, db, description)
+        return cls(place, db, description, storage_options)
 
     def beside(self) -> Store:
         """Another handle for another thread: tables of its own, caches and clips in memory shared."""
         opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
-        store = Store(self.place, self._db, opened)
+        store = Store(self.place, self._db, opened, self._options)
         store._memory, store._ledger = self._memory, self._ledger
         return store
 
@@ -564,7 +571,7 @@ class Store:
 
     def _new_lock(self) -> locks.WriterLock:
         if is_remote(self.place):
-            return locks.LeaseLock(_DescriptionLease(self._description))
+            return locks.LeaseLock(_DescriptionLease(self._description), locks.LEASE_SECONDS)
         return locks.FolderLock(folder_of(self.place))
 
     @contextlib.contextmanager
@@ -579,8 +586,13 @@ class Store:
         with self._one_thread:
             if self._depth == 0:
                 with speaking(self.place, "lock the corpus"):
+                    if is_remote(self.place):
+                        check_conditional_put(self.place, self._options)
                     locks.acquire(self._lock, self.place, wait, on_wait)
                 self._checksums = {} if is_remote(self.place) else checksums.begin(folder_of(self.place))
+            else:
+                with speaking(self.place, "write"):
+                    self._check_lease()
             self._depth += 1
             try:
                 if self._depth == 1:
@@ -705,7 +717,7 @@ class Store:
             _upsert(self._table("videos"), "video_id", ledger_rows(records))
 
     def _check_lease(self) -> None:
-        if isinstance(self._lock, locks.LeaseLock) and self._lock.lost:
+        if isinstance(self._lock, locks.LeaseLock) and self._lock.is_lost():
             raise locks.CorpusBusy(self.place, self._lock.holder())
 
     # Reading the ledger --------------------------------------------------------------------------
@@ -966,8 +978,10 @@ def _repeated(
             if not is_of_storage(error):
                 raise
             attempt += 1
-            if attempt == _READ_ATTEMPTS or is_panic(error):
-                raise explained(place, action, error) from error
+            reason = explained(place, action, error)
+            # LanceDB has asked a store that refuses several times already.
+            if attempt == _READ_ATTEMPTS or is_panic(error) or isinstance(reason, StoreRefused):
+                raise reason from error
             time.sleep((attempt - 1) * _READ_PAUSE_SECONDS)
 
 
@@ -977,19 +991,19 @@ class _DescriptionLease:
     def __init__(self, table: Any) -> None:
         self._table = table
 
-    def swap(self, owner: str, value: str, expires: float, now: float) -> bool:
-        """Store `value` for `owner` unless another owner's lease is still running; True if stored."""
-        free = f"key = {literal(_LEASE_KEY)} AND (owner = {literal(owner)} OR expires < {now!r})"
+    def swap(self, lease: locks.Lease, seen: locks.Lease) -> bool:
+        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
+        same = f"owner = {literal(seen.owner)} AND expires = {seen.stamp!r}"
+        where = f"key = {literal(_LEASE_KEY)} AND {same}"
+        values = {"owner": lease.owner, "value": lease.value, "expires": lease.stamp}
         self._table.checkout_latest()
-        changed = self._table.update(where=free, values={"owner": owner, "value": value, "expires": expires})
-        return bool(changed.rows_updated)
+        return bool(self._table.update(where=where, values=values).rows_updated)
 
-    def read(self) -> str | None:
-        """The value stored last."""
+    def read(self) -> locks.Lease:
+        """What was stored last."""
         self._table.checkout_latest()
-        rows = self._table.search().where(f"key = {literal(_LEASE_KEY)}").limit(1).to_arrow()
-        values: list[str] = rows["value"].to_pylist()
-        return values[0] if values else None
+        rows = self._table.search().where(f"key = {literal(_LEASE_KEY)}").limit(1).to_arrow().to_pylist()
+        return locks.Lease(*(rows[0][name] for name in ("owner", "value", "expires")))
 
 
 def _check_folder(place: str, create: bool) -> None:

@@ -23,6 +23,7 @@ from whenabouts.product.index.workers import BYTES_PER_PIXEL, Failed, Part, Read
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut
+from whenabouts.video.objects import source_path
 from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.thumbnails import thumbnail
@@ -186,7 +187,7 @@ def _takes_much(path: str | Path) -> bool:
     """Whether decoding the pictures of a file may take more memory than this process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     try:
-        picture = probe(Path(path)).picture
+        picture = probe(source_path(path)).picture
     except (OSError, WhenaboutsError):
         return False
     most = 0 if picture is None else _EMPTY_BYTES + BYTES_PER_PIXEL * picture.width * picture.height

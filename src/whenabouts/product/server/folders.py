@@ -19,8 +19,10 @@ from whenabouts.product.index.folders import indexed_folders
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.errors import ServerError
 from whenabouts.product.server.files import OpenFile, open_regular, real_path
+from whenabouts.product.server.objects import OpenObject
 from whenabouts.types import UsageError
 from whenabouts.video.files import modified_ns
+from whenabouts.video.objects import ObjectPath, source_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +38,29 @@ class ServedFolders:
         A corpus of an earlier version does not say which these were: the folders of its files are taken.
         Raises UsageError for a named place that is not there.
         """
-        places = list(named)
+        places = [source_path(place) for place in named]
         for place in places:
             if not place.exists():
                 raise UsageError(f"--files {place}: there is no such folder or file; check the path")
         if not places:
-            places = [Path(place) for place in indexed_folders(corpus.store)]
+            places = [source_path(place) for place in indexed_folders(corpus.store)]
         if not places:
             records = corpus.store.ledger().records
-            places = list({Path(record.path).parent for record in records if record.kind == "media"})
-        return cls(frozenset(os.path.realpath(place) for place in places))
+            places = list({source_path(record.path).parent for record in records if record.kind == "media"})
+        return cls(frozenset(map(_real, places)))
 
     @property
     def there(self) -> tuple[Path, ...]:
-        """Those places that are there now."""
-        return tuple(place for place in map(Path, sorted(self.places)) if place.exists())
+        """Those places that are there now; a store is not asked."""
+        places = map(source_path, sorted(self.places))
+        return tuple(place for place in places if isinstance(place, ObjectPath) or place.exists())
 
     def hold(self, path: str) -> bool:
         """Whether a path without links is one of the places, or lies under one."""
-        above = Path(path)
+        above = source_path(path)
         return any(str(place) in self.places for place in (above, *above.parents))
 
-    def open(self, record: VideoRecord) -> OpenFile:
+    def open(self, record: VideoRecord) -> OpenFile | OpenObject:
         """The file of a video as it was indexed.
 
         Raises ServerError: 404 for a transcript without a recording, 410 where the file is gone or may not be
@@ -71,7 +74,7 @@ class ServedFolders:
                 503, "being_indexed", f"{record.video_id} is being indexed", headers={"Retry-After": "2"}
             )
         try:
-            opened = open_regular(record.path)
+            opened = _opened(source_path(record.path))
         except (OSError, ValueError):
             raise ServerError(
                 410,
@@ -93,7 +96,7 @@ class ServedFolders:
         """
         opened = self.open(record)
         try:
-            yield Path(record.path)
+            yield source_path(record.path)
             now = self.open(record)
             now.close()
             if not os.path.samestat(now.status, opened.status):
@@ -101,17 +104,26 @@ class ServedFolders:
         finally:
             opened.close()
 
-    def _check(self, record: VideoRecord, opened: OpenFile) -> None:
+    def _check(self, record: VideoRecord, opened: OpenFile | OpenObject) -> None:
         same = (opened.status.st_size, modified_ns(opened.status)) == (record.size, record.modified_ns)
-        if not same or _linked_since(record):
+        is_object = isinstance(opened, OpenObject)
+        if not same or (not is_object and _linked_since(record)):
             raise _changed(record)
-        if not self.hold(real_path(opened.descriptor)):
+        if not self.hold(record.path if isinstance(opened, OpenObject) else real_path(opened.descriptor)):
             raise ServerError(
                 403,
                 "not_served",
                 f"the file of {record.video_id} lies outside the folders that are served here; "
                 "`whenabouts serve --files` names more",
             )
+
+
+def _opened(path: Path) -> OpenFile | OpenObject:
+    return OpenObject.of(path) if isinstance(path, ObjectPath) else open_regular(path)
+
+
+def _real(place: Path) -> str:
+    return str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
 
 
 def _changed(record: VideoRecord) -> ServerError:

@@ -39,6 +39,7 @@ from whenabouts.product.server.work import BoundedExecutor, ConnectionLimit, Rat
 from whenabouts.product.stream_answer import EncodedTexts
 from whenabouts.product.streams import stream
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError, Probe
 
 Result = TypeVar("Result")
@@ -354,7 +355,7 @@ class Service:
 
         def look() -> Probe | None:
             try:
-                probed = self.decoders.run(ProbeTask(Path(record.path)))
+                probed = self.decoders.run(ProbeTask(source_path(record.path)))
             except (MediaError, OSError):
                 return None
             assert isinstance(probed, Probe)

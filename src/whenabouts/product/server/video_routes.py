@@ -17,6 +17,7 @@ from whenabouts.product.server.cache import Cache
 from whenabouts.product.server.decoding import ClipTask, ThumbnailTask
 from whenabouts.product.server.errors import ServerError, printable, problems, safe_errors
 from whenabouts.product.server.files import content_type, respond
+from whenabouts.product.server.objects import OpenObject, respond_object
 from whenabouts.product.server.schemas import (
     ClipParameters,
     CueBody,
@@ -194,6 +195,14 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
     except BaseException:
         service.downloads.release()
         raise
+    if isinstance(opened, OpenObject):
+        return respond_object(
+            request,
+            opened,
+            media_type=content_type(record.path),
+            name=name_of(record),
+            done=service.downloads.release,
+        )
     return respond(
         request,
         opened,

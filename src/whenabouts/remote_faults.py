@@ -1,0 +1,65 @@
+"""What an object store answers when it will not, in words that name the remedy."""
+
+from __future__ import annotations
+
+import re
+
+_KEPT = "what was finished before is kept, and the same command goes on from there"
+_REASONS = {
+    "credentials that have expired": (
+        {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"},
+        f"get new ones (such as with `aws sso login`, or a new AWS_SESSION_TOKEN); {_KEPT}",
+    ),
+    "clocks that are too far apart": (
+        {"RequestTimeTooSkewed", "RequestInTheFuture"},
+        "set this machine's clock (S3 allows 15 minutes); check it with `date -u`",
+    ),
+    "credentials that the store does not know": (
+        {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "401"},
+        "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the profile in AWS_PROFILE",
+    ),
+    "a bucket that is not there": (
+        {"NoSuchBucket", "PermanentRedirect", "AuthorizationHeaderMalformed", "301"},
+        "check its name, AWS_REGION, and AWS_ENDPOINT for a store that is not Amazon's; or make it first",
+    ),
+    "storage that is full": (
+        {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity", "507"},
+        f"make room, or raise the quota; {_KEPT}",
+    ),
+    "no permission": (
+        {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "MethodNotAllowed", "405"},
+        "these credentials need to list, read, put and delete in this place (to search: list and read); "
+        "the clock of this machine may be wrong too; " + _KEPT,
+    ),
+    "a store that is overloaded or away": (
+        {"SlowDown", "ServiceUnavailable", "InternalError", "429", "500", "502", "503", "504", "Timeout"},
+        f"try again later; {_KEPT}",
+    ),
+}
+# An answer without a body (to HEAD) has its status alone.
+_CODE = re.compile(r"(?:<Code>|AWS Error )(\w{3,60})")
+_STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b", re.IGNORECASE)
+_UNREACHED = re.compile(
+    r"error sending request|HttpError|NETWORK_CONNECTION|dns error|Connection refused|curlCode|body error"
+)
+_UNSAFE_HTTP = re.compile(r"URL scheme is not allowed|BadScheme")
+
+
+def why_refused(text: str) -> str | None:
+    """The reason and the remedy for the text of an error, where a store gave it; else None.
+
+    >>> why_refused("Server returned status code: 503 Service Unavailable: ")
+    'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \
+same command goes on from there'
+    """
+    for found in (_CODE.search(text), _STATUS.search(text)):
+        for reason, (codes, remedy) in _REASONS.items() if found else ():
+            if found and found[1].replace("_", "").lower() in {code.lower() for code in codes}:
+                return f"{reason} ({found[1]}): {remedy}"
+    if "HTTP status 400" in text and "No response body" in text:
+        return "a refusal without a reason (400), as for credentials that have expired: get new ones"
+    if _UNSAFE_HTTP.search(text):
+        return "http:// without encryption is refused: use https://, or set AWS_ALLOW_HTTP=true"
+    if _UNREACHED.search(text):
+        return f"a store that cannot be reached, or hangs up: check AWS_ENDPOINT and the network; {_KEPT}"
+    return None

@@ -1,0 +1,96 @@
+"""Videos on an object store, from `index` to the player: found, searched, shown, cut and sent in ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.product.cli.main import main
+
+from ..s3 import Proxy, running
+from .server.conftest import Client, Open, opened  # noqa: F401 - the fixture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with running("moto", tmp_path_factory.mktemp("moto")) as server, Proxy(server) as made:
+        yield made
+
+
+@pytest.fixture
+def place(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, samples: Path) -> str:
+    """Where two films lie, one with subtitles beside it."""
+    for name, value in proxy.server.environment.items():
+        monkeypatch.setenv(name, value)
+    bucket, client = proxy.server.bucket(), proxy.server.client()
+    for name in ("friday.mp4", "friday.vtt", "flower.webm"):
+        client.put_object(Bucket=bucket, Key=f"videos/{name}", Body=(samples / name).read_bytes())
+    return f"s3://{bucket}/videos"
+
+
+def test_the_whole_way_of_videos_on_a_store(
+    proxy: Proxy,
+    place: str,
+    samples: Path,
+    tmp_path: Path,
+    opened: Open,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = Corpus(tmp_path / "c", create=True)
+    summary = corpus.add(place, processes=2)
+    assert (summary.added, summary.failed) == (2, [])
+    record = corpus.resolve(f"{place}/friday.mp4")
+    assert record.path == f"{place}/friday.mp4"
+    assert record.words == "sidecar:friday.vtt"
+    moment = corpus.search("crown jewels", k=1).moments[0]
+    assert moment.video_id == record.video_id
+    again = corpus.add(place, processes=1)
+    assert (again.unchanged, again.added) == (2, 0)
+
+    out = str(tmp_path / "x.mp4")
+    code = main(["cut", f"{record.path}@1-3", "--out", out, "--corpus", corpus.location])
+    assert (code, capsys.readouterr().err) == (0, "")
+    assert (tmp_path / "x.mp4").stat().st_size > 10_000
+
+    client: Client = opened(tmp_path / "c")
+    film = (samples / "friday.mp4").read_bytes()
+    name = f"/api/videos/{record.video_id}"
+    proxy.sent = 0
+    part = client.get(f"{name}/file", headers={"Range": "bytes=1000-1999"})
+    assert (part.status_code, part.content) == (206, film[1000:2000])
+    assert part.headers["content-range"] == f"bytes 1000-1999/{len(film)}"
+    whole = client.get(f"{name}/file")
+    assert (whole.status_code, whole.content) == (200, film)
+    assert whole.headers["content-type"] == "video/mp4"
+    assert client.get(f"{name}/file", headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert client.get(f"{name}/file", headers={"Range": "bytes=99999999-"}).status_code == 416
+    assert client.get(f"{name}/thumbnail", params={"t": 3}).content[:2] == b"\xff\xd8"
+
+    key = record.path.removeprefix("s3://").split("/", 1)
+    proxy.server.client().put_object(Bucket=key[0], Key=key[1], Body=film + b"\0" * 8)
+    assert client.get(f"{name}/file").status_code == 409
+    assert corpus.add(place, processes=1).updated == 1
+    proxy.server.client().delete_object(Bucket=key[0], Key=key[1])
+    assert client.get(f"{name}/file").status_code == 410
+    gone = corpus.add(place, processes=1)
+    assert [str(path) for path in gone.gone] == [record.path]
+
+
+def test_a_row_that_names_another_place_is_not_served(
+    place: str,
+    tmp_path: Path,
+    opened: Open,  # noqa: F811
+) -> None:
+    from dataclasses import replace
+
+    corpus = Corpus(tmp_path / "c", create=True)
+    corpus.add(place, processes=1)
+    record = corpus.resolve(f"{place}/friday.mp4")
+    corpus.store.put_fact("indexed folders", {"paths": ["s3://another/videos"]})
+    corpus.store.put_records([replace(record, title="x")])
+    assert opened(tmp_path / "c").get(f"/api/videos/{record.video_id}/file").status_code == 403
