@@ -53,7 +53,7 @@ def test_the_whole_way_of_videos_on_a_store(
     assert (again.unchanged, again.added) == (2, 0)
 
     out = str(tmp_path / "x.mp4")
-    code = main(["cut", f"{record.path}@1-3", "--out", out, "--corpus", corpus.location])
+    code = main(["cut", "--moment", f"{record.path}@1-3", "--out", out, "--corpus", corpus.location])
     assert (code, capsys.readouterr().err) == (0, "")
     assert (tmp_path / "x.mp4").stat().st_size > 10_000
 
@@ -69,7 +69,7 @@ def test_the_whole_way_of_videos_on_a_store(
     assert whole.headers["content-type"] == "video/mp4"
     assert client.get(f"{name}/file", headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
     assert client.get(f"{name}/file", headers={"Range": "bytes=99999999-"}).status_code == 416
-    assert client.get(f"{name}/thumbnail", params={"t": 3}).content[:2] == b"\xff\xd8"
+    assert client.get(f"{name}/thumbnail", params={"at": 3}).content[:2] == b"\xff\xd8"
 
     key = record.path.removeprefix("s3://").split("/", 1)
     proxy.server.client().put_object(Bucket=key[0], Key=key[1], Body=film + b"\0" * 8)

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.index.lock import uninterrupted
@@ -35,6 +34,7 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.files import printable
 from whenabouts.video.language import language_of_track
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -66,8 +66,8 @@ def build(
         described=plan.described,
         unchanged=plan.unchanged,
         removed_before=plan.removed_before,
-        gone=[Path(record.path) for record in plan.gone if record not in plan.pruned],
-        pruned=[Path(record.path) for record in plan.pruned],
+        gone=[source_path(record.path) for record in plan.gone if record not in plan.pruned],
+        pruned=[source_path(record.path) for record in plan.pruned],
         left_out=list(plan.problems),
     )
     meter = Meter(plan, progress)
