@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -42,12 +43,16 @@ if TYPE_CHECKING:
     from whenabouts.product.systems.opened import OpenedModel
     from whenabouts.product.systems.search import CorpusSystems, System
 
+# Threads of a server share what is measured.
+_MEASURING = threading.Lock()
+
 
 class Corpus:
     """Videos on disk that can be searched.
 
     `location` is a folder or an object store's URI such as "s3://bucket/prefix". A place without a corpus
-    is an error (NotACorpus), unless `create` is true: then one is made there. `encoders` are objects to
+    is an error (NotACorpus), unless `create` is true: then one is made there. Several locations are searched
+    side by side, as if all videos were in one corpus; they are written one by one. `encoders` are objects to
     use for streams that were made with them; all others are opened by the name that the corpus keeps.
 
     >>> corpus = Corpus("my.corpus", create=True)          # doctest: +SKIP
@@ -57,16 +62,18 @@ class Corpus:
 
     def __init__(
         self,
-        location: str | os.PathLike[str],
+        location: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         create: bool = False,
         encoders: Iterable[TextEncoder] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        self.location = os.fspath(location)
-        self.store = Store.open(self.location, create=create, storage_options=storage_options)
+        places = [location] if isinstance(location, str | os.PathLike) else location
+        self.places = tuple(os.fspath(place) for place in places)
+        self.location = ", ".join(self.places)
+        self.store = _opened(self.places, create, storage_options)
         self.encoders = EncoderRegistry(self.store, encoders)
-        self.transcripts = Transcripts(self.location, storage_options)
+        self.transcripts = Transcripts(self.places[0], storage_options)
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, OpenedModel] = {}
         self._checkers: dict[str, Checker] = {}
@@ -301,15 +308,32 @@ class Corpus:
         if self._searcher is None or self._searcher[0] != version:
             self.check_filled()
             usable, broken = self.encoders.usable()
+            if len(self.places) > 1:
+                self._measure_together(usable)
+                version = self.store.description_version
             self._searcher = (
                 version,
                 Searcher(self.store, usable, load_calibration(self.store), broken=broken),
             )
         return self._searcher[1]
 
+    def _measure_together(self, encoders: dict[str, TextEncoder]) -> None:
+        """Measure what scores mean over several corpora together: what each of them knows is of itself."""
+        from whenabouts.product.calibration.measuring import is_due, measure
+        from whenabouts.product.stored_calibration import load_calibration
+
+        with _MEASURING:
+            if is_due(self.store, load_calibration(self.store)):
+                measure(self.store, encoders)
+
     @property
     def systems(self) -> CorpusSystems:
         """The trained systems that search this corpus, kept open."""
+        if len(self.places) > 1:
+            raise UsageError(
+                "a trained system searches one corpus; name one of them, or leave out the system "
+                "(--model, model=)"
+            )
         if self._systems is None:
             from whenabouts.product.systems.search import CorpusSystems
 
@@ -475,6 +499,19 @@ class Corpus:
         from whenabouts.video.objects import source_path
 
         return frame_rate(source_path(self.resolve(video).path))
+
+
+def _opened(places: Sequence[str], create: bool, storage_options: Mapping[str, str] | None) -> Store:
+    """The store of one place, or of several side by side. Raises UsageError for a place named twice."""
+    if not places or len(set(places)) < len(places):
+        raise UsageError(f"{', '.join(places) or 'no corpus'}: name each corpus once, and one at least")
+    if len(places) == 1:
+        return Store.open(places[0], create=create, storage_options=storage_options)
+    if create:
+        raise UsageError("several corpora are searched side by side; make each of them by itself")
+    from whenabouts.product.index.side_by_side import SideBySide
+
+    return SideBySide([Store.open(place, storage_options=storage_options) for place in places])
 
 
 def _video(record: VideoRecord) -> Video:

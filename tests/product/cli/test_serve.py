@@ -38,8 +38,13 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
 
 
 def test_a_second_corpus_is_refused_and_not_taken_in_place_of_the_first(bare: Whenabouts) -> None:
-    done = bare("serve", "--corpus", "a.corpus", "--corpus", "b.corpus")
-    assert done.code == 2 and "a.corpus was named before" in done.err and "--port" in done.err
+    done = bare("stats", "--corpus", "a.corpus", "--corpus", "b.corpus")
+    assert done.code == 2 and "a.corpus was named before" in done.err and "side by side" in done.err
+
+
+def test_corpora_side_by_side_must_all_be_there(bare: Whenabouts) -> None:
+    done = bare("serve", "--corpus", "a.corpus", "--corpus", "a.corpus")
+    assert done.code == 2 and "a.corpus, a.corpus: name each corpus once" in done.err
 
 
 @pytest.mark.parametrize(

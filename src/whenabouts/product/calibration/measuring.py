@@ -420,7 +420,7 @@ def _keep(store: Store, report: Report) -> None:
             fact["chance"] = calibration.chances[name].to_json()
         if answers is not None:
             fact["answers"] = answers
-        store.put_fact(f"calibration:{name}", fact)
+        store.keep_fact(f"calibration:{name}", fact)
 
 
 def _counts(store: Store) -> dict[str, int]:

@@ -78,23 +78,29 @@ class _SingleCorpus(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
     ) -> None:
         """Take a value."""
-        if getattr(namespace, "named_corpus", values) != values:
+        corpora = getattr(namespace, "corpora", None)
+        if corpora is not None:
+            corpora = namespace.corpora = [*corpora, values]
+        elif getattr(namespace, "named_corpus", values) != values:
             raise UsageError(
-                f"--corpus {values}: a command works on one corpus, and {namespace.named_corpus} was named "
-                "before; call it once for each (`serve` each with its own --port)"
+                f"--corpus {values}: this command works on one corpus, and {namespace.named_corpus} was "
+                "named before; call it once for each (`search` and `serve` take several side by side)"
             )
         namespace.named_corpus = values
         setattr(namespace, self.dest, values)
 
 
-def add_corpus(parser: argparse._ActionsContainer) -> None:
-    """The corpus a command works on."""
+def add_corpus(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
+    """The corpus a command works on; `several`: more than one may be named, to search side by side."""
+    if several:
+        parser.set_defaults(corpora=[])
     parser.add_argument(
         "--corpus",
         metavar="DIR",
         action=_SingleCorpus,
         default=os.environ.get("WHENABOUTS_CORPUS"),
-        help="folder of the corpus, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)",
+        help="folder of the corpus, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)"
+        + ("; repeat it to search several side by side" if several else ""),
     )
 
 
@@ -178,7 +184,8 @@ def open_corpus(options: argparse.Namespace) -> Corpus:
     """An existing corpus."""
     from whenabouts.product.corpus import Corpus
 
-    return Corpus(corpus_name(options), create=False)
+    named = corpus_name(options)
+    return Corpus(getattr(options, "corpora", None) or named, create=False)
 
 
 def searched(options: argparse.Namespace) -> SearchResult:

@@ -80,7 +80,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"
     )
-    add_corpus(parser)
+    add_corpus(parser, several=True)
     add_places(parser, k=10)
     add_narrowing(parser)
     parser.add_argument(

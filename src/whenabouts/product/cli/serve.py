@@ -37,7 +37,7 @@ def add_parser(verbs: Any) -> None:
         "programs (/openapi.json). Only this machine can reach it, unless --host and a token say otherwise.",
         epilog=_EPILOG,
     )
-    add_corpus(parser)
+    add_corpus(parser, several=True)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
     )

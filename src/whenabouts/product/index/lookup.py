@@ -224,33 +224,39 @@ def match(
     k: int,
     narrowing: Narrowing,
     languages: Sequence[str] = (),
-    hits_at: HitsAt | None = None,
+    read: HitsAt | None = None,
 ) -> ClipHits:
     """The k clips whose words match best by BM25; nothing for a query without words.
 
-    `languages` are those of the clips: words are also looked for as their stems in these. `hits_at` reads
+    `languages` are those of the clips: words are also looked for as their stems in these. `read` reads
     rows of the table; None: from the disk, which takes as long as the search.
 
     Words and their joined neighbours are searched one after the other and added up: LanceDB leaves out what
     cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
     against 89 for one question made of both. A clip among the best k of one list only counts by that one.
     """
-    ways = [query_words(printable(query), language) for language in ("", *languages)]
-    words, joined = (
-        _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
-        for part in (0, 1)
-    )
+    words, joined = words_searched(query, languages)
     if not words or narrowing.impossible:
         return no_hits()
-    rows, score = _matching(table, words, k, narrowing)
+    rows, score = matching(table, words, k, narrowing)
     if joined:
-        others, weight = _matching(table, joined, k, narrowing)
+        others, weight = matching(table, joined, k, narrowing)
         rows, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
         score = np.bincount(place, np.concatenate([score, JOINED_WEIGHT * weight])).astype(np.float32)
     if len(rows) > k:  # ties with the last stay in
         best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
         rows, score = rows[best], score[best]
-    return (hits_at or partial(_hits_at, table))(rows, score, k)
+    return (read or partial(hits_at, table))(rows, score, k)
+
+
+def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The words of a query and its joined neighbours as they are looked for, also as stems of languages."""
+    ways = [query_words(printable(query), language) for language in ("", *languages)]
+    words, joined = (
+        _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
+        for part in (0, 1)
+    )
+    return words, joined
 
 
 def _each_once(words: Sequence[str], several: bool) -> list[str]:
@@ -258,7 +264,7 @@ def _each_once(words: Sequence[str], several: bool) -> list[str]:
     return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 
-def _matching(
+def matching(
     table: Any, words: Sequence[str], k: int, narrowing: Narrowing
 ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
     """The best k rows for a list of words, by their numbers in the table, and what each scores."""
@@ -271,7 +277,7 @@ def _matching(
     return matches["_rowid"].to_numpy(), matches["_score"].to_numpy().astype(np.float32)
 
 
-def _hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
+def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
     """Rows of a table by their numbers, read from the disk, as hits."""
     if not len(rows):
         return no_hits()

@@ -68,33 +68,36 @@ def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...
 
 
 def match_parts(
-    table: Any, query: str, k: int, narrowing: Narrowing, *, compounding: Collection[str] = ()
+    tables: Sequence[Any], query: str, k: int, narrowing: Narrowing, *, compounding: Collection[str] = ()
 ) -> ClipHits:
-    """The k clips in which a part of a query stands, best first; rarer parts score more.
+    """The k clips of some tables in which a part of a query stands, best first; rarer parts score more.
 
     With languages that write nouns together (`compounding`), those in which a word of the query begins or
     ends a longer word, or which say the two parts of a word that stands nowhere itself.
     """
-    if narrowing.impossible or not has_index(table, "text"):
+    tables = [table for table in tables if has_index(table, "text")]
+    if narrowing.impossible or not tables:
         return no_hits()
     hits = no_hits()
     text = printable(query)
     for part, words in list(parts_of(text, compounds=bool(compounding)).items())[:_MOST_PARTS]:
         if compounding:
-            hits = summed_hits(hits, _clips_with_compound(table, part, compounding, narrowing), k)
+            hits = summed_hits(hits, _clips_with_compound(tables, part, compounding, narrowing), k)
             continue
         # Signs between the words ("2.10.3") are in the index, and between the words of a part they are not.
         searched = part if len(words) == 1 else f"{text} {part}"
-        hits = summed_hits(hits, _clips_with(table, searched, part, words, narrowing), k)
+        hits = summed_hits(hits, _clips_with(tables, searched, part, words, narrowing), k)
     return hits
 
 
-def _clips_with_compound(table: Any, part: str, languages: Collection[str], narrowing: Narrowing) -> ClipHits:
+def _clips_with_compound(
+    tables: Sequence[Any], part: str, languages: Collection[str], narrowing: Narrowing
+) -> ClipHits:
     """The clips that have a word which begins or ends with a part, and is more than an ending longer.
 
     Where there are none, and the part stands nowhere as it is, those that say both words it is made of.
     """
-    rows = _looked_at(table, part, narrowing)
+    rows = _looked_at(tables, part, narrowing)
     texts = [words_of(text) for text in rows["text"].to_pylist()]
     has_part = [
         any(
@@ -107,7 +110,7 @@ def _clips_with_compound(table: Any, part: str, languages: Collection[str], narr
         has_part = [
             any(own) for own in zip(*(_says_both(texts, part, name) for name in languages), strict=True)
         ]
-    return _scored_by_rarity(table, rows.filter(np.array(has_part, np.bool_)))
+    return _scored_by_rarity(tables, rows.filter(np.array(has_part, np.bool_)))
 
 
 def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
@@ -123,28 +126,34 @@ def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list
     return [any(len(pair) == 2 and pair <= own for pair in pairs) for own in stems]
 
 
-def _clips_with(table: Any, searched: str, part: str, words: Sequence[str], narrowing: Narrowing) -> ClipHits:
+def _clips_with(
+    tables: Sequence[Any], searched: str, part: str, words: Sequence[str], narrowing: Narrowing
+) -> ClipHits:
     """The clips that have a part in one of their lines; none where it stands somewhere as whole words."""
-    rows = _looked_at(table, searched, narrowing)
+    rows = _looked_at(tables, searched, narrowing)
     lines = [text.split("\n") for text in rows["text"].to_pylist()]
     if any(says(line, words) for some in lines for line in some):
         return no_hits()
     has_part = np.array([any(part in "".join(words_of(line)) for line in some) for some in lines], np.bool_)
-    return _scored_by_rarity(table, rows.filter(has_part))
+    return _scored_by_rarity(tables, rows.filter(has_part))
 
 
-def _looked_at(table: Any, searched: str, narrowing: Narrowing) -> Any:
-    """The clips that share most runs of signs with a text."""
+def _looked_at(tables: Sequence[Any], searched: str, narrowing: Narrowing) -> Any:
+    """The clips that share most runs of signs with a text, so many of each table."""
+    import pyarrow as pa
     from lancedb.query import MatchQuery
 
-    search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
-    if narrowing.sql is not None:
-        search = search.where(narrowing.sql, prefilter=True)
-    return search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow()
+    found = []
+    for table in tables:
+        search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
+        if narrowing.sql is not None:
+            search = search.where(narrowing.sql, prefilter=True)
+        found.append(search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow())
+    return found[0] if len(found) == 1 else pa.concat_tables(found)
 
 
-def _scored_by_rarity(table: Any, rows: Any) -> ClipHits:
+def _scored_by_rarity(tables: Sequence[Any], rows: Any) -> ClipHits:
     """Clips that score as a word which stands in so many clips."""
-    count, total = len(rows), table.count_rows()
+    count, total = len(rows), sum(table.count_rows() for table in tables)
     score = math.log1p((max(total - count, 0) + 0.5) / (count + 0.5))
     return hits_of(rows, np.full(count, score, np.float32), _LOOKED_AT)

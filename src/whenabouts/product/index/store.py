@@ -60,6 +60,7 @@ from whenabouts.product.index.lance import (
 )
 from whenabouts.product.index.ledger import Ledger, LedgerMemory
 from whenabouts.product.index.lookup import (
+    HitsAt,
     Narrowing,
     among,
     extra_columns,
@@ -336,6 +337,10 @@ class Store:
         """Keep a small fact with the corpus; it replaces the one of the same key."""
         with self.writing(), speaking(self.place, "write"):
             self._describe(f"fact:{key}", value)
+
+    def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
+        """Keep what was measured of the corpus, as `put_fact`."""
+        self.put_fact(key, value)
 
     def forget_fact(self, key: str) -> None:
         """Keep a fact no longer."""
@@ -817,15 +822,32 @@ class Store:
                 return no_hits()
             languages = [name for name in self.ledger().languages if has_stems(name)]
             table = self._clips(stream)
-            whole = self._memory.stream(stream, self._state(stream))
-            hits_at = None if whole is None else whole.hits_at
-            hits = lookup.match(table, query, k, narrowing, languages, hits_at)
-            if compounding := [name for name in languages if makes_compounds(name)]:
-                compounds = match_parts(table, query, k, narrowing, compounding=compounding)
-                hits = summed_hits(hits, compounds, k)
-            return summed_hits(hits, match_parts(table, query, k, narrowing), k) if parts else hits
+            hits = lookup.match(table, query, k, narrowing, languages, self._rows_of(stream))
+            return self._with_parts(hits, [table], query, k, narrowing, languages, parts=parts)
 
         return self._read("search", lambda: self._finished(read()))
+
+    def _with_parts(
+        self,
+        hits: ClipHits,
+        tables: Sequence[Any],
+        query: str,
+        k: int,
+        narrowing: Narrowing,
+        languages: Sequence[str],
+        *,
+        parts: bool,
+    ) -> ClipHits:
+        """The best k of what words matched and what parts of words match."""
+        if compounding := [name for name in languages if makes_compounds(name)]:
+            compounds = match_parts(tables, query, k, narrowing, compounding=compounding)
+            hits = summed_hits(hits, compounds, k)
+        return summed_hits(hits, match_parts(tables, query, k, narrowing), k) if parts else hits
+
+    def _rows_of(self, stream: str) -> HitsAt | None:
+        """What reads clips by their numbers from memory; None where the stream is not kept there."""
+        whole = self._memory.stream(stream, self._state(stream))
+        return None if whole is None else whole.hits_at
 
     def _finished(self, hits: ClipHits) -> ClipHits:
         """Hits without those in videos that a writer left half-written."""

@@ -12,7 +12,7 @@ import multiprocessing
 import multiprocessing.connection
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -28,7 +28,7 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def others_serving(
-    place: str, settings: Settings, parts: Parts, bound: socket.socket, share: Share
+    place: Sequence[str], settings: Settings, parts: Parts, bound: socket.socket, share: Share
 ) -> Iterator[None]:
     """Further processes that serve a corpus at a listening socket: the others of `share`; ended at the end.
 
@@ -59,7 +59,7 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _keep(
-    place: str, given: Mapping[str, Any], bound: socket.socket, share: Share, stop: threading.Event
+    place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share, stop: threading.Event
 ) -> None:
     """Start processes, start those again that end, and end all when it is time."""
     context = multiprocessing.get_context("spawn")
@@ -82,7 +82,7 @@ def _keep(
         process.kill()
 
 
-def _serve_here(place: str, given: Mapping[str, Any], bound: socket.socket, share: Share) -> None:
+def _serve_here(place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share) -> None:
     """What such a process does: serve until it is told to stop, or the first process is gone."""
     from whenabouts.product.server.app import Application
     from whenabouts.product.server.run import Server

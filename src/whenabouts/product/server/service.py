@@ -386,7 +386,7 @@ def _digest(search: SearchRequest) -> str:
 def _places(corpus: Corpus, settings: Settings) -> list[str]:
     """Where the corpus, its encoders and the models lie: what messages may name."""
     encoders = [info.encoder for info in corpus.store.streams.values() if info.encoder.count("/") > 1]
-    return [corpus.location, *encoders, *(place for place in settings.models.values() if "/" in place)]
+    return [*corpus.places, *encoders, *(place for place in settings.models.values() if "/" in place)]
 
 
 def record_of(corpus: Corpus, video_id: str) -> VideoRecord:

@@ -1,0 +1,159 @@
+"""BM25 over several tables as over one: how often words stand in all of them decides what they count in each.
+
+LanceDB scores the clips of a table by the counts of that table alone. So of each table the best clips by
+its own counts are read and scored anew by those of all, with LanceDB's formula and constants: on a table of
+its own the scores are LanceDB's to 2e-6. A clip that was not read cannot be among the best where even the
+largest change of its score leaves it below them; until that is sure, more are read.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.product.index.lookup import Narrowing, matching
+from whenabouts.product.index.stemming import as_indexed
+
+_K1, _B = 1.2, 0.75
+# The index leaves out longer words.
+_LONGEST_WORD = 40
+# So many times the clips are read of a table where the first were not surely enough.
+_WIDER = 4
+
+
+@lru_cache(maxsize=1 << 17)
+def term_of(word: str) -> str:
+    """A word of a clip's context as the index writes it: its English stem, without accents."""
+    term = as_indexed(word)
+    if term.isascii():
+        return term
+    apart = unicodedata.normalize("NFKD", term)
+    return unicodedata.normalize("NFKC", "".join(sign for sign in apart if not unicodedata.combining(sign)))
+
+
+def terms_of(context: str) -> list[str]:
+    """The terms of a clip's context, in order."""
+    return [term_of(word) for word in context.split(" ") if 0 < len(word) <= _LONGEST_WORD]
+
+
+@dataclass(eq=False)
+class TableWords:
+    """One table in one state: how many clips have words, how many words, and in how many clips each is."""
+
+    table: Any
+    clips: int
+    words: int
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Any) -> TableWords:
+        """Count them: one pass over the words of all clips."""
+        contexts = table.search().where("context != ''").limit(None).select(["context"]).to_arrow()
+        texts = contexts["context"].to_pylist()
+        lengths = [length for text in texts if (length := _length(text))]
+        return cls(table, len(lengths), sum(lengths))
+
+    def clips_with(self, word: str) -> int:
+        """In how many clips a word stands: solved from what the best of them scores for it alone."""
+        if word not in self._counts:
+            self._counts[word] = self._solved(word)
+        return self._counts[word]
+
+    def _solved(self, word: str) -> int:
+        rows, score = matching(self.table, [word], 1, Narrowing())
+        if not len(rows):
+            return 0
+        [terms] = self.terms_at(rows)
+        weight = _saturated(terms.count(term_of(word)), len(terms), self.words / self.clips)
+        if weight == 0:  # taken apart in another way than here
+            return int(self.table.count_rows())
+        return max(1, round((self.clips + 1) / math.exp(float(score[0]) / weight) - 0.5))
+
+    def terms_at(self, rows: NDArray[np.uint64]) -> list[list[str]]:
+        """The terms of some clips, by their numbers in the table."""
+        read = self.table.take_row_ids(rows.tolist()).with_row_id().select(["context"]).to_arrow()
+        texts = dict(zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True))
+        return [terms_of(texts[row]) for row in rows.tolist()]
+
+
+@dataclass(frozen=True)
+class UnitedWords:
+    """Several tables as one."""
+
+    tables: Sequence[TableWords]
+
+    def best(
+        self, words: Sequence[str], k: int, narrowing: Narrowing
+    ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
+        """Of each table those clips that are among the best `k` of all, by number, with their scores."""
+        counts = {word: [own.clips_with(word) for own in self.tables] for word in words}
+        found = [self._of_table(number, words, counts, k, narrowing) for number in range(len(self.tables))]
+        every = np.concatenate([score for _, score in found])
+        least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
+        return [(rows[score >= least], score[score >= least]) for rows, score in found]
+
+    def _of_table(
+        self, number: int, words: Sequence[str], counts: dict[str, list[int]], k: int, narrowing: Narrowing
+    ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """Clips of one table with their scores among all, at least those that may be among the best `k`."""
+        own, clips = self.tables[number], sum(table.clips for table in self.tables)
+        mean = sum(table.words for table in self.tables) / max(clips, 1)
+        weights = {word: _rarity(clips, sum(some)) for word, some in counts.items()}
+        widest = max(1.0, mean * own.clips / max(own.words, 1))
+        change = max(
+            (
+                widest * weights[word] / _rarity(own.clips, some[number])
+                for word, some in counts.items()
+                if some[number]
+            ),
+            default=0.0,
+        )
+        deep = k
+        while True:
+            rows, local = matching(own.table, words, deep, narrowing) if change else _nothing()
+            score = _scores(own.terms_at(rows), weights, mean) if len(rows) else local
+            if len(rows) < deep:
+                return rows, score
+            if np.partition(score, len(score) - k)[len(score) - k] >= change * local.min():
+                return rows, score
+            deep *= _WIDER
+
+
+def _nothing() -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+    return np.zeros(0, np.uint64), np.zeros(0, np.float32)
+
+
+def _length(context: str) -> int:
+    return sum(0 < len(word) <= _LONGEST_WORD for word in context.split(" "))
+
+
+def _rarity(clips: int, having: int) -> float:
+    """BM25's weight of a word that stands in so many of so many clips."""
+    return math.log1p((max(clips - having, 0) + 0.5) / (having + 0.5))
+
+
+def _saturated(times: int, length: int, mean: float) -> float:
+    """BM25's weight of a word that stands so often in a clip of so many words."""
+    return (_K1 + 1) * times / (times + _K1 * (1 - _B + _B * length / mean))
+
+
+def _scores(clips: Sequence[Sequence[str]], weights: dict[str, float], mean: float) -> NDArray[np.float32]:
+    """BM25 of clips by their terms."""
+    by_term: dict[str, float] = defaultdict(float)
+    for word, weight in weights.items():
+        by_term[term_of(word)] += weight
+    scores = []
+    for terms in clips:
+        times = Counter(term for term in terms if term in by_term)
+        scores.append(
+            sum(by_term[term] * _saturated(count, len(terms), mean) for term, count in times.items())
+        )
+    return np.array(scores, np.float32)
