@@ -252,6 +252,16 @@ def test_a_process_that_hangs_ends_the_training_in_time(shared_tiny: Any, tmp_pa
 
 
 @pytest.mark.slow
+def test_what_one_process_alone_does_not_find_is_named_and_ends_all(shared_tiny: Any, tmp_path: Path) -> None:
+    blind = _BLIND.replace("--out", "--features")
+    done = train(shared_tiny, tmp_path / "run", script=blind)
+    assert done.returncode != 0
+    assert "/nowhere/of/process/1: is no folder" in done.stderr
+    assert "another process of this training ended" in done.stderr
+    assert not (tmp_path / "run").exists(), "nothing is left of a training that never began"
+
+
+@pytest.mark.slow
 def test_a_folder_that_is_used_is_refused_once(shared_tiny: Any, alone: Path) -> None:
     done = train(shared_tiny, alone)
     assert done.returncode == 2
