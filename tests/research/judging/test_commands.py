@@ -96,6 +96,8 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     done = run_here("judgements", str(folder), "--out", str(tmp_path / "now"), "--table")
     assert "1 of 4 tasks are settled: 1 agreed on (0 by four annotators), 0 discarded" in done.out
     assert "3 tasks need 2 more annotators" in done.out
+    assert "judged: 2 queries of 3 to 3 words (mean 3), 1 moments, 1 videos, 5 words, 2 verbs" in done.out
+    assert "queries judged in one and in two batches: 2, 0" in done.out
     assert "ann: 2 judged, 2 left" in done.out
     assert "ann and bea: 2 tasks, 50.0% the same, kappa 0.00" in done.out
     old = str(tmp_path / "old.jsonl")

@@ -218,6 +218,8 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 def _lines(report: dict[str, Any], out: str) -> list[str]:
     """The report for people."""
+    from whenabouts.research.relevance.imprecise.statistics import told
+
     replaced = report["replacements"]
     lines = [
         f"{number_of(report['different descriptions'], 'different description')}, "
@@ -226,14 +228,7 @@ def _lines(report: dict[str, Any], out: str) -> list[str]:
         "new words: "
         + (", ".join(f"{word} {n:,}" for word, n in replaced["most frequent"].items()) or "none"),
     ]
-    for name, numbers in report["sets"].items():
-        words = numbers["words of a query"]
-        lines.append(
-            f"{name}: {numbers['queries']:,} queries of {words['min']:g} to {words['max']:g} words "
-            f"(mean {words['mean']:g}), {numbers['moments']:,} moments, {numbers['videos']:,} videos, "
-            f"{numbers['vocabulary']:,} words, {numbers['verbs']:,} verbs, "
-            f"{numbers['hours of moments']:g} h of moments, {numbers['hours of videos']:g} h of videos"
-        )
+    lines += [told(name, numbers) for name, numbers in report["sets"].items()]
     if report["for a person"]:
         lines.append(
             f"{report['for a person']:,} are left out: fill in a copy of {out}/review.jsonl and "

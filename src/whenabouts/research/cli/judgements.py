@@ -162,6 +162,7 @@ def _report(judged: Judged) -> dict[str, Any]:
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     """The report for people."""
     from whenabouts.research.judging.agreement import Agreement
+    from whenabouts.research.relevance.imprecise.statistics import told
 
     yield from (f"written: {file}" for file in report["files"])
     if "imported" in report:
@@ -184,6 +185,11 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {number_of(count, 'task needs', 'tasks need')} {number_of(missing, 'more annotator')}"
     if report["final grades"]:
         yield "final grades: " + ", ".join(f"{g}: {n:,}" for g, n in report["final grades"].items())
+    if (numbers := report["set"]) is not None:
+        batches = (numbers[f"queries judged in {count}"] for count in ("one batch", "two batches"))
+        yield told("judged", numbers) + "; queries judged in one and in two batches: {:,}, {:,}".format(
+            *batches
+        )
     for name, own in report["annotators"].items():
         exam = f", exam {own['exam_right']} of {own['exam_tasks']}" if own["exam_tasks"] else ""
         yield f"{name}: {own['judged']:,} judged, {own['left']:,} left{exam}"

@@ -67,6 +67,17 @@ def table(annotations: Annotations) -> dict[str, Any]:
     }
 
 
+def told(name: str, numbers: Mapping[str, Any]) -> str:
+    """A set of `table` in a line for people."""
+    words = numbers["words of a query"]
+    return (
+        f"{name}: {numbers['queries']:,} queries of {words['min']:g} to {words['max']:g} words "
+        f"(mean {words['mean']:g}), {numbers['moments']:,} moments, {numbers['videos']:,} videos, "
+        f"{numbers['vocabulary']:,} words, {numbers['verbs']:,} verbs, "
+        f"{numbers['hours of moments']:g} h of moments, {numbers['hours of videos']:g} h of videos"
+    )
+
+
 def agreement(raw: Sequence[Sequence[int]], final: Sequence[int | None]) -> dict[str, Any]:
     """How well annotators agree (section 3.4): pairs of query and moment by how they were settled.
 
