@@ -190,7 +190,7 @@ def test_is_the_new_model_better_on_my_videos(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
-    index, old, new, build, judge, judgements, compare, after, again = commands_of_the_guide()
+    index, old, new, build, judge, judgements, compare, after, again, *second = commands_of_the_guide()
     steps = Round(capsys)
 
     steps.run(*index)
@@ -228,3 +228,18 @@ def test_is_the_new_model_better_on_my_videos(
     assert told["unjudged"]["metrics"]["nDCG@10,IoU=0.5"]["unjudged"] > 0
     for metric, own in told["unjudged"]["metrics"].items():
         assert own["lower"] <= told["metrics"][metric] <= own["upper"]
+
+    # A second round judges what is new alone, and joins the first.
+    build, judge, judgements, compare = second
+    steps.run(*build)
+    tasks = TaskSet.open("second")
+    assert {task.moment for task in tasks.tasks}.isdisjoint(
+        judged.moment for given in truth.qrels.values() for judged in given
+    )
+    with served(judge, tmp_path) as links:
+        for name, link in links.items():
+            judge_all(open_tab(link), link, name, tasks)
+    settled = steps.run(*judgements)
+    assert len(read_annotations("both").query) == len(truth.query) + settled["agreed"]
+    table = steps.run(*compare, "--table")
+    assert ("all answers that it reads were judged" in table) or settled["discarded"]
