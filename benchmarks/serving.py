@@ -1,13 +1,16 @@
 """How a server bears 50 clients at once over a million clips, and how soon page and thumbnails are there.
 
     python -m benchmarks.serving --folder /tmp/serving --out benchmarks/results/serving.json
-    python -m benchmarks.serving --folder /tmp/serving --corpus spoken.corpus --processes 2 --seconds 30
+    python -m benchmarks.serving --folder /tmp/serving --corpus /tmp/serving/corpus --processes 1 2 4 \
+        --seconds 30 --out benchmarks/results/serving_processes.json
 
 The corpus is that of `scale.py` (generated vectors), but declared as made by the sentence encoder
 that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
 sentence, finds the nearest clips, matches words, reads the clips of 40 videos and ranks. 50 connections ask
 one search after the other, as quickly as they are answered. Thumbnails are of the sample videos, each
-instant asked for once, by one client. Server and clients share the machine.
+instant asked for once, by one client. Server and clients share the machine. With --corpus it is one
+client and many in turn, for each number of server processes: the second command, after the first has made the
+corpus, is throughput, p50 and p99 on a million clips.
 """
 
 from __future__ import annotations
@@ -236,15 +239,21 @@ async def thumbnails(process: int, port: int) -> dict[str, Any]:
     }
 
 
-def one_and_many(arguments: argparse.Namespace) -> dict[str, Any]:
+def by_processes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`one_and_many` for each number of processes; with one number that report alone."""
+    reports = [one_and_many(arguments, processes) for processes in arguments.processes]
+    return reports[0] if len(reports) == 1 else {"by processes": reports}
+
+
+def one_and_many(arguments: argparse.Namespace, processes: int) -> dict[str, Any]:
     """One client and many in turn, on a corpus that is there: how many times as long a search takes.
 
     The machine may be busy with other work. So each round measures both, one after the other, and ratios are
     of one round.
     """
     rounds = []
-    with serving(arguments.corpus, arguments.folder / "cache", arguments.processes) as (process, port):
-        while len(family(process)) < arguments.processes:
+    with serving(arguments.corpus, arguments.folder / "cache", processes) as (process, port):
+        while len(family(process)) < processes:
             time.sleep(0.5)
         asyncio.run(load(process, port, arguments.clients, 5))
         for _ in range(arguments.rounds):
@@ -264,7 +273,7 @@ def one_and_many(arguments: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine("lancedb", "pyarrow", "numpy", "fastapi", "uvicorn"),
         "clips": Store.open(arguments.corpus).stats().streams[STREAM].clips,
-        "processes": arguments.processes,
+        "processes": processes,
         "p50_times": float(np.median([one["p50_times"] for one in rounds])),
         "p99_times_p50_of_one": float(np.median([one["p99_times_p50_of_one"] for one in rounds])),
         "rounds": rounds,
@@ -305,10 +314,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--corpus", type=Path, help="only one client and many in turn, on this corpus")
-    parser.add_argument("--processes", type=int, default=2, help="of the server, with --corpus")
+    parser.add_argument("--processes", type=int, nargs="+", default=[2], help="of the server, with --corpus")
     parser.add_argument("--rounds", type=int, default=3, help="with --corpus")
     arguments = parser.parse_args()
-    text = json.dumps(one_and_many(arguments) if arguments.corpus else measure(arguments), indent=1)
+    text = json.dumps(by_processes(arguments) if arguments.corpus else measure(arguments), indent=1)
     print(text)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
