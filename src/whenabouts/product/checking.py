@@ -140,7 +140,7 @@ def picture_of(record: VideoRecord, at: float) -> bytes:
     from whenabouts.video.objects import source_path
     from whenabouts.video.thumbnails import thumbnail
 
-    status = Path(record.path).stat()
+    status = source_path(record.path).stat()
     if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
         raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
     return thumbnail(source_path(record.path), at, PIXELS_WIDE)

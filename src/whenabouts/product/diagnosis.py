@@ -139,6 +139,17 @@ def _corpus(location: str) -> list[Finding]:
         Finding(f"stream {check.name}", not check.problem, check.problem or check.made_by, check.remedy)
         for check in corpus.check_streams()
     ]
+    unfinished = [record for record in corpus.store.videos() if record.size < 0]
+    if unfinished:
+        findings.append(
+            Finding(
+                "unfinished",
+                False,
+                f"{len(unfinished)} videos were being written when this was copied, or the writer stopped",
+                "`whenabouts index` on their paths finishes them",
+                needed=False,
+            )
+        )
     if stats.failed:
         findings.append(
             Finding(

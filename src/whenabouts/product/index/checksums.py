@@ -83,6 +83,11 @@ def verify(place: str, folder: Path, *, whole: bool = False) -> None:
         )
 
 
+def has_list(folder: Path) -> bool:
+    """Whether there is a list: the corpus is at rest."""
+    return _listed(folder) is not None
+
+
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
     there = dict(_files(folder))
     # Another version of this program may have written without a list: what it took away is no damage.

@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -972,10 +973,24 @@ class Store:
         )
 
     def check_files(self) -> None:
-        """Read all files of a corpus in a folder; raises StoreError for one that is not as it was written."""
-        if not is_remote(self.place):
-            with speaking(self.place, "read the corpus"):
+        """Read all that a corpus holds; raises StoreError for what is gone or not as it was written.
+
+        Where no checksums stand beside it (an object store, or a copy of what was being written), each
+        table is read from its first row to its last.
+        """
+        has_list = not is_remote(self.place) and checksums.has_list(folder_of(self.place))
+        with speaking(self.place, "read the corpus"):
+            if has_list:
                 checksums.verify(self.place, folder_of(self.place), whole=True)
+        clips = (f"clips_{stream}" for stream in self._streams)
+        for name in () if has_list else ("videos", *clips, *self._sides):
+            self._read(f"read all of its table {name}", partial(self._read_whole, name))
+
+    def _read_whole(self, name: str) -> None:
+        table = self._table(name)
+        rows = sum(batch.num_rows for batch in table.search().limit(None).to_batches())
+        if rows != table.count_rows():
+            raise StoreError(f"{self.place}: its table {name} lacks rows; copy it again, or index again")
 
     def _stream_stats(self, stream: str) -> StreamStats:
         table = self._clips(stream)
