@@ -3,9 +3,9 @@
     python -m benchmarks.studies charades-negatives FEATURES OUT --pools POOLS
     python -m benchmarks.negatives OUT [--study charades-negatives] [--picture OUT/negatives.png]
 
-A point a row crocs_X_Y of the study (crocs_0_0: the control): X negative videos of a query, p'(v|q), and Y negative queries of a
-video, p'(q|v); R@1 among the pool, mean and deviation over seeds. The first stage, which draws none, is
-dashed.
+A point a row crocs_X_Y of the study (crocs_0_0: the control): X negative videos of a query, p'(v|q), and Y
+negative queries of a video, p'(q|v); R@1 among the pool, mean and deviation over seeds. The first stage,
+which draws none, is dashed.
 """
 
 from __future__ import annotations
