@@ -106,6 +106,7 @@ class Corpus:
         self,
         *paths: str | os.PathLike[str],
         processes: int | None = None,
+        ray: str | None = None,
         wait: bool = False,
         progress: Callable[[Progress], None] | None = None,
         **options: Any,
@@ -114,13 +115,15 @@ class Corpus:
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
         language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and
-        `text` are encoders by name, folder or as objects; clip_seconds). Raises CorpusBusy while another
+        `text` are encoders by name, folder or as objects; clip_seconds). `ray` names a cluster that reads and
+        encodes (`indexing.run_index`). Raises CorpusBusy while another
         indexer works here, unless `wait`.
         """
         from whenabouts.product.indexing import plan_index, run_index
 
         with self.writing(wait=wait):
-            return run_index(self, plan_index(self, paths, **options), processes=processes, progress=progress)
+            plan = plan_index(self, paths, **options)
+            return run_index(self, plan, processes=processes, ray=ray, progress=progress)
 
     @contextlib.contextmanager
     def writing(

@@ -18,6 +18,7 @@ from whenabouts.product.index.build import build
 from whenabouts.product.index.folders import remember_folders
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.product.index.progress import Progress, Summary
+from whenabouts.product.index.ray_executor import RayExecutor, check_address
 from whenabouts.product.index.records import EncoderMismatch
 from whenabouts.product.index.store import without_file
 from whenabouts.product.index.transcripts import Speech
@@ -158,15 +159,19 @@ def run_index(
     plan: Plan,
     *,
     processes: int | None = None,
+    ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
 
-    `processes` read (default: one a core, at most 8). Raises CorpusBusy, DiskFull, and before anything
-    is read SpeechUnavailableError.
+    `processes` read (default: one a core, at most 8). `ray` names a cluster that reads and encodes: "local",
+    "auto" or HOST:PORT (docs/scaling.md). Raises ClusterError where it cannot, CorpusBusy, DiskFull, and
+    before anything is read SpeechUnavailableError.
     """
     if processes is not None and processes < 1:
         raise UsageError(f"{processes} reader processes: give 1 or more")
+    if ray is not None and plan.work:
+        check_address(ray)
     speech = _speech(corpus, plan)
     with corpus.writing():
         for run in plan.streams:
@@ -174,7 +179,8 @@ def run_index(
                 corpus.store.add_stream(run.info)
         corpus.store.erase_later(_personal_again(corpus, plan))
         count = processes or min(available_cores(), _MOST_PROCESSES)
-        summary = build(corpus.store, plan, speech, processes=count, progress=progress)
+        executor = None if ray is None else RayExecutor(plan.streams, ray, processes or 0)
+        summary = build(corpus.store, plan, speech, processes=count, executor=executor, progress=progress)
         _take_out(corpus, plan)
         remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):

@@ -357,7 +357,7 @@ def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
                     self.processes[0].wait()
                 yield message
 
-    monkeypatch.setattr("whenabouts.product.index.build.ReaderPool", Murderous)
+    monkeypatch.setattr("whenabouts.product.index.executor.ReaderPool", Murderous)
     summary = indexer.run(vision=True)
     assert [path.name for path, _ in summary.failed] == ["a.mp4"]
     assert "SIGKILL" in summary.failed[0][1]

@@ -80,6 +80,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
     )
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="read and encode on a Ray cluster: HOST:PORT of its head, auto for the one that this machine is "
+        "part of, or local to start one here",
+    )
     add_max_pixels(parser)
     parser.add_argument(
         "--model",
@@ -256,7 +262,7 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
             print_json(plan.to_json())
         return code
     with _Display() as display:
-        summary = run_index(corpus, plan, processes=options.processes, progress=display.show)
+        summary = run_index(corpus, plan, processes=options.processes, ray=options.ray, progress=display.show)
     if is_quiet:
         print_json(summary.to_json())
     else:

@@ -1,24 +1,24 @@
 """The way of a video: path -> frames, sound, cues -> clips of each stream -> vectors -> index.
 
-Readers run in processes of their own and hand over what streams read, decoded once; this process encodes
-and writes. A video is written whole or not at all: its clips first, then its row in the ledger, so that a
-run that is killed anywhere between is finished by the next one.
+An executor reads and encodes, in processes of this machine or on a cluster; this process alone writes. A
+video is written whole or not at all: its clips first, then its row in the ledger, so that a run that is
+killed anywhere between is finished by the next one.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from whenabouts.product.index.executor import Clips, Executor, LocalExecutor, failure
 from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
-from whenabouts.product.index.reading import FileRead, FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
+from whenabouts.product.index.reading import FileRead, ReadVideo
 from whenabouts.product.index.records import (
     ClipColumns,
     StoreError,
@@ -29,15 +29,10 @@ from whenabouts.product.index.records import (
 )
 from whenabouts.product.index.store import Store
 from whenabouts.product.index.transcripts import Speech
-from whenabouts.product.index.workers import Failed, Message, Part, ReaderPool, available_cores
-from whenabouts.types import WhenaboutsError
+from whenabouts.product.index.workers import Failed, Message, Part
 from whenabouts.video.cues import Cue, CueTrack
-from whenabouts.video.files import printable
 from whenabouts.video.language import language_of_track
 from whenabouts.video.objects import source_path
-
-if TYPE_CHECKING:
-    from whenabouts.product.streams.protocol import StreamRun
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +47,13 @@ def build(
     plan: Plan,
     speech: Speech,
     *,
-    processes: int,
+    processes: int = 1,
+    executor: Executor | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Carry out a plan on a store that this process may write to.
+
+    Files are read and encoded by the `executor`, or else on this machine with so many reader `processes`.
 
     Ctrl-C ends it: what is finished is written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) where nothing more can be written; what was written before is kept.
@@ -71,15 +69,13 @@ def build(
         left_out=list(plan.problems),
     )
     meter = Meter(plan, progress)
-    writer = _Writer(store, plan, speech, summary, meter)
+    executor = executor or LocalExecutor(plan.streams, processes)
+    writer = _Writer(store, plan, speech, summary, meter, executor)
     try:
         with uninterrupted():
             store.put_records(plan.records)
             store.remove_videos(plan.obsolete)
-        with ReaderPool(read_file, processes) as pool:
-            for message in pool.run(_tasks(plan, processes)):
-                writer.take(message)
-                meter.take(message)
+        executor.run(plan.work, writer.take)
     except KeyboardInterrupt:
         summary.interrupted = True
     try:
@@ -91,27 +87,29 @@ def build(
     return summary
 
 
-def _tasks(plan: Plan, processes: int) -> list[ReadTask]:
-    """What the readers are given; they share the cores among them."""
-    threads = max(1, available_cores() // max(1, min(processes, len(plan.work))))
-    return [replace(work.task, threads=threads) for work in plan.work]
-
-
 @dataclass(slots=True)
-class _PartialVideo:
-    """What has come in of a video so far: what each stream keeps of it, and the file's last message."""
+class _ReadFile:
+    """A file that was read, until its clips are there."""
 
-    batches: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    read: FileRead | None = None
+    record: VideoRecord
+    earlier: VideoRecord | None
 
 
 class _Writer:
-    """Takes the readers' messages, lets streams encode them, and writes finished videos in batches."""
+    """Takes what comes of each file, has clips made of it, and writes finished videos in batches."""
 
-    def __init__(self, store: Store, plan: Plan, speech: Speech, summary: Summary, meter: Meter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        speech: Speech,
+        summary: Summary,
+        meter: Meter,
+        executor: Executor,
+    ) -> None:
         self._store, self._plan, self._speech, self._summary = store, plan, speech, summary
-        self._meter = meter
-        self._partial: dict[int, _PartialVideo] = {}
+        self._meter, self._executor = meter, executor
+        self._read: dict[int, _ReadFile] = {}
         self._given_up: set[int] = set()
         self._taken = set(plan.taken)
         self._waiting: list[tuple[VideoRecord, dict[str, ClipColumns]]] = []
@@ -123,51 +121,31 @@ class _Writer:
     def take(self, message: Message) -> None:
         """Process one message."""
         if message.number not in self._given_up:
+            work = self._plan.work[message.number]
             try:
-                self._handle(message)
+                self._handle(work, message)
             except StoreError:
                 raise
             except Exception as error:
                 # Whatever one file's data does, to an encoder or to a table, the others come to no harm.
-                work = self._plan.work[message.number]
-                _log.exception("%s", printable(work.task.path))
-                cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
-                self._fail(message.number, " ".join(str(cause).split()))
+                self._fail(work, failure(work, error).error)
         is_late = time.monotonic() - self._written > _WRITE_SECONDS
         is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
         if is_late or is_full:
             self.write()
+        self._meter.take(message)
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, work: Work, message: Message) -> None:
         if isinstance(message, Failed):
-            self._fail(message.number, message.error)
-        elif isinstance(message, Part):
-            self._take_part(message)
-        else:
-            self._finish(self._plan.work[message.number], self._partial.pop(message.number))
+            self._fail(work, message.error)
+        elif isinstance(message, Part) and isinstance(message.content, FileRead):
+            self._ask_for_clips(work, message.content)
+        elif isinstance(message, Part) and isinstance(message.content, Clips):
+            self._finish(work, self._read.pop(message.number), message.content.columns)
 
-    def _take_part(self, part: Part) -> None:
-        """Let each stream encode what it reads: vectors wait for the rest of the file, pixels do not."""
-        partial = self._partial.setdefault(part.number, _PartialVideo())
-        batch = part.content
-        if isinstance(batch, FileRead):
-            partial.read = batch
-        elif isinstance(batch, FrameBatch | SoundBatch):
-            for run in self._runs(self._plan.work[part.number]):
-                reads = run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames
-                if reads == batch.settings:
-                    kept = partial.batches[run.name]
-                    encoded = run.stream.encode(batch, run, tuple(kept))
-                    kept[-1:] = [run.stream.settled(last) for last in kept[-1:]]
-                    kept.append(encoded)
-
-    def _runs(self, work: Work) -> list[StreamRun]:
-        return [run for run in self._plan.streams if run.name in work.streams]
-
-    def _fail(self, number: int, error: str) -> None:
-        work = self._plan.work[number]
-        self._given_up.add(number)
-        self._partial.pop(number, None)
+    def _fail(self, work: Work, error: str) -> None:
+        self._given_up.add(work.task.number)
+        self._read.pop(work.task.number, None)
         _log.warning("%s", named(work.task.path, error))
         self._summary.failed.append((work.task.path, error))
         file = work.file
@@ -177,9 +155,10 @@ class _Writer:
             replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
         )
 
-    def _finish(self, work: Work, partial: _PartialVideo) -> None:
-        read = partial.read
-        assert read is not None
+    def _ask_for_clips(self, work: Work, read: FileRead) -> None:
+        again = self._read.pop(work.task.number, None)
+        if again is not None and again.earlier is None:  # the worker that had it is gone
+            self._taken.discard(again.record.video_id)
         earlier = None if work.record is None or _was_never_read(work.record) else work.record
         video_id = (
             earlier.video_id if earlier else video_id_for(work.task.path, read.content_hash, self._taken)
@@ -189,22 +168,22 @@ class _Writer:
         cues: Sequence[Cue] = ()
         if read.tracks is not None:
             record, cues = self._cues(work, read, record)
-        columns: dict[str, ClipColumns] = {}
-        for run in self._runs(work):
-            sources = {
-                name: columns[name] if name in columns else self._stored_clips(name, record)
-                for name in run.stream.reads_clips_of
-            }
-            video = ReadVideo(record, read.end, cues, sources)
-            columns[run.name] = run.stream.clips(video, partial.batches[run.name], run)
-            record = replace(record, streams={**record.streams, run.name: run.fingerprint})
+        runs = [run for run in self._plan.streams if run.name in work.streams]
+        sources = {name for run in runs for name in run.stream.reads_clips_of} - set(work.streams)
+        stored = {name: self._stored_clips(name, record) for name in sources}
+        self._read[work.task.number] = _ReadFile(record, earlier)
+        self._executor.clips(work, ReadVideo(record, read.end, cues, stored))
+
+    def _finish(self, work: Work, read: _ReadFile, columns: dict[str, ClipColumns]) -> None:
+        made_with = {run.name: run.fingerprint for run in self._plan.streams if run.name in columns}
+        record = replace(read.record, streams={**read.record.streams, **made_with})
         self._store.check_rows(record, columns)
         # In this order: Ctrl-C between the two may leave a row too many, but never one too few.
         self._waiting.append((record, columns))
-        self._obsolete += [work.record.video_id] if work.record and not earlier else []
+        self._obsolete += [work.record.video_id] if work.record and not read.earlier else []
         self._obsolete += work.supersedes
         self._rows += sum(len(column) for column in columns.values())
-        self._count(work, record, columns, is_new=earlier is None)
+        self._count(work, record, columns, is_new=read.earlier is None)
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
         """The clips of a stream as an earlier run wrote them; none where it did not."""

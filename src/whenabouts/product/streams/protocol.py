@@ -236,6 +236,10 @@ class Stream:
         }
         return opening[self.encoder_kind](name)
 
+    def open_reader(self) -> Any:
+        """What the stream reads with beside an encoder (`StreamRun.reader`); None where there is none."""
+        return None
+
     def query_vectors(self, texts: Sequence[str], encoder: QueryEncoder) -> NDArray[np.float32]:
         """(Q, D): queries as they are compared with the clips' vectors; streams of one encoder share them."""
         return encoder.encode_text(texts)

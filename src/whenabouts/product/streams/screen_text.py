@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from whenabouts.product.streams._screen_lines import ScreenText
     from whenabouts.product.streams.protocol import ShotBorders
     from whenabouts.types import Evidence
-    from whenabouts.video.text_reader import TextLine
+    from whenabouts.video.text_reader import TextLine, TextReader
 
 DEFAULT_SECONDS = 2.0
 """Seconds between frames: a caption is read in two seconds, so hardly any is missed."""
@@ -74,18 +74,12 @@ class ScreenTextStream(Stream):
 
     def setup(self, setup: Setup) -> StreamRun | None:
         """Made where it was asked for, or the corpus has it."""
-        from whenabouts.encoders.protocol import EncoderUnavailable
         from whenabouts.product.index.records import StreamInfo
-        from whenabouts.product.index.workers import available_cores
-        from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
 
         seconds = self._seconds(setup)
         if setup.info is None and not setup.options.get("screen_text"):
             return None
-        try:
-            reader = TextReader(available_cores())
-        except TextReaderUnavailableError as error:
-            raise EncoderUnavailable(str(error)) from error
+        reader = self.open_reader()
         encoder = text_encoder(setup, self.title)
         settings = {"frame_seconds": seconds, "parts_of_words": self.parts_of_words}
         return StreamRun(
@@ -97,6 +91,17 @@ class ScreenTextStream(Stream):
             reader=reader,
             made_with=f"{reader.fingerprint} every={seconds:g} s",
         )
+
+    def open_reader(self) -> TextReader:
+        """What reads text in pictures. Raises EncoderUnavailable."""
+        from whenabouts.encoders.protocol import EncoderUnavailable
+        from whenabouts.product.index.workers import available_cores
+        from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
+
+        try:
+            return TextReader(available_cores())
+        except TextReaderUnavailableError as error:
+            raise EncoderUnavailable(str(error)) from error
 
     def _seconds(self, setup: Setup) -> float:
         """The seconds between frames; to be given together with the switch that makes the stream."""

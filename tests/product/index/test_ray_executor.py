@@ -1,0 +1,203 @@
+"""A corpus indexed on a cluster of several raylets on this machine, of which parts are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.product.index.progress import Progress, Summary
+from whenabouts.product.index.ray_executor import ClusterError, check_address
+from whenabouts.product.index.ray_workers import ReadingWorker, ShippedRun
+from whenabouts.product.index.reading import ReadTask
+from whenabouts.product.index.workers import Failed
+from whenabouts.types import WhenaboutsError
+
+from ...stream_runs import words_run
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    for address in ("ray://head:10001", "head", "head:x"):
+        with pytest.raises(ClusterError, match="local, auto, or HOST:PORT"):
+            check_address(address)
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_at_once(corpus_dir: Path, samples: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        corpus = Corpus(corpus_dir, create=True)
+        with pytest.raises(ClusterError, match=r"cannot be reached.*ray start --head"):
+            corpus.add(samples / "friday.mp4", ray=address)
+    assert corpus.store.videos() == []
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ClusterError, match=r"pip install 'whenabouts\[cluster\]'"):
+        check_address("local")
+
+
+def test_other_weights_on_a_worker_are_refused() -> None:
+    from whenabouts.encoders import open_text_encoder
+
+    shipped = ShippedRun.of(words_run("minilm", open_text_encoder()))
+    assert shipped.opened({}).encoder.fingerprint == shipped.encoder
+    with pytest.raises(WhenaboutsError, match=r"another model here.*copy the same files to all machines"):
+        replace(shipped, encoder="other weights").opened({})
+
+
+def test_a_file_that_a_worker_does_not_see_names_the_node(tmp_path: Path) -> None:
+    (message,) = ReadingWorker({}).read(ReadTask(0, tmp_path / "far.mp4", "media"))
+    assert isinstance(message, Failed)
+    assert socket.gethostname() in message.error
+    assert "far.mp4" in message.error
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A head without cores, and two nodes with two each."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": 100_000_000}
+    # A short path: the names of sockets are bounded.
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        head = {"num_cpus": 0, "include_dashboard": False, "_temp_dir": folder, **store}
+        head["temp_dir"] = head.pop("_temp_dir")
+        started = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            started.nodes = [started.add_node(num_cpus=2, **store) for _ in range(2)]
+            yield started
+        finally:
+            ray.shutdown()
+            started.shutdown()
+
+
+def rows(corpus: Corpus) -> dict[str, Any]:
+    """All that a corpus holds, but for when it was made."""
+    corpus.refresh()
+    found: dict[str, Any] = {}
+    for record in corpus.store.videos():
+        found[record.video_id] = replace(record, indexed_at=0.0)
+        for name in corpus.store.streams:
+            block = corpus.store.clips_of(name, [record.video_id])
+            columns = block.start.tolist(), block.end.tolist(), block.text, block.vectors.tolist()
+            found[f"{record.video_id}/{name}"] = columns
+    return found
+
+
+@pytest.fixture
+def local_rows(likeness_corpus: Path) -> dict[str, Any]:
+    return rows(Corpus(likeness_corpus))
+
+
+def workers(kind: str) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter() if p.name().startswith(f"ray::{kind}")]
+
+
+def indexed(
+    corpus: Corpus, samples: Path, address: str, at_first: Callable[[], None] = lambda: None
+) -> Summary:
+    is_first = True
+
+    def progress(now: Progress) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            at_first()
+
+    files = [samples / name for name in NAMES]
+    return corpus.add(*files, likeness=True, ray=address, progress=progress)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_makes_the_same_table_though_workers_and_a_node_die(
+    cluster: Any, corpus_dir: Path, samples: Path, local_rows: dict[str, Any]
+) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    killed: list[int] = []
+
+    def kill() -> None:
+        for kind in ("EncodingWorker", "ReadingWorker"):
+            mine = [p for p in workers(kind) if p.ppid() in raylets(cluster)]
+            os.kill(mine[0].pid, signal.SIGKILL)
+            killed.append(mine[0].pid)
+
+    summary = indexed(corpus, samples, cluster.address, kill)
+    assert (summary.added, summary.failed, len(killed)) == (4, [], 2)
+    assert rows(corpus) == local_rows
+
+    again = indexed(corpus, samples, cluster.address)
+    assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
+
+    other = Corpus(corpus_dir.with_name("other.corpus"), create=True)
+    summary = indexed(other, samples, cluster.address, lambda: cluster.remove_node(cluster.nodes[0], False))
+    assert (summary.added, summary.failed) == (4, [])
+    assert rows(other) == local_rows
+
+
+def raylets(cluster: Any) -> set[int]:
+    return {
+        node.all_processes["raylet"][0].process.pid
+        for node in cluster.nodes
+        if "raylet" in node.all_processes
+    }
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from whenabouts import Corpus
+from whenabouts.product.index import build
+build._WRITE_VIDEOS = 1
+files = [Path(sys.argv[2]) / name for name in sys.argv[4:]]
+Corpus(sys.argv[1], create=True).add(*files, likeness=True, ray=sys.argv[3], processes=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.filterwarnings("ignore")
+def test_a_driver_that_is_killed_loses_nothing_and_the_next_run_finishes(
+    cluster: Any, corpus_dir: Path, samples: Path, local_rows: dict[str, Any]
+) -> None:
+    command = [sys.executable, "-c", DRIVER, str(corpus_dir), str(samples), cluster.address, *NAMES]
+    driver = subprocess.Popen(command)
+    deadline = time.monotonic() + 240
+    try:
+        while time.monotonic() < deadline and driver.poll() is None:
+            if (corpus_dir / "videos.lance").exists() and Corpus(corpus_dir).store.videos():
+                break
+            time.sleep(0.2)
+        # One that is at work keeps others out.
+        if driver.poll() is None:
+            with pytest.raises(WhenaboutsError, match="is being written by"):
+                indexed(Corpus(corpus_dir), samples, cluster.address)
+    finally:
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL
+    corpus = Corpus(corpus_dir)
+    assert 0 < len(corpus.store.videos()) < 4
+    summary = indexed(corpus, samples, cluster.address)
+    assert summary.failed == []
+    assert rows(corpus) == local_rows
