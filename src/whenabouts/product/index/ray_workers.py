@@ -12,16 +12,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import whenabouts
 from whenabouts.product.index.executor import Clips, FileEncoder, failure
 from whenabouts.product.index.plan import Work
 from whenabouts.product.index.reading import FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
 from whenabouts.product.index.workers import Failed, Finished, Message, Part, ReaderPool
-from whenabouts.product.streams.protocol import StreamRun
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
+
+if TYPE_CHECKING:
+    from whenabouts.product.streams.protocol import StreamRun
 
 # Batches that wait between a reader and its encoder: with them, memory is bounded by the number of readers.
 _BATCHES_AHEAD = 2
