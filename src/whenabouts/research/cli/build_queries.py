@@ -218,7 +218,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 def _lines(report: dict[str, Any], out: str) -> list[str]:
     """The report for people."""
-    from whenabouts.research.relevance.imprecise.statistics import told
+    from whenabouts.research.relevance.imprecise.statistics import line_of
 
     replaced = report["replacements"]
     lines = [
@@ -228,7 +228,7 @@ def _lines(report: dict[str, Any], out: str) -> list[str]:
         "new words: "
         + (", ".join(f"{word} {n:,}" for word, n in replaced["most frequent"].items()) or "none"),
     ]
-    lines += [told(name, numbers) for name, numbers in report["sets"].items()]
+    lines += [line_of(name, numbers) for name, numbers in report["sets"].items()]
     if report["for a person"]:
         lines.append(
             f"{report['for a person']:,} are left out: fill in a copy of {out}/review.jsonl and "

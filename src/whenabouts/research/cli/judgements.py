@@ -162,7 +162,7 @@ def _report(judged: Judged) -> dict[str, Any]:
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     """The report for people."""
     from whenabouts.research.judging.agreement import Agreement
-    from whenabouts.research.relevance.imprecise.statistics import told
+    from whenabouts.research.relevance.imprecise.statistics import line_of
 
     yield from (f"written: {file}" for file in report["files"])
     if "imported" in report:
@@ -187,7 +187,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield "final grades: " + ", ".join(f"{g}: {n:,}" for g, n in report["final grades"].items())
     if (numbers := report["set"]) is not None:
         batches = (numbers[f"queries judged in {count}"] for count in ("one batch", "two batches"))
-        yield told("judged", numbers) + "; queries judged in one and in two batches: {:,}, {:,}".format(
+        yield line_of("judged", numbers) + "; queries judged in one and in two batches: {:,}, {:,}".format(
             *batches
         )
     for name, own in report["annotators"].items():

@@ -129,14 +129,14 @@ class Agreement:
         """For people."""
         kappas: Mapping[Weights, float | None]
         kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
-        told = ", ".join(
-            f"{'kappa' if weights == 'none' else weights} {_told(value, self.intervals[weights])}"
+        values = ", ".join(
+            f"{'kappa' if weights == 'none' else weights} {_in_words(value, self.intervals[weights])}"
             for weights, value in kappas.items()
         )
-        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {told}"
+        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {values}"
 
 
-def _told(value: float | None, interval: Interval | None) -> str:
+def _in_words(value: float | None, interval: Interval | None) -> str:
     if value is None:
         return "not defined"
     return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")

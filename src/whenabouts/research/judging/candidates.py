@@ -123,11 +123,13 @@ def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float
                 f"{judged.name}: query {query.id!r} is {earlier!r} there, and {query.text!r} here; give the "
                 "queries of the earlier round, new ones after them"
             )
-    known = {query_id: [j.moment for j in judgements] for query_id, judgements in judged.qrels.items()}
+    earlier_moments = {
+        query_id: [j.moment for j in judgements] for query_id, judgements in judged.qrels.items()
+    }
     return [
         candidate
         for candidate in candidates
-        if all(moment.iou(candidate.moment) < same for moment in known.get(candidate.query.id, ()))
+        if all(moment.iou(candidate.moment) < same for moment in earlier_moments.get(candidate.query.id, ()))
     ]
 
 

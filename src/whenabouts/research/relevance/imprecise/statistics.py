@@ -67,7 +67,7 @@ def table(annotations: Annotations) -> dict[str, Any]:
     }
 
 
-def told(name: str, numbers: Mapping[str, Any]) -> str:
+def line_of(name: str, numbers: Mapping[str, Any]) -> str:
     """A set of `table` in a line for people."""
     words = numbers["words of a query"]
     return (
