@@ -52,10 +52,10 @@ def why_refused(text: str) -> str | None:
     'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \
 same command goes on from there'
     """
-    for found in (_CODE.search(text), _STATUS.search(text)):
-        for reason, (codes, remedy) in _REASONS.items() if found else ():
-            if found and found[1].replace("_", "").lower() in {code.lower() for code in codes}:
-                return f"{reason} ({found[1]}): {remedy}"
+    for match in (_CODE.search(text), _STATUS.search(text)):
+        for reason, (codes, remedy) in _REASONS.items() if match else ():
+            if match and match[1].replace("_", "").lower() in {code.lower() for code in codes}:
+                return f"{reason} ({match[1]}): {remedy}"
     if "HTTP status 400" in text and "No response body" in text:
         return "a refusal without a reason (400), as for credentials that have expired: get new ones"
     if _UNSAFE_HTTP.search(text):

@@ -133,6 +133,7 @@ def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
         scored.append(len(windows))
         return score_corpus(model, queries, windows)
 
+    corpus.search(QUERY, 10, model=trained, segments=4)  # writes the keys, and is asked again in the state after
     monkeypatch.setattr(segment_search, "score_corpus", counted)
     found = corpus.search(QUERY, 10, model=trained, segments=4)
     assert scored == [25]

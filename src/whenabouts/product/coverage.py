@@ -74,8 +74,8 @@ class Coverage:
             return ""
         which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
         has = "has" if self.silent == 1 else "have"
-        asked = (name for name in self.streams if "text" in stream_named(name).meets)
-        lacks = [f"no {stream_named(name).title}" for name in asked if not self.missing.get(name)]
+        meeting = (name for name in self.streams if "text" in stream_named(name).meets)
+        lacks = [f"no {stream_named(name).title}" for name in meeting if not self.missing.get(name)]
         lacks += [
             f"no {stream_named(name).title} that can be searched"
             for name, count in self.missing.items()

@@ -168,12 +168,12 @@ class _Walk:
             is_object = given.is_file()
             # Of one object the neighbours are looked at too, for its subtitles are among them.
             top = given.parent if is_object and len(given.parts) > _BUCKET_PARTS else given
-            found = list(objects_below(top))
+            entries = list(objects_below(top))
         except OSError as error:
             self.problems[given] = _reason(given, error)
             return
         patterns = self.exclude.beneath(top)
-        for entry in found:
+        for entry in entries:
             if isinstance(entry, str):
                 name = ObjectPath(f"s3:/{entry}")
                 self.problems[name] = f"s3://{entry!r}: empty parts, . or .. or control characters; rename it"

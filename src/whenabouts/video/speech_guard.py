@@ -47,8 +47,8 @@ class Guard:
 
     def segments(self, segments: Iterable[Any], dropped: list[str]) -> Iterator[Any]:
         """The segments of `faster_whisper` that are credible; the texts of the others go to `dropped`."""
-        for _, heard in groupby(segments, key=lambda segment: segment.seek):
-            window = list(heard)
+        for _, segments_of_window in groupby(segments, key=lambda segment: segment.seek):
+            window = list(segments_of_window)
             sure = _mean_probability(window)
             for segment in window:
                 if (

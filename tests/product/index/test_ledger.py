@@ -91,13 +91,13 @@ def test_nothing_is_asked_where_nothing_was_written(place: Path, monkeypatch: py
     store = Store.open(place)
     store.ledger()
     looks: list[int] = []
-    plain = store._look_again
+    plain = store._move
 
-    def counted() -> None:
+    def counted(*, must: bool) -> bool:
         looks.append(1)
-        plain()
+        return plain(must=must)
 
-    monkeypatch.setattr(store, "_look_again", counted)
+    monkeypatch.setattr(store, "_move", counted)
     store.refresh()
     store.refresh()
     assert len(looks) == 2  # written just now: the next write could have the same time

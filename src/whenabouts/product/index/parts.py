@@ -143,13 +143,13 @@ def _looked_at(tables: Sequence[Any], searched: str, narrowing: Narrowing) -> An
     import pyarrow as pa
     from lancedb.query import MatchQuery
 
-    found = []
+    rows = []
     for table in tables:
         search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
         if narrowing.sql is not None:
             search = search.where(narrowing.sql, prefilter=True)
-        found.append(search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow())
-    return found[0] if len(found) == 1 else pa.concat_tables(found)
+        rows.append(search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow())
+    return rows[0] if len(rows) == 1 else pa.concat_tables(rows)
 
 
 def _scored_by_rarity(tables: Sequence[Any], rows: Any) -> ClipHits:

@@ -198,7 +198,7 @@ class RayExecutor:
 
         worker = self._starting.pop(reference)
         try:
-            told = self._ray.get(reference)
+            answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             why = " ".join(str(error).split())
             self._failed_starts += 1
@@ -210,15 +210,15 @@ class RayExecutor:
             self._start(is_reader=worker.is_reader)
             return
         ours = about()
-        if (told.version, told.python) != (ours.version, ours.python):
+        if (answer.version, answer.python) != (ours.version, ours.python):
             self._ray.kill(worker.actor)
             raise ClusterError(
-                f"node {told.node} has whenabouts {told.version} on Python {told.python}, this machine "
+                f"node {answer.node} has whenabouts {answer.version} on Python {answer.python}, this machine "
                 f"{ours.version} on {ours.python}; install the same versions on all machines"
             )
-        if told.problem:
+        if answer.problem:
             self._ray.kill(worker.actor)
-            raise ClusterError(f"node {told.node} cannot encode: {told.problem}")
+            raise ClusterError(f"node {answer.node} cannot encode: {answer.problem}")
         self._failed_starts = 0
         self._workers.append(worker)
 

@@ -82,10 +82,10 @@ class ShippedRun:
         return replace(run, encoder=encoder, reader=reader)
 
 
-def _check_same(what: str, expected: str, found: str) -> None:
-    if expected != found:
+def _check_same(what: str, expected: str, actual: str) -> None:
+    if expected != actual:
         raise WhenaboutsError(
-            f"{what} is another model here ({found}) than where the run was started ({expected}); "
+            f"{what} is another model here ({actual}) than where the run was started ({expected}); "
             "copy the same files to all machines"
         )
 

@@ -39,7 +39,7 @@ from whenabouts.product.index.word_statistics import TableWords, UnitedWords
 from whenabouts.types import UsageError
 
 Result = TypeVar("Result")
-_Found = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
+_ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
 
 
 class SideBySide(Store):
@@ -60,10 +60,10 @@ class SideBySide(Store):
         for name in self.streams:
             infos = {store.streams[name].fingerprint: store for store in self._having(name)}
             if len(infos) > 1:
-                one, other = list(infos.values())[:2]
+                first, other = list(infos.values())[:2]
                 made = " and with ".join(
                     f"{store.streams[name].encoder} ({store.streams[name].fingerprint}) in {store.place}"
-                    for store in (one, other)
+                    for store in (first, other)
                 )
                 raise EncoderMismatch(
                     f"stream {name} was made with {made}; index one of them again with the encoder of the "
@@ -136,9 +136,9 @@ class SideBySide(Store):
         """What is known of all together; else what each says, merged."""
         if key in self._kept or key.startswith("calibration:"):
             return self._kept.get(key)
-        told = [fact for store in self.stores if (fact := store.fact(key)) is not None]
+        facts = [fact for store in self.stores if (fact := store.fact(key)) is not None]
         merged: Any = None
-        for fact in told:
+        for fact in facts:
             merged = _merged(merged, fact)
         return None if merged is None else dict(merged)
 
@@ -257,10 +257,10 @@ class SideBySide(Store):
         united = UnitedWords([self._table_words(stream, store) for store in stores])
         lists = [_hits(stream, stores, united.best(words, k, narrowing), k)]
         if joined:
-            found = [
+            scored = [
                 (rows, np.float32(JOINED_WEIGHT) * score) for rows, score in united.best(joined, k, narrowing)
             ]
-            lists.append(_hits(stream, stores, found, k))
+            lists.append(_hits(stream, stores, scored, k))
         return summed_hits(lists[0], lists[1], k) if joined else lists[0]
 
     def _table_words(self, stream: str, store: Store) -> TableWords:
@@ -334,14 +334,14 @@ def _best(lists: Sequence[ClipHits], k: int) -> ClipHits:
     return ClipHits(ids[order].tolist(), index[order], start[order], end[order], score[order])
 
 
-def _hits(stream: str, stores: Sequence[Store], found: _Found, k: int) -> ClipHits:
+def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> ClipHits:
     """Rows of several tables as the best k hits."""
     reads = [store._rows_of(stream) for store in stores]
     lists = [
         read(rows, score, len(rows))
         if read is not None
         else hits_at(store._clips(stream), rows, score, len(rows))
-        for store, read, (rows, score) in zip(stores, reads, found, strict=True)
+        for store, read, (rows, score) in zip(stores, reads, scored, strict=True)
     ]
     return _best(lists, k)
 

@@ -266,7 +266,10 @@ class Store:
         Where there is none yet, the state that is read now is kept, unless there `must` be another.
         """
         if self._depth:
+            moves, before = self.moves, self._ledger_read()
             self._move_tables()
+            if before is not None and self._ledger_read() == before:
+                self.moves = moves  # nobody else wrote: what is kept of a search does not have it asked again
             return True
         for attempts_left in reversed(range(_WHOLE_ATTEMPTS)):
             ahead = self._watch.newest()
@@ -280,6 +283,10 @@ class Store:
                 break
         self._state_read = ahead
         return True
+
+    def _ledger_read(self) -> int | None:
+        """The version of the ledger that is read; None where it is not open."""
+        return int(self._tables["videos"].version) if "videos" in self._tables else None
 
     def _move_tables(self) -> None:
         self._versions.clear()

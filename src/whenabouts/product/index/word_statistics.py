@@ -95,10 +95,10 @@ class UnitedWords:
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
         """Of each table those clips that are among the best `k` of all, by number, with their scores."""
         counts = {word: [own.clips_with(word) for own in self.tables] for word in words}
-        found = [self._of_table(number, words, counts, k, narrowing) for number in range(len(self.tables))]
-        every = np.concatenate([score for _, score in found])
+        scored = [self._of_table(number, words, counts, k, narrowing) for number in range(len(self.tables))]
+        every = np.concatenate([score for _, score in scored])
         least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
-        return [(rows[score >= least], score[score >= least]) for rows, score in found]
+        return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
         self, number: int, words: Sequence[str], counts: dict[str, list[int]], k: int, narrowing: Narrowing

@@ -60,8 +60,8 @@ def respond_object(
         opened.close()
         done()
 
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if known & {headers["ETag"], "*"}:
+    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if tags & {headers["ETag"], "*"}:
         release()
         return NotModifiedResponse(Response(headers=headers).headers)
     condition = request.headers.get("if-range", headers["ETag"]).strip()

@@ -63,10 +63,10 @@ class Deployment:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Deployment:
         """From the values of a configuration file. Raises UsageError for one that is not known."""
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(values.keys() - known):
+        names = {field.name for field in fields(cls)}
+        if unknown := sorted(values.keys() - names):
             raise UsageError(
-                f"{', '.join(unknown)}: no setting of a deployment; there is {', '.join(sorted(known))}"
+                f"{', '.join(unknown)}: no setting of a deployment; there is {', '.join(sorted(names))}"
             )
         given = dict(values)
         for name in ("models", "files"):
