@@ -133,7 +133,8 @@ def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
         scored.append(len(windows))
         return score_corpus(model, queries, windows)
 
-    corpus.search(QUERY, 10, model=trained, segments=4)  # writes the keys, and is asked again in the state after
+    # The first search writes the keys, and is asked again in the state after.
+    corpus.search(QUERY, 10, model=trained, segments=4)
     monkeypatch.setattr(segment_search, "score_corpus", counted)
     found = corpus.search(QUERY, 10, model=trained, segments=4)
     assert scored == [25]

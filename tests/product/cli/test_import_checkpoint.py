@@ -71,7 +71,7 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["xml", "{file}"], "has left over"),
         (
             ["moment", "{file}"],
-            "'moment': no such program; known: conquer, gmmformer, mmn, ms_sl, reloclnet, xml",
+            "'moment': no such program; known: conquer, gmmformer, mmn, moment_detr, ms_sl, ",
         ),
         (["reloclnet", "gone.ckpt"], "gone.ckpt: cannot be read: No such file"),
         (["reloclnet", "{file}", "--heads", "3"], "3 heads do not divide the width 8; give --heads"),

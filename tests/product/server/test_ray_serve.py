@@ -32,7 +32,7 @@ WORDS = ("crown jewels", "telescope", "clean room", "humor", "lighthouse")
 def test_settings_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(UsageError, match="--replicas 0: give 1 or more"):
         Deployment("a.corpus", replicas=0)
-    with pytest.raises(UsageError, match="--autoscale 4 2"):
+    with pytest.raises(UsageError, match="--autoscale 4-2"):
         Deployment("a.corpus", least=4, most=2)
     with pytest.raises(UsageError, match=r"replica: no setting of a deployment; there is .*replicas"):
         Deployment.of({"corpus": "a.corpus", "replica": 2})

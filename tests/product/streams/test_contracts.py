@@ -30,6 +30,7 @@ class AnyEncoder:
 
     name, dimension, image_size = "any", 6, 32
     sampling_rate, longest_seconds = 8_000, 10.0
+    same_voice = 0.5
 
     def __init__(self, fingerprint: str = "any@1") -> None:
         self.fingerprint = fingerprint

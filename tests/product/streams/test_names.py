@@ -17,6 +17,8 @@ EXCEPTIONS = {
     "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
     "encoders/clap.py": "that extra, and what the encoder takes",
     "encoders/efficientnet.py": "an extra of the package",
+    "encoders/onnx_voices.py": "what a model takes",
+    "encoders/x_vector.py": "an extra of the package",
     "encoders/protocol.py": "what an encoder takes",
     "checkers/vision_language.py": "an extra of the package",
 }

@@ -14,7 +14,15 @@ from whenabouts.types import UsageError
 _EPILOG = """\
 examples:
   whenabouts deploy ray --corpus s3://videos/my.corpus --replicas 4 --address auto
-  whenabouts deploy ray --corpus my.corpus --autoscale 1 8 --write serve.yaml && serve deploy serve.yaml"""
+  whenabouts deploy ray --corpus my.corpus --autoscale 1-8 --write serve.yaml && serve deploy serve.yaml"""
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    """Two numbers with a dash between them."""
+    least, dash, most = text.partition("-")
+    if not (dash and least.isdecimal() and most.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: give the fewest and the most, such as 1-8")
+    return int(least), int(most)
 
 
 def add_parser(verbs: Any) -> None:
@@ -35,7 +43,10 @@ def add_parser(verbs: Any) -> None:
     many = parser.add_mutually_exclusive_group()
     many.add_argument("--replicas", metavar="N", type=int, default=1, help="how many servers (default 1)")
     many.add_argument(
-        "--autoscale", metavar=("MIN", "MAX"), type=int, nargs=2, help="as many as are needed, within bounds"
+        "--autoscale",
+        metavar="MIN-MAX",
+        type=_bounds,
+        help="as many as are needed, within bounds, such as 1-8",
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"

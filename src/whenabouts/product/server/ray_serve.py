@@ -58,7 +58,7 @@ class Deployment:
         if self.replicas < 1:
             raise UsageError(f"--replicas {self.replicas}: give 1 or more")
         if (self.least, self.most) != (0, 0) and not 1 <= self.least <= self.most:
-            raise UsageError(f"--autoscale {self.least} {self.most}: give 1 or more, and no fewer than that")
+            raise UsageError(f"--autoscale {self.least}-{self.most}: give 1 or more, and no fewer than that")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Deployment:
