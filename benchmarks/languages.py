@@ -199,8 +199,10 @@ def judged_sureness(
     for number in sorted(set(folds.tolist())):
         known = across_of([row for row, part in zip(others, folds, strict=True) if part != number], curves)
         moved[folds == number] = known.shift + known.slope * odds[folds == number]
+    french = [row for row in own if row.corpus == "fr"]
     return {
         "same language": _judged(own, log_odds_by(curves, own)),
+        **({"French within French": _judged(french, log_odds_by(curves, french))} if french else {}),
         "across languages, as within one": _judged(others, odds),
         "across languages": _judged(others, moved),
     }
