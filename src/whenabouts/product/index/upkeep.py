@@ -24,6 +24,9 @@ _RETRAIN_GROWTH = 2
 # Readers hold no lock: a version may go while it is read, and they read again from the newest. Zero is the
 # same, but LanceDB warns of it.
 _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
+# What LanceDB says where another write came between; and how often a merge begins.
+_CONFLICT = "Retryable commit conflict"
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,16 @@ def tidy(table: Any, place: str) -> None:
     Files of a write that a crash cut short belong to no version. They may go at once only where no other
     writer can be at work (a folder's lock cannot be lost); on an object store LanceDB keeps them for seven
     days. Raises NotACorpus for a folder with links in it: one may have come since the corpus was opened.
+
+    On an object store the lease is renewed meanwhile, in the table that is merged last: the merge then begins
+    anew, as LanceDB asks for.
     """
     refuse_links(place)
-    table.optimize(cleanup_older_than=_OLD_VERSIONS_KEPT, delete_unverified=not is_remote(place))
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            table.optimize(cleanup_older_than=_OLD_VERSIONS_KEPT, delete_unverified=not is_remote(place))
+            return
+        except RuntimeError as error:
+            if _CONFLICT not in str(error) or not attempts_left:
+                raise
+            table.checkout_latest()
