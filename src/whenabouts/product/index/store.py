@@ -279,9 +279,12 @@ class Store:
                 time.sleep(_WHOLE_PAUSE_SECONDS)
                 continue
             self._move_tables()
-            if self._watch.newest() == ahead:
+            after = self._watch.newest()
+            if after == ahead:
                 break
-        self._state_read = ahead
+            must = True  # a writer came between: the state that was read before is gone
+        # Where no attempt met a whole state, what was unfinished before or after is hidden.
+        self._state_read = LedgerState(ahead.version, ahead.unfinished | after.unfinished)
         return True
 
     def _ledger_read(self) -> int | None:
