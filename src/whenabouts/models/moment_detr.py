@@ -22,15 +22,9 @@ import torch
 from torch import nn
 
 from whenabouts.models._parts.detr_layers import SelfLayer, WindowLayer, places_of, span_head
+from whenabouts.models._parts.detr_names import OF_SELF_LAYERS, perceptron_names, projection_names
 from whenabouts.models._parts.renaming import renamed_parameters
-from whenabouts.models._parts.window_model import (
-    OF_SELF_LAYERS,
-    Detected,
-    WindowModel,
-    WindowSettings,
-    perceptron_names,
-    projection_names,
-)
+from whenabouts.models._parts.window_model import Detected, WindowModel, WindowSettings
 from whenabouts.models._parts.window_targets import Windows
 from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 
@@ -91,7 +85,6 @@ _RELEASED = (
     (r"^norm\.", "transformer.decoder.norm."),
     (r"^encoder\.", "transformer.encoder.layers."),
     (r"^decoder\.", "transformer.decoder.layers."),
-    (r"^(transformer\.encoder\..*)\.feedforward_norm\.", r"\1.norm2."),
     (r"^(transformer\.decoder\..*)\.feedforward_norm\.", r"\1.norm3."),
     (r"\.memory_attention\.", ".multihead_attn."),
     (r"\.memory_norm\.", ".norm2."),

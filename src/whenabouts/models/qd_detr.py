@@ -24,31 +24,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.models._parts.detr_layers import (
-    AnchorDecoder,
-    SelfLayer,
-    TextToVideoLayer,
-    inverse_sigmoid,
-    places_of,
-    span_head,
-)
-from whenabouts.models._parts.renaming import renamed_parameters
-from whenabouts.models._parts.window_model import (
+from whenabouts.models._parts.detr_layers import SelfLayer, TextToVideoLayer, padding_of_others, places_of
+from whenabouts.models._parts.detr_names import (
+    OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
-    Detected,
-    WindowModel,
-    WindowSettings,
     perceptron_names,
     projection_names,
 )
-from whenabouts.models._parts.window_targets import Windows, saliency_labels
+from whenabouts.models._parts.renaming import renamed_parameters
+from whenabouts.models._parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts.models._parts.window_targets import rating_contrast, saliency_labels
 from whenabouts.models.protocol import Batch, QueryEncoding, VideoEncoding
 from whenabouts.models.settings import Positive, Size
 
 __all__ = ["Config", "Model", "released_names"]
-
-_THRESHOLDS = 11
-_UNSEEN = -1e3
 
 
 @dataclass(frozen=True)
@@ -64,7 +53,7 @@ class Config(WindowSettings):
         self.check("qd_detr")
 
 
-class Model(WindowModel):
+class Model(AnchoredModel):
     """QD-DETR with fresh weights: a localizer (see `protocol`)."""
 
     config: Config
@@ -77,8 +66,6 @@ class Model(WindowModel):
             TextToVideoLayer(*sizes, learned=True) for _ in range(config.text_layers)
         )
         self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
-        self.decoder = AnchorDecoder(config.decoder_layers, config.windows, *sizes)
-        self.span = span_head(hidden)
         self.whole = nn.Parameter(torch.randn(hidden))
         self.whole_place = nn.Parameter(torch.randn(hidden))
         self.salient_clip = nn.Linear(hidden, hidden)
@@ -87,17 +74,14 @@ class Model(WindowModel):
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         """See `WindowModel`."""
         clips, whole, places = self.encoded(queries, videos)
-        windows, anchors = self.decoder(clips, places, videos.mask)
-        spans = (self.span(windows) + inverse_sigmoid(anchors)).sigmoid()
-        layers = tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
-        return Detected(layers, self.salience(clips, whole))
+        return Detected(self.windows_in(clips, places, videos.mask), self.salience(clips, whole))
 
     def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
         """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
         clips, words = self.clips_of(videos), queries.parts["words"]
         places = places_of(videos.mask, self.config.hidden)
-        word_mask = queries.parts["mask"]
-        unseen = self._padding_of_others(videos.mask, word_mask) if self.config.as_released else None
+        word_mask, released = queries.parts["mask"], self.config.as_released
+        unseen = padding_of_others(videos.mask, word_mask, self.config.heads) if released else None
         text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
         for text_layer in text_layers:
             clips = text_layer.inform(clips, places, words, word_mask, unseen)
@@ -108,11 +92,6 @@ class Model(WindowModel):
         for layer in self.encoder:
             rows = layer(rows, where, mask)
         return rows[:, 1:], rows[:, 0], places
-
-    def _padding_of_others(self, clips: Tensor, words: Tensor) -> Tensor:
-        """(P * heads, T, L) bool: padding of the pair that the program takes for that of a head."""
-        both = ~clips[:, :, None] & ~words[:, None]
-        return both.repeat(self.config.heads, 1, 1)
 
     def salience(self, clips: Tensor, whole: Tensor) -> Tensor:
         """(P, T): the product of each clip with the token, over the square root of the width."""
@@ -145,22 +124,6 @@ class Model(WindowModel):
         return ~batch.positives[wrong, batch.video_of]
 
 
-def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    """QD-DETR, equation 6: at each rating, clips rated that high or higher against all others.
-
-    All (Q, C), over the clips of a query's pass and of the one with wrong words. The mean over queries of
-    minus the mean log-probability of the positive ones (0 where there is none), summed over ratings 1 to 11,
-    divided by 12.
-    """
-    logits = torch.where(mask, scores, _UNSEEN) / temperature
-    shifted = logits - logits.amax(1, keepdim=True)
-    log_probability = shifted - (shifted.exp().sum(1, keepdim=True) + 1e-6).log()
-    ratings = torch.arange(1, _THRESHOLDS + 1, device=labels.device, dtype=labels.dtype)
-    positive = (labels[None] >= ratings[:, None, None]).to(scores.dtype)
-    mean = (positive * (log_probability * mask)[None]).sum(-1) / (positive.sum(-1) + 1e-6)
-    return -mean.mean(1).sum() / (_THRESHOLDS + 1)
-
-
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in the authors' program."""
     return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
@@ -175,27 +138,6 @@ _RELEASED = (
     (r"^salient_whole\.", "saliency_proj2."),
     (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
     (r"^encoder\.", "transformer.encoder.layers."),
-    (r"^decoder\.anchors\.", "query_embed."),
-    *perceptron_names(r"decoder\.anchor_places", "transformer.decoder.ref_point_head", 2),
-    *perceptron_names(r"decoder\.scale", "transformer.decoder.query_scale", 2),
-    *perceptron_names(r"decoder\.width_of", "transformer.decoder.ref_anchor_head", 2),
-    *perceptron_names(r"decoder\.mend", "transformer.decoder.bbox_embed", 3),
-    (r"^decoder\.", "transformer.decoder."),
-    (r"^(transformer\.decoder\..*)\.feedforward_norm\.", r"\1.norm3."),
-    (r"^(transformer\..*)\.feedforward_norm\.", r"\1.norm2."),
-    (r"\.memory_norm\.", ".norm2."),
-    (r"\.memory_attention\.content_query\.", ".ca_qcontent_proj."),
-    (r"\.memory_attention\.place_query\.", ".ca_qpos_proj."),
-    (r"\.memory_attention\.content_key\.", ".ca_kcontent_proj."),
-    (r"\.memory_attention\.place_key\.", ".ca_kpos_proj."),
-    (r"\.memory_attention\.value\.", ".ca_v_proj."),
-    (r"\.memory_attention\.sine_query\.", ".ca_qpos_sine_proj."),
-    (r"\.memory_attention\.output\.", ".cross_attn.out_proj."),
-    (r"(decoder\..*)\.attention\.content_query\.", r"\1.sa_qcontent_proj."),
-    (r"(decoder\..*)\.attention\.place_query\.", r"\1.sa_qpos_proj."),
-    (r"(decoder\..*)\.attention\.content_key\.", r"\1.sa_kcontent_proj."),
-    (r"(decoder\..*)\.attention\.place_key\.", r"\1.sa_kpos_proj."),
-    (r"(decoder\..*)\.attention\.value\.", r"\1.sa_v_proj."),
-    (r"(decoder\..*)\.attention\.output\.", r"\1.self_attn.out_proj."),
+    *OF_ANCHOR_DECODER,
     *OF_SELF_LAYERS,
 )

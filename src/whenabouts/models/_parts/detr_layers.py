@@ -59,16 +59,43 @@ class FeedForward(nn.Module):
         return widened
 
 
-class SelfLayer(nn.Module):
-    """Attention within a sequence, then a feed-forward part."""
+class DropPath(nn.Module):
+    """Drops what a layer adds, for some sequences of a batch as a whole (stochastic depth)."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, *, learned: bool = False) -> None:
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, added: Tensor) -> Tensor:
+        """(P, S, D); those that are kept in training are scaled up."""
+        if not self.training or not self.p:
+            return added
+        kept = torch.rand((len(added), 1, 1), device=added.device) >= self.p
+        return added * kept / (1 - self.p)
+
+
+class SelfLayer(nn.Module):
+    """Attention within a sequence, then a feed-forward part.
+
+    `learned`: PReLU instead of ReLU. `path`: what the parts add is dropped as a whole (`DropPath`).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        *,
+        learned: bool = False,
+        path: bool = False,
+    ) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
         self.attention_norm = nn.LayerNorm(width)
         self.feedforward = FeedForward(width, inner, dropout, learned=learned)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
     def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
         """(P, S, D) with their places and mask to (P, S, D)."""
@@ -98,6 +125,15 @@ class TextToVideoLayer(SelfLayer):
         widened = self.dropout(self.feedforward(self.attention_norm(summed)))
         informed: Tensor = self.feedforward_norm(summed + widened)
         return informed
+
+
+def padding_of_others(clips: Tensor, words: Tensor, heads: int) -> Tensor:
+    """(P * heads, T, L) bool, of the masks of clips and words: what the heads of released programs leave out.
+
+    The programs lay heads beside pairs where PyTorch expects pairs beside heads, so that a head takes the
+    padding of another pair (both as a clip and as a word) for that of its own.
+    """
+    return (~clips[:, :, None] & ~words[:, None]).repeat(heads, 1, 1)
 
 
 class WindowLayer(SelfLayer):
@@ -187,9 +223,11 @@ class AnchorMemoryAttention(_Mixing):
 
 
 class AnchorLayer(nn.Module):
-    """A layer of DAB-DETR's decoder on spans."""
+    """A layer of DAB-DETR's decoder on spans; `path` as in `SelfLayer`."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, *, first: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, *, first: bool, path: bool
+    ) -> None:
         super().__init__()
         self.attention = AnchorSelfAttention(width, heads, dropout)
         self.attention_norm = nn.LayerNorm(width)
@@ -197,7 +235,7 @@ class AnchorLayer(nn.Module):
         self.memory_norm = nn.LayerNorm(width)
         self.feedforward = FeedForward(width, inner, dropout, learned=True)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
     def forward(
         self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
@@ -217,12 +255,22 @@ class AnchorDecoder(nn.Module):
     what they hold.
     """
 
-    def __init__(self, layers: int, anchors: int, width: int, heads: int, inner: int, dropout: float) -> None:
+    def __init__(
+        self,
+        layers: int,
+        anchors: int,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        *,
+        path: bool = False,
+    ) -> None:
         super().__init__()
         self.width = width
         self.anchors = nn.Embedding(anchors, 2)
         self.layers = nn.ModuleList(
-            AnchorLayer(width, heads, inner, dropout, first=layer == 0) for layer in range(layers)
+            AnchorLayer(width, heads, inner, dropout, first=layer == 0, path=path) for layer in range(layers)
         )
         self.norm = nn.LayerNorm(width)
         self.anchor_places = _two_layers(width, width)

@@ -10,14 +10,12 @@ Shapes as in `protocol`; N predicted windows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.detr_layers import Projection
-from whenabouts.models._parts.renaming import Patterns
+from whenabouts.models._parts.detr_layers import AnchorDecoder, Projection, inverse_sigmoid, span_head
 from whenabouts.models._parts.window_targets import (
     FOREGROUND,
     Weights,
@@ -202,6 +200,22 @@ class WindowModel(nn.Module, ABC):
         return torch.cat([borders, score[..., None]], -1)
 
 
+class AnchoredModel(WindowModel):
+    """A localizer whose windows have anchors that each layer of its decoder mends (DAB-DETR)."""
+
+    def __init__(self, config: WindowSettings, *, path: bool = False) -> None:
+        super().__init__(config)
+        sizes = (config.hidden, config.heads, config.feedforward, config.dropout)
+        self.decoder = AnchorDecoder(config.decoder_layers, config.windows, *sizes, path=path)
+        self.span = span_head(config.hidden)
+
+    def windows_in(self, clips: Tensor, places: Tensor, mask: Tensor) -> tuple[Windows, ...]:
+        """The windows of each layer in clips (P, T, D), with their places and mask."""
+        windows, anchors = self.decoder(clips, places, mask)
+        spans = (self.span(windows) + inverse_sigmoid(anchors)).sigmoid()
+        return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
+
+
 @dataclass(frozen=True)
 class Pieces:
     """The videos of P pairs (T clips) in pieces of at most `length` clips that overlap by half.
@@ -271,34 +285,3 @@ def endpoints(mask: Tensor) -> Tensor:
     count = mask.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
     begins = torch.arange(mask.shape[1], device=mask.device, dtype=torch.float32) / count
     return torch.stack([begins, begins + 1 / count], -1).masked_fill(~mask[..., None], 0.0)
-
-
-def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
-    return [(rf"^{ours}\.{step}\.", f"{theirs}.layers.{layer}.") for step, layer in steps.items()]
-
-
-def projection_names(layers: int) -> Patterns:
-    """What `Projection` calls its parts -> what the released programs do."""
-    names = []
-    for ours, theirs in (("clip_projection", "input_vid_proj"), ("word_projection", "input_txt_proj")):
-        for layer in range(layers):
-            names += [
-                (rf"^{ours}\.{4 * layer}\.", f"{theirs}.{layer}.LayerNorm."),
-                (rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."),
-            ]
-    return names
-
-
-def perceptron_names(ours: str, theirs: str, layers: int) -> Patterns:
-    """Linear layers with ReLU between them -> the released `layers.0`, `layers.1`, ..."""
-    return _layer_names(ours, theirs, {2 * layer: layer for layer in range(layers)})
-
-
-OF_SELF_LAYERS: Patterns = (
-    (r"^(transformer\..*)\.attention_norm\.", r"\1.norm1."),
-    (r"^(transformer\..*)\.attention\.", r"\1.self_attn."),
-    (r"^(transformer\..*)\.feedforward\.wide\.", r"\1.linear1."),
-    (r"^(transformer\..*)\.feedforward\.narrow\.", r"\1.linear2."),
-    (r"^(transformer\..*)\.feedforward\.activation\.", r"\1.activation."),
-)
-"""What `detr_layers` calls the parts of a layer -> what the programs do."""

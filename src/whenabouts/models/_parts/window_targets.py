@@ -15,6 +15,8 @@ from torch.nn import functional
 
 from whenabouts.models.protocol import Batch
 
+_RATINGS = 11
+_UNSEEN = -1e3
 FOREGROUND, BACKGROUND = 0, 1
 """The classes of a predicted window. (Comments of the released programs say the opposite of what they do.)"""
 
@@ -161,3 +163,19 @@ def saliency_hinge(scores: Tensor, higher: Tensor, lower: Tensor, margin: float)
     """Moment-DETR, equation 5: twice the mean over pairs of max(0, margin + lower - higher)."""
     difference = scores.gather(1, lower) - scores.gather(1, higher)
     return 2 * (margin + difference).clamp(min=0).mean()
+
+
+def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: float) -> Tensor:
+    """QD-DETR, equation 6: at each rating, clips rated that high or higher against all others.
+
+    All (Q, C), over the clips of a query's pass and of the one with wrong words. The mean over queries of
+    minus the mean log-probability of the positive ones (0 where there is none), summed over ratings 1 to 11,
+    divided by 12.
+    """
+    logits = torch.where(mask, scores, _UNSEEN) / temperature
+    shifted = logits - logits.amax(1, keepdim=True)
+    log_probability = shifted - (shifted.exp().sum(1, keepdim=True) + 1e-6).log()
+    ratings = torch.arange(1, _RATINGS + 1, device=labels.device, dtype=labels.dtype)
+    positive = (labels[None] >= ratings[:, None, None]).to(scores.dtype)
+    mean = (positive * (log_probability * mask)[None]).sum(-1) / (positive.sum(-1) + 1e-6)
+    return -mean.mean(1).sum() / (_RATINGS + 1)
