@@ -232,6 +232,15 @@ class Localizer(Protocol):
 
 
 @runtime_checkable
+class Salient(Protocol):
+    """A system that says how much each clip of a video is worth seeing."""
+
+    def saliency(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(P, T) of P pairs, row p with row p: more is better, the zero means nothing; 0 behind the end."""
+        ...
+
+
+@runtime_checkable
 class Explainer(Protocol):
     """A system that says how much each word of a query counts."""
 

