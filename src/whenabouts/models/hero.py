@@ -1,11 +1,16 @@
-"""The head of HERO (Li et al., EMNLP 2020): videos and moments from frames that are encoded already.
+"""HERO (Li et al., EMNLP 2020): videos and moments from what is seen while sentences are said.
 
-HERO's pretrained encoders are large; what makes a retriever and a localizer of them is small, and is this
-system. It is given one vector for each frame (or clip), whatever made them, and compares them with one vector
-of the query: a video scores its best frame's cosine, a moment's borders come from two convolutions over the
-dot products of its frames with a linear map of the query. `frames` of the width `hidden` are taken as they
-are; those of another width, or of several streams, are projected first (LayerNorm, linear layer, ReLU, and
-the sum over the streams), as HERO's encoder does with what it is given.
+Whole, it reads the words of a video as they are, sentence by sentence (`ClipBatch.sentences`). A cross-modal
+transformer sees a sentence together with the clips that it covers, a temporal transformer all clips of the
+video (`_parts/cross_modal.py`); queries pass through the cross-modal one alone. A setting decides:
+`text_encoder` is the tokenizer of words and queries. Without it ("") the system is HERO's head alone: it is
+given one vector for each clip, whatever made them, and words as features. `frames` of the width `hidden` are
+taken as they are; those of another width, or of several streams, are projected first (LayerNorm, linear
+layer, ReLU, and the sum over the streams).
+
+What makes a retriever and a localizer of clips is small: one vector of the query is compared with all of
+them. A video scores its best clip's cosine, a moment's borders come from two convolutions over the dot
+products of its clips with a linear map of the query.
 
 Where the released program differs, and `as_released` restores it: it convolves what lies in the padding, so
 that the last frames' logits depend on it; a video's queries must stand next to each other and be equally
@@ -21,11 +26,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from whenabouts.models._parts.borders import BorderConvolution, at_truth, log_probabilities
+from whenabouts.models._parts.cross_modal import (
+    CROSS_MODAL,
+    TEMPORAL,
+    HierarchicalEncoder,
+    Sequences,
+    sequences_of,
+    sizes_of,
+)
 from whenabouts.models._parts.layers import (
     AttentionBlock,
     InputProjection,
@@ -34,8 +48,14 @@ from whenabouts.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts.models._parts.packing import in_turn
-from whenabouts.models._parts.ranking_loss import shortfall, weighted_mean
+from whenabouts.models._parts.packing import compute_padding, in_turn
+from whenabouts.models._parts.ranking_loss import (
+    Kind,
+    against_negatives,
+    draw_negatives,
+    shortfall,
+    weighted_mean,
+)
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
@@ -48,7 +68,8 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from whenabouts.models.settings import NamedStreams, NotNegative, Share, Size, check_settings
+from whenabouts.models.settings import Count, NamedStreams, NotNegative, Share, Size, check_settings
+from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -57,27 +78,50 @@ _KEYS = "frames"
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of HERO's head; defaults are the released ones for TVR."""
+    """The settings of HERO; defaults are the released ones for TVR."""
 
     streams: NamedStreams = field(default_factory=lambda: {"frames": 768})
-    """Name and width of the given representations; one stream of the width `hidden` is not projected."""
+    """Name and width of the given representations; the head takes one stream of the width `hidden` as it is.
+    The whole system reads all streams of a clip side by side, as one."""
     query_width: Size = 768
+    """Width of words' features; not used where there is a `text_encoder`."""
+    text_encoder: str = ""
+    """The tokenizer (RoBERTa's) of sentences and queries, by the name of a folder or of a hub's repository;
+    "": the head alone, which is given frames and words as features."""
     hidden: Size = 768
     heads: Size = 12
+    """Those of the query's attention."""
+    cross_modal: Mapping[str, Size] = field(default_factory=dict)
+    """Sizes of the cross-modal transformer where they are not the released ones (`_parts/cross_modal.py`)."""
+    temporal: Mapping[str, Size] = field(default_factory=dict)
+    """The same of the temporal transformer."""
     max_tokens: Size = 100
+    query_places: Size | None = None
+    """Places of the query's position table; None: `max_tokens`, and one for the token before the words."""
+    query_token: Count = 0
+    """The token that begins a query ([CLS])."""
+    sentence_token: Count = 2
+    """The token that begins a sentence of a video ([SEP])."""
+    context_sentences: Count = 0
+    """So many sentences before it are read in front of each sentence."""
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     span_kernel: Size = 5
     initializer_range: NotNegative = 0.02
+    ranking: Kind = "hinge"
     margin: NotNegative = 0.1
+    negatives: Literal["all", "drawn"] = "all"
+    """Each query and video is compared with all negatives of the batch, or with one that is drawn."""
     weight_negative_videos: float = 8.0
     weight_negative_queries: float = 8.0
     lambda_tl: float = 0.01
+    drop_spans: Share = 0.0
+    """The share of steps that learn no borders (released for TVR: 0.8)."""
     alpha: NotNegative = 20.0
     """How often the video's cosine counts in a moment's score."""
     pool: Size | None = None
     """So many of the hardest negatives of each query and video count `hard_weight` times, the others
-    `rest_weight` times; None: all count alike."""
+    `rest_weight` times; None: all count alike. Where one is drawn, it is one of these."""
     hard_weight: NotNegative = 10.0
     rest_weight: NotNegative = 0.1
     pool_from_epoch: int = 0
@@ -87,27 +131,41 @@ class Config:
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
         check_settings(self, "hero")
+        if self.is_whole:
+            _sizes(self)
 
     @property
     def takes_frames(self) -> bool:
         """Whether frames are taken as they are given."""
         return list(self.streams.values()) == [self.hidden]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether words are read as they are; else the system is the head alone."""
+        return bool(self.text_encoder)
+
 
 class Model(nn.Module):
-    """HERO's head with fresh weights: retriever and localizer (see `protocol`)."""
+    """HERO with fresh weights: retriever and localizer (see `protocol`)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         hidden, dropout = config.hidden, config.input_dropout
+        self.encoder = _encoder(config)
+        projected = not config.is_whole and not config.takes_frames
         self.frame_projections = nn.ModuleDict(
-            {}
-            if config.takes_frames
-            else {name: InputProjection(width, hidden, dropout) for name, width in config.streams.items()}
+            {
+                name: InputProjection(width, hidden, dropout)
+                for name, width in config.streams.items()
+                if projected
+            }
         )
-        self.query_projection = InputProjection(config.query_width, hidden, dropout)
-        self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
+        width, places = (
+            (hidden, config.max_tokens + 1) if config.is_whole else (config.query_width, config.max_tokens)
+        )
+        self.query_projection = InputProjection(width, hidden, dropout)
+        self.query_positions = PositionEmbedding(config.query_places or places, hidden, dropout, "tokens")
         self.query_encoder = AttentionBlock(hidden, config.heads, config.dropout)
         self.pooling = ModularPooling(hidden, 1)
         self.span_query = nn.Linear(hidden, hidden)
@@ -115,6 +173,8 @@ class Model(nn.Module):
         initialise(self, config.initializer_range)
         if not config.as_released:
             self.borders.begin_at_edges()
+        elif config.is_whole:
+            compute_padding(self)
 
     @property
     def video_weight(self) -> float:
@@ -122,13 +182,18 @@ class Model(nn.Module):
         return self.config.alpha
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; parts `span` (Q, D) and `words` (Q, L), what each word counts."""
-        words = in_turn(
-            queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
-        )
-        vectors, weights = self.pooling(words, queries.mask)
-        pooled = vectors[:, 0]
-        parts = {"span": self.span_query(pooled), "words": weights[:, :, 0]}
+        """A unit vector to search with; parts `span` (Q, D) and `words` (Q, L), what each word counts.
+
+        Raises UsageError for ids where features are expected, and the reverse.
+        """
+        features, mask = self._words(queries)
+        words = in_turn(features, mask, self.query_projection, self.query_positions, self.query_encoder)
+        vectors, weights = self.pooling(words, mask)
+        pooled, counts = vectors[:, 0], weights[:, :, 0]
+        if self.config.is_whole:
+            # Of the words alone: the token before them is none.
+            counts = counts[:, 1:] / counts[:, 1:].sum(1, keepdim=True).clamp(min=1e-30)
+        parts = {"span": self.span_query(pooled), "words": counts}
         return QueryEncoding({_KEYS: unit(pooled)}, parts)
 
     def word_weights(self, queries: QueryEncoding) -> Named:
@@ -160,47 +225,121 @@ class Model(nn.Module):
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `negative_videos`, `negative_queries` (hinges) and `spans`; one whose weight is 0 is 0."""
+        """Terms `negative_videos`, `negative_queries` and `spans`; one whose weight is 0 is 0."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        scores, own = self.score_videos(queries, videos).float(), batch.video_of
-        logits = self.border_logits(queries, videos.take(own))
-        spans = -at_truth(log_probabilities(logits), batch.spans)
-        terms = {"spans": self.config.lambda_tl * weighted_mean(spans, batch.weight)}
+        scores = self.score_videos(queries, videos).float()
+        terms = {"spans": self.config.lambda_tl * self._span_term(batch, queries, videos)}
         for name, lacking in self.ranking_losses(batch, scores).items():
             terms[name] = getattr(self.config, f"weight_{name}") * weighted_mean(lacking, batch.weight)
         return terms
 
-    def ranking_losses(self, batch: Batch, scores: Tensor) -> Mapping[str, Tensor]:
+    def _span_term(self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """The negative log-probability of the true borders; 0 in a step that learns none."""
+        dropped = self.config.drop_spans
+        if self.training and dropped and float(torch.rand(())) < dropped:
+            return queries.parts["span"].new_zeros(())
+        logits = self.border_logits(queries, videos.take(batch.video_of))
+        return weighted_mean(-at_truth(log_probabilities(logits), batch.spans), batch.weight)
+
+    def ranking_losses(
+        self, batch: Batch, scores: Tensor, ranks: tuple[Tensor, Tensor] | None = None
+    ) -> Mapping[str, Tensor]:
         """(Q,) twice: how far each query's own video fails to stand above others, and against other queries.
 
-        `scores` (Q, V). Weights of the terms are not applied.
+        `scores` (Q, V). `ranks` name the negatives that are otherwise drawn, 0 the highest. Weights of the
+        terms are not applied.
         """
-        config, own = self.config, batch.video_of
+        own, answers = batch.video_of, batch.positives
         positive = scores.gather(1, own[:, None])[:, 0]
-        answers = batch.positives
-        if config.as_released:
+        if self.config.as_released:
             answers = own[:, None] == torch.arange(scores.shape[1], device=own.device)
-        weights = None
-        if config.pool is not None and batch.epoch >= config.pool_from_epoch:
-            weights = HardWeights(config.pool, config.hard_weight, config.rest_weight)
+        sides = {
+            "negative_videos": (scores, ~answers),
+            "negative_queries": (scores[:, own].T, ~answers[:, own].T),
+        }
         return {
-            "negative_videos": against_all(positive, scores, ~answers, config.margin, weights),
-            "negative_queries": against_all(
-                positive, scores[:, own].T, ~answers[:, own].T, config.margin, weights
-            ),
+            name: self._against(positive, *side, batch.epoch, None if ranks is None else ranks[at])
+            for at, (name, side) in enumerate(sides.items())
         }
 
+    def _against(
+        self, positive: Tensor, scores: Tensor, allowed: Tensor, epoch: int, ranks: Tensor | None
+    ) -> Tensor:
+        """(Q,): how far positives (Q,) fail to stand above their allowed negatives among `scores` (Q, C)."""
+        config = self.config
+        pool = config.pool if epoch >= config.pool_from_epoch else None
+        if config.negatives == "drawn":
+            negatives = draw_negatives(scores, allowed, pool, ranks)
+            return against_negatives(positive, negatives, margin=config.margin, kind=config.ranking)
+        weights = None if pool is None else HardWeights(pool, config.hard_weight, config.rest_weight)
+        return against_all(positive, scores, allowed, config.margin, weights, config.ranking)
+
+    def _words(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
+        """(Q, L, D) what the query's attention reads, and the mask."""
+        if (queries.tokens.dim() == 2) != self.config.is_whole:
+            raise UsageError(
+                "hero: the words of queries are "
+                + ("features; the whole system" if self.config.is_whole else "ids; HERO's head")
+                + " reads "
+                + ('ids: query = "tokenizer:NAME"' if self.config.is_whole else "features")
+            )
+        if self.encoder is None:
+            return queries.tokens, queries.mask
+        first = torch.full_like(queries.tokens[:, :1], self.config.query_token)
+        ids = torch.cat([first, queries.tokens.masked_fill(~queries.mask, 0)], 1)
+        mask = torch.cat([torch.ones_like(queries.mask[:, :1]), queries.mask], 1)
+        return self.encoder.cross_modal.read(ids, mask), mask
+
+    def sequences(self, videos: ClipBatch, *, without_clips: bool = False) -> Sequences:
+        """The sentences of videos as the cross-modal transformer reads them.
+
+        Raises UsageError where the videos come without sentences.
+        """
+        if videos.sentences is None:
+            raise UsageError(
+                'hero reads sentences: name their file in [features] sentences = "FILE", or the whole system '
+                "cannot be used here"
+            )
+        config = self.config
+        return sequences_of(
+            videos.sentences,
+            config.sentence_token,
+            context=config.context_sentences,
+            without_clips=without_clips,
+        )
+
     def _frames(self, videos: ClipBatch) -> Tensor:
-        """(V, T, D) the given frames, or the sum of the projected streams; zeros in the padding."""
-        if self.config.takes_frames:
-            (name,) = self.config.streams
+        """(V, T, D) the clips that queries are compared with; zeros in the padding."""
+        config = self.config
+        if self.encoder is not None:
+            features = torch.cat([videos.streams[name] for name in config.streams], 2)
+            encoded: Tensor = self.encoder(features, videos.mask, self.sequences(videos))
+            return encoded
+        if config.takes_frames:
+            (name,) = config.streams
             given = videos.streams[name]
-            return given if self.config.as_released else given.masked_fill(~videos.mask[..., None], 0.0)
+            return given if config.as_released else given.masked_fill(~videos.mask[..., None], 0.0)
         projected = [
             projection(videos.streams[name], videos.mask)
             for name, projection in self.frame_projections.items()
         ]
         return torch.stack(projected).sum(0)
+
+
+def _encoder(config: Config) -> HierarchicalEncoder | None:
+    if not config.is_whole:
+        return None
+    return HierarchicalEncoder(
+        sum(config.streams.values()), config.hidden, (config.input_dropout, config.dropout), *_sizes(config)
+    )
+
+
+def _sizes(config: Config) -> tuple[dict[str, int], dict[str, int]]:
+    """All sizes of the cross-modal and of the temporal transformer; UsageError for what makes none."""
+    return (
+        sizes_of(config.cross_modal, CROSS_MODAL, config.hidden, "hero: cross_modal"),
+        sizes_of(config.temporal, TEMPORAL, config.hidden, "hero: temporal"),
+    )
 
 
 @dataclass(frozen=True)
@@ -213,14 +352,19 @@ class HardWeights:
 
 
 def against_all(
-    positive: Tensor, scores: Tensor, allowed: Tensor, margin: float, weights: HardWeights | None = None
+    positive: Tensor,
+    scores: Tensor,
+    allowed: Tensor,
+    margin: float,
+    weights: HardWeights | None = None,
+    kind: Kind = "hinge",
 ) -> Tensor:
-    """(A,): the mean hinge of each positive (A,) against its allowed negatives among `scores` (A, C).
+    """(A,): the mean shortfall of each positive (A,) against its allowed negatives among `scores` (A, C).
 
     `allowed` (A, C) bool. An anchor without a negative loses 0. With `weights` what each negative loses
     counts by its place among the anchor's negatives, the highest score first (equal scores: the first one).
     """
-    lacking = shortfall(positive[:, None], scores, margin=margin)
+    lacking = shortfall(positive[:, None], scores, margin=margin, kind=kind)
     if weights is not None:
         lacking = lacking * _by_place(scores.detach(), allowed, weights)
     return lacking.masked_fill(~allowed, 0.0).sum(1) / allowed.sum(1).clamp(min=1)
@@ -234,7 +378,7 @@ def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
 
 
 def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in HERO's program; for given frames (no projection)."""
+    """Our name of each parameter -> its name in HERO's program; of the head for given frames alone."""
     return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
 
 
@@ -246,4 +390,25 @@ _RELEASED = (
     (r"^span_query\.", "video_query_linear."),
     (r"^borders\.start\.", "video_st_predictor."),
     (r"^borders\.end\.", "video_ed_predictor."),
+    (r"^encoder\.cross_modal\.", "v_encoder.f_encoder."),
+    (r"^encoder\.temporal\.projection\.norm\.", "v_encoder.frame_transform.LayerNorm."),
+    (r"^encoder\.temporal\.projection\.linear\.", "v_encoder.frame_transform.net.1."),
+    (r"^encoder\.temporal\.positions\.table\.", "v_encoder.c_encoder.embeddings.position_embeddings."),
+    (r"^encoder\.temporal\.positions\.norm\.", "v_encoder.c_encoder.embeddings.LayerNorm."),
+    (r"^encoder\.temporal\.", "v_encoder.c_encoder."),
+    (r"f_encoder\.words\.", "f_encoder.embeddings.word_embeddings."),
+    (r"f_encoder\.word_places\.", "f_encoder.embeddings.position_embeddings."),
+    (r"f_encoder\.types\.", "f_encoder.embeddings.token_type_embeddings."),
+    (r"f_encoder\.word_norm\.", "f_encoder.embeddings.LayerNorm."),
+    (r"f_encoder\.clip_features_norm\.", "f_encoder.img_embeddings.img_LayerNorm."),
+    (r"f_encoder\.clip_projection\.", "f_encoder.img_embeddings.img_linear."),
+    (r"f_encoder\.clip_places\.", "f_encoder.img_embeddings.position_embeddings."),
+    (r"f_encoder\.clip_norm\.", "f_encoder.img_embeddings.LayerNorm."),
+    (r"_encoder\.encoder\.layers\.(\d+)\.", r"_encoder.encoder.layer.\1."),
+    (r"(layer\.\d+)\.attention\.attention\.", r"\1.attention.self."),
+    (r"(layer\.\d+)\.attention\.output\.", r"\1.attention.output.dense."),
+    (r"(layer\.\d+)\.attention\.norm\.", r"\1.attention.output.LayerNorm."),
+    (r"(layer\.\d+)\.wide\.", r"\1.intermediate.dense."),
+    (r"(layer\.\d+)\.narrow\.", r"\1.output.dense."),
+    (r"(layer\.\d+)\.norm\.", r"\1.output.LayerNorm."),
 )

@@ -62,16 +62,35 @@ class QueryBatch(_OfTensors):
 
 
 @dataclass(frozen=True)
+class SentenceBatch(_Encoding):
+    """What is said in V videos, sentence by sentence, and which clips each sentence covers.
+
+    `words` (V, S, L) int64 ids of a tokenizer without its special tokens; `mask` (V, S, L), true from the
+    first word on, nowhere for a sentence without words. `of_clips` (V, T) int64: the sentence that each clip
+    belongs to, -1 where there is none. A sentence may have no clip.
+    """
+
+    words: Tensor
+    mask: Tensor
+    of_clips: Tensor
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+
+@dataclass(frozen=True)
 class ClipBatch(_OfTensors):
     """Videos as a model reads them: stream name -> (V, T, D), one grid and one `mask` (V, T) for all streams.
 
     A clip for which a stream has nothing (no words) is a row of zeros. `silent` (V,) bool or None: videos of
-    which no stream has anything, so that no search reaches them (`ranking.encoded_corpus`).
+    which no stream has anything, so that no search reaches them (`ranking.encoded_corpus`). `sentences` or
+    None: what is said, for systems that read words as they are (HERO).
     """
 
     streams: Named
     mask: Tensor
     silent: Tensor | None = None
+    sentences: SentenceBatch | None = None
 
     def __len__(self) -> int:
         return len(self.mask)

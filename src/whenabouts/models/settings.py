@@ -23,6 +23,8 @@ from whenabouts.types import UsageError
 
 Size = Annotated[int, Meta(ge=1)]
 """A width, a length, a number of layers."""
+Count = Annotated[int, Meta(ge=0)]
+"""A number of things that may be none; the number of a token."""
 Share = Annotated[float, Meta(ge=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]

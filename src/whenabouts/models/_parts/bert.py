@@ -14,15 +14,20 @@ from whenabouts.models._parts.packing import PackedBlock, PackedModule, Packing
 
 
 class BertLayer(nn.Module):
-    """Self-attention, then two linear layers with GELU (the exact one) between them; each with a residual."""
+    """Self-attention, then two linear layers with GELU (the exact one) between them; each with a residual.
 
-    def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    `epsilon` is that of the LayerNorms.
+    """
+
+    def __init__(
+        self, width: int, heads: int, feedforward: int, dropout: float, epsilon: float = 1e-5
+    ) -> None:
         super().__init__()
-        self.attention = AttentionBlock(width, heads, dropout)
+        self.attention = AttentionBlock(width, heads, dropout, epsilon)
         self.wide = nn.Linear(width, feedforward)
         self.narrow = nn.Linear(feedforward, width)
         self.dropout = Dropout(dropout)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, epsilon)
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D)."""
@@ -35,9 +40,19 @@ class BertLayer(nn.Module):
 class BertEncoder(PackedBlock):
     """Several layers, one after the other."""
 
-    def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        heads: int,
+        feedforward: int,
+        dropout: float,
+        epsilon: float = 1e-5,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(BertLayer(width, heads, feedforward, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            BertLayer(width, heads, feedforward, dropout, epsilon) for _ in range(layers)
+        )
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D): each row informed by the others of its own sequence."""

@@ -196,12 +196,12 @@ def in_heads(padded: Tensor, heads: int) -> Tensor:
 class AttentionBlock(PackedBlock):
     """Self-attention, output layer, dropout, residual LayerNorm."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout)
         self.output = nn.Linear(width, width)
         self.dropout = Dropout(dropout, inplace=True)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, epsilon)
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""

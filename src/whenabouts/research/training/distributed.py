@@ -90,8 +90,12 @@ def _own_draws(batch: QueryBatch | ClipBatch, rank: int) -> Iterator[None]:
 def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBatch:
     if isinstance(batch, QueryBatch):
         return QueryBatch(batch.tokens[rows], batch.mask[rows])
-    streams = {name: clips[rows] for name, clips in batch.streams.items()}
-    return ClipBatch(streams, batch.mask[rows], None if batch.silent is None else batch.silent[rows])
+    return ClipBatch(
+        {name: clips[rows] for name, clips in batch.streams.items()},
+        batch.mask[rows],
+        None if batch.silent is None else batch.silent[rows],
+        None if batch.sentences is None else batch.sentences.take(rows),
+    )
 
 
 def gathered(part: Any, rank: int, counts: list[int]) -> Any:
