@@ -219,8 +219,8 @@ class TemporalTransformer(nn.Module):
         """(V, T, D) from what `joined` made, with the mask (V, T)."""
         packing = self.encoder.packing(mask)
         rows = self.positions(packing.pack(clips), packing)
-        encoded: Tensor = self.encoder(rows, packing)
-        return packing.unpack(encoded)
+        encoded: Tensor = packing.unpack(self.encoder(rows, packing))
+        return encoded
 
 
 class HierarchicalEncoder(nn.Module):
@@ -245,7 +245,7 @@ class HierarchicalEncoder(nn.Module):
         if not bool(inside.any()):
             return features.new_zeros((*features.shape[:2], self.cross_modal.words.embedding_dim))
         encoded = self.cross_modal(features, sequences)
-        clips = encoded[sequences.clips[inside], sequences.clip_places[inside]]
+        clips: Tensor = encoded[sequences.clips[inside], sequences.clip_places[inside]]
         placed = clips.new_zeros((*features.shape[:2], clips.shape[1]))
         return placed.index_put((inside.nonzero()[:, 0], inside.nonzero()[:, 1]), clips)
 
