@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine
-from tests.planted_people import BLUE, RED, bank_model, face_models, picture
+from tests.planted_people import BLUE, RED, bank_model, face_models, picture, voice_encoder
 
-from whenabouts.encoders import open_voice_encoder
 from whenabouts.product.streams.speaker import voice_turns
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.faces import FaceFinder
@@ -65,7 +64,7 @@ def _names(transcripts: Path) -> dict[str, Any]:
 
 
 def _voices(film: Path, folder: Path) -> dict[str, Any]:
-    encoder = open_voice_encoder(str(bank_model(folder / "voices.onnx", width=192)))
+    encoder = voice_encoder(str(bank_model(folder / "voices.onnx", width=192)))
     speech = next(iter(sound_pieces(film, 30.0))).samples
     pieces = round(_SECONDS_OF_SPEECH * RATE / len(speech))
     started = time.process_time()

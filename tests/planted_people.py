@@ -15,6 +15,9 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.encoders import open_voice_encoder
+from whenabouts.video.voices import VoiceEncoder
+
 RED, BLUE, GREY = (255, 0, 60), (60, 0, 255), (110, 110, 110)
 SIDE = 96
 """Pixels of a planted face."""
@@ -204,3 +207,64 @@ def _plant(model: Any, extractor: Any, apart: Sequence[Sequence[NDArray[np.float
         by = torch.randn(len(last.bias))
         last.weight.copy_(torch.outer(by, along[:-1]))
         last.bias.copy_(by * along[-1])
+
+
+def diarizer_folder(
+    folder: Path, sound: NDArray[np.float32] | None = None, turns: Sequence[tuple[float, float, int]] = ()
+) -> Path:
+    """A small random diarizer; of `sound` it says the `turns` (start, end, speaker)."""
+    import torch
+    import transformers
+    from transformers.models.nemotron_asr_streaming import feature_extraction_nemotron_asr_streaming as bands
+
+    torch.manual_seed(4)
+    config = transformers.Nemotron3DiarizationConfig(
+        audio_config={
+            "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+        },
+        head_config={"hidden_size": 128, "num_speakers": 3, "audio_hidden_size": 128},
+        streaming_config={"num_speakers": 3, "speaker_cache_length": 24},
+        chunk_length=40, chunk_right_context=8, fifo_length=10, speaker_cache_update_period=30,
+    )  # fmt: skip
+    model = transformers.Nemotron3DiarizationForAudioFrameClassification(config).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, 0, 0.1)
+    processor = transformers.Nemotron3DiarizationProcessor(
+        bands.NemotronAsrStreamingFeatureExtractor(feature_size=128)
+    )
+    if sound is not None:
+        _plant_turns(model, processor, sound, turns)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def _plant_turns(
+    model: Any, processor: Any, sound: NDArray[np.float32], turns: Sequence[tuple[float, float, int]]
+) -> None:
+    """Set the last layer so that it says the turns of a sound (ridge regression)."""
+    import torch
+
+    last, seen = model.classifier.out_proj, []
+    hook = last.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
+    with torch.no_grad():
+        model(**processor(sound, sampling_rate=16_000))
+        hook.remove()
+        # Before a chunk's own frames stand those of the cache, after them those of the next chunk; the last
+        # two chunks are shorter.
+        own, ahead = (8 * length for length in (model.config.chunk_length, model.config.chunk_right_context))
+        rows = torch.cat([chunk[len(chunk) - own - ahead : len(chunk) - ahead] for chunk in seen[:-2]])
+        wanted = torch.full((len(rows), last.out_features), -4.0)
+        for start, end, speaker in turns:
+            wanted[round(100 * start) : round(100 * end), speaker] = 4.0
+        rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
+        by = torch.linalg.solve(rows.T @ rows + 1e-3 * torch.eye(rows.shape[1]), rows.T @ wanted)
+        last.weight.copy_(by[:-1].T)
+        last.bias.copy_(by[-1])
+
+
+def voice_encoder(name: str) -> VoiceEncoder:
+    """What makes vectors of voices, opened by name."""
+    encoder = open_voice_encoder(name)
+    assert isinstance(encoder, VoiceEncoder)
+    return encoder

@@ -12,11 +12,11 @@ pytest.importorskip("faster_whisper")
 pytest.importorskip("kaldi_native_fbank")
 pytest.importorskip("onnx")
 
-from whenabouts.encoders import EncoderUnavailable, open_voice_encoder
+from whenabouts.encoders import EncoderUnavailable
 from whenabouts.video.sound import sound_pieces
 from whenabouts.video.voices import WINDOW_SECONDS
 
-from ..planted_people import bank_model, face_embedder, voice_model
+from ..planted_people import bank_model, face_embedder, voice_encoder, voice_model
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_speech_has_windows_with_vectors_whatever_the_model_takes(
     tmp_path: Path, speech: NDArray[np.float32], kind: str
 ) -> None:
     path = tmp_path / "model.onnx"
-    encoder = open_voice_encoder(
+    encoder = voice_encoder(
         str(voice_model(path) if kind == "sound" else bank_model(path, nemo=kind == "nemo"))
     )
     assert kind in encoder.fingerprint
@@ -43,12 +43,12 @@ def test_speech_has_windows_with_vectors_whatever_the_model_takes(
 
 def test_what_is_no_model_of_voices_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(EncoderUnavailable, match=r"none\.onnx: there is no such file"):
-        open_voice_encoder(str(tmp_path / "none.onnx"))
+        voice_encoder(str(tmp_path / "none.onnx"))
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(EncoderUnavailable, match=r"text\.onnx: cannot be opened as an ONNX model"):
-        open_voice_encoder(str(tmp_path / "text.onnx"))
+        voice_encoder(str(tmp_path / "text.onnx"))
     face_embedder(tmp_path / "face.onnx")
     with pytest.raises(EncoderUnavailable, match=r"face\.onnx: takes data .* as no model of voices does"):
-        open_voice_encoder(str(tmp_path / "face.onnx"))
+        voice_encoder(str(tmp_path / "face.onnx"))
     with pytest.raises(EncoderUnavailable, match="no vector for each"):
-        open_voice_encoder(str(bank_model(tmp_path / "narrow.onnx", width=1)))
+        voice_encoder(str(bank_model(tmp_path / "narrow.onnx", width=1)))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 pytest.importorskip("faster_whisper")
 pytest.importorskip("transformers")
 
-from whenabouts.encoders import EncoderUnavailable, open_voice_encoder
+from whenabouts.encoders import EncoderUnavailable
 from whenabouts.encoders.protocol import EncoderOutOfMemory
 
-from ..planted_people import x_vector_folder
+from ..planted_people import voice_encoder, x_vector_folder
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_vectors_equal_what_transformers_computes(
     import transformers
 
     model = getattr(transformers, f"{kind}ForXVector").from_pretrained(x_vector_folder(tmp_path, kind)).eval()
-    encoder = open_voice_encoder(str(tmp_path))
+    encoder = voice_encoder(str(tmp_path))
     assert f"{kind}ForXVector" in encoder.fingerprint and encoder.dimension == 8
     with torch.no_grad():
         expected = torch.nn.functional.normalize(model(torch.tensor(np.stack(pieces))).embeddings, dim=1)
@@ -48,10 +48,10 @@ def test_vectors_equal_what_transformers_computes(
 
 
 def test_the_name_opens_the_same_model_again(folder: Path, tmp_path: Path) -> None:
-    encoder = open_voice_encoder(str(folder))
+    encoder = voice_encoder(str(folder))
     copied = Path(shutil.copytree(folder, tmp_path / "copy"))
-    assert open_voice_encoder(encoder.name).fingerprint == encoder.fingerprint
-    assert open_voice_encoder(str(copied)).fingerprint == encoder.fingerprint
+    assert voice_encoder(encoder.name).fingerprint == encoder.fingerprint
+    assert voice_encoder(str(copied)).fingerprint == encoder.fingerprint
 
 
 def _config(folder: Path, **changes: Any) -> None:
@@ -97,18 +97,18 @@ def test_a_broken_folder_is_refused_with_the_reason(
     copied = Path(shutil.copytree(folder, tmp_path / "copy"))
     harm(copied)
     with pytest.raises(EncoderUnavailable, match=reason):
-        open_voice_encoder(str(copied))
+        voice_encoder(str(copied))
 
 
 def test_a_model_of_another_kind_is_refused_by_what_it_is(bert_folder: Callable[..., Path]) -> None:
     with pytest.raises(EncoderUnavailable, match="a model of type BertModel tells no voices apart; give a"):
-        open_voice_encoder(str(bert_folder()))
+        voice_encoder(str(bert_folder()))
 
 
 def test_too_little_memory_says_what_to_take_instead(
     folder: Path, pieces: list[NDArray[np.float32]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = open_voice_encoder(str(folder))
+    encoder = voice_encoder(str(folder))
 
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")

@@ -30,7 +30,7 @@ from whenabouts.encoders.protocol import (
     token_fingerprint,
 )
 from whenabouts.hub import ModelCard
-from whenabouts.video.voices import VoiceEncoder
+from whenabouts.video.voices import Diarizer, VoiceEncoder
 
 __all__ = [
     "DEFAULT_TEXT_ENCODER",
@@ -94,12 +94,12 @@ def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> 
     return encoder
 
 
-def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder:
+def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder | Diarizer:
     """What tells voices apart, of that hub name (`owner/name@revision`), ONNX file or folder.
 
     Raises EncoderUnavailable, saying what to install, fetch or give instead.
     """
-    encoder: VoiceEncoder = _open("open_voices", name, settings)
+    encoder: VoiceEncoder | Diarizer = _open("open_voices", name, settings)
     return encoder
 
 

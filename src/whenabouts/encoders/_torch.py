@@ -69,7 +69,7 @@ def in_batches(
             with torch.inference_mode():
                 features = encode(part).float().cpu().numpy()
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if len(part) == 1:
                 cause = str(error).strip().splitlines()[0] if str(error).strip() else "no memory"
@@ -81,7 +81,7 @@ def in_batches(
     return vectors
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether a device or the machine had no memory left; the processor's allocator says so in words only."""
     import torch
 

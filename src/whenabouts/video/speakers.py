@@ -112,7 +112,6 @@ def marks_of(cues: Sequence[Sequence[str]], voices: Collection[str] = ()) -> lis
     signs = [list(_signs_in(lines)) for lines in cues]
     counts = Counter(mark.name for marks in signs for mark in marks if mark.name)
     names = {name for name, count in counts.items() if _is_speaker(name, count, len(cues))}
-    names = {name for name, count in counts.items() if _is_speaker(name, count, len(cues))}
     has_roles_only = all(_ROLE.fullmatch(name) for name in names)
     if sum(counts[name] for name in names) < (_FEWEST if has_roles_only else _FEWEST_SURE):
         names = set()

@@ -1,13 +1,14 @@
-"""Voices as vectors: windows of speech, and what every model of voices promises (see `encoders`).
+"""Voices: what every model that tells speakers apart promises (see `encoders`).
 
-Silero, which comes with faster-whisper, says where somebody speaks. Nothing leaves this machine.
+A `VoiceEncoder` makes vectors of windows of speech; Silero, which comes with faster-whisper, says where
+somebody speaks. A `Diarizer` says itself who speaks when. Nothing leaves this machine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,40 @@ class VoiceEncoder(ABC):
         if len({len(piece) for piece in pieces}) > 1:
             return np.concatenate([self.embed([piece]) for piece in pieces])
         return self.embed(pieces)
+
+
+class Diarized(NamedTuple):
+    """Who speaks in a stretch of a recording that begins at `start` seconds.
+
+    `speaks` is (T, S): whether each of S speakers speaks in each frame. `state` is what the next stretch
+    goes on from.
+    """
+
+    start: float
+    speaks: NDArray[np.bool_]
+    state: Any = None
+
+
+class Diarizer(ABC):
+    """Tells the speakers of one recording apart, several at once too; it makes no vectors of them.
+
+    `name` opens it again, `fingerprint` says what it is, a frame of it lasts `frame_seconds`.
+    """
+
+    name: str
+    fingerprint: str
+    frame_seconds: float
+
+    @abstractmethod
+    def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
+        """Go on with sound (N,) at 16 kHz from `start` seconds; `before` is what it followed, if anything.
+
+        The last frames may have to wait for the sound after them.
+        """
+
+    @abstractmethod
+    def rest(self, last: Diarized) -> NDArray[np.bool_]:
+        """(T, S) of the frames that still waited when the recording ended."""
 
 
 def _windows(first: int, last: int) -> list[tuple[int, int]]:

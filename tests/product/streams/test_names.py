@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "research/datasets/tvr.py": "whose features a published file holds",
     "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
     "encoders/clap.py": "that extra, and what the encoder takes",
+    "encoders/diarization.py": "an extra of the package",
     "encoders/efficientnet.py": "an extra of the package",
     "encoders/onnx_voices.py": "what a model takes",
     "encoders/x_vector.py": "an extra of the package",

@@ -16,7 +16,7 @@ from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.streams._clusters import clusters
 from whenabouts.video.sound import sound_pieces
 
-from ...planted_people import voice_model, x_vector_folder
+from ...planted_people import diarizer_folder, voice_model, x_vector_folder
 from ...uncalibrated import uncalibrated
 
 
@@ -81,6 +81,23 @@ def test_a_model_of_transformers_tells_voices_apart_by_folder(samples: Path, tmp
     people = {person.name: len(person.videos) for person in corpus.people.listed()}
     assert people == {brights.pop(): 1, darks.pop(): 2}
     assert Corpus(tmp_path / "corpus").add(talks, processes=1).unchanged == 2
+
+
+def test_a_diarizer_says_who_speaks_when(samples: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    talks, bright, dark = tmp_path / "talks", "highpass=f=1000", "lowpass=f=700"
+    talks.mkdir()
+    filtered(samples, talks / "both.wav", bright, dark)
+    sound = next(iter(sound_pieces(talks / "both.wav", 60.0))).samples
+    middle = len(sound) / 32_000
+    model = diarizer_folder(tmp_path / "model", sound, [(0, middle, 0), (middle, 2 * middle, 1)])
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        assert not corpus.add(talks, speakers=str(model), processes=1).failed
+    turns = corpus.people.turns("speaker", corpus.resolve("both.wav").video_id)
+    np.testing.assert_allclose([turn[:2] for turn in turns], [(0, middle), (middle, 2 * middle)], atol=0.5)
+    assert turns[0][2] != turns[1][2]
+    assert Corpus(tmp_path / "corpus").add(talks, processes=1).unchanged == 1
 
 
 def test_names_in_subtitles_name_the_voice_and_so_who_speaks_elsewhere(

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from whenabouts.product.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.product.index.records import ClipColumns
     from whenabouts.video.speakers import Turn
-    from whenabouts.video.voices import VoiceEncoder, Voices
+    from whenabouts.video.voices import Diarized, Diarizer, VoiceEncoder, Voices
 
 NAMES = "names in subtitles"
 """Stands for a model where turns come from subtitles alone: no vectors, width 0."""
 
-# Windows of one voice that are no farther apart are one turn.
-_SAME_TURN = 1.0
+# Windows of one voice that are no farther apart are one turn; a turn that a diarizer hears is no shorter.
+_SAME_TURN, _SHORTEST = 1.0, 0.2
 # Measured on one core (benchmarks/people.py): silero, filter banks, clusters: 24 s; the model is a guess.
 _COST_OF_NAMES = Cost(seconds=0.001, bytes=0.1e6)
 _COST_OF_VOICES = Cost(seconds=180.0, bytes=0.6e6)
@@ -58,22 +58,24 @@ class Speaker(Stream):
     def setup(self, setup: Setup) -> StreamRun | None:
         """Made where it was asked for, or the corpus has it; with voices where a model was named."""
         from whenabouts.product.index.records import StreamInfo
+        from whenabouts.video.voices import Diarizer
 
         choice, info = setup.options.get("speakers"), setup.info
         if info is None and not choice:
             return None
-        encoder: VoiceEncoder | None = None
+        encoder: VoiceEncoder | Diarizer | None = None
         if choice and choice is not True:
             encoder = setup.encoders.adopt(
                 self.open_encoder(choice) if isinstance(choice, str) else choice, info
             )
-        elif info is not None and info.dimension:
+        elif info is not None and info.encoder != NAMES:
             encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
         made_by, fingerprint, width = NAMES, NAMES, 0
         settings = {"same_person": 1.0}
         if encoder is not None:
-            made_by, fingerprint, width = encoder.name, encoder.fingerprint, encoder.dimension
-            settings = {"same_person": encoder.same_voice}
+            made_by, fingerprint = encoder.name, encoder.fingerprint
+        if encoder is not None and not isinstance(encoder, Diarizer):
+            width, settings = encoder.dimension, {"same_person": encoder.same_voice}
         return StreamRun(
             self,
             StreamInfo(self.name, made_by, fingerprint, width, settings),
@@ -82,19 +84,30 @@ class Speaker(Stream):
             _COST_OF_VOICES if encoder else _COST_OF_NAMES,
         )
 
-    def open_encoder(self, name: str) -> VoiceEncoder:
+    def open_encoder(self, name: str) -> VoiceEncoder | Diarizer:
         """The model of that name, folder or ONNX file. Raises EncoderUnavailable."""
         from whenabouts.encoders import open_voice_encoder
 
         return open_voice_encoder(name)
 
-    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Voices:
-        """The voices in a piece of sound; the sound itself is not kept."""
+    def encode(
+        self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
+    ) -> Voices | Diarized:
+        """The voices in a piece of sound, or who speaks in it; the sound itself is not kept."""
         from whenabouts.product.index.reading import SoundBatch
+        from whenabouts.video.voices import Diarizer
 
         assert isinstance(batch, SoundBatch)
+        if isinstance(run.encoder, Diarizer):
+            return run.encoder.follow(batch.samples, batch.start, kept[-1] if kept else None)
         voices: Voices = run.encoder.voices(batch.samples, batch.start)
         return voices
+
+    def settled(self, kept: Voices | Diarized) -> Voices | Diarized:
+        """What a diarizer goes on from is needed once."""
+        from whenabouts.video.voices import Diarized
+
+        return kept._replace(state=None) if isinstance(kept, Diarized) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """The turns that subtitles name; of a file without such names those of the voices."""
@@ -102,9 +115,14 @@ class Speaker(Stream):
 
         from whenabouts.product.index.records import ClipColumns
         from whenabouts.video.speakers import is_role, turns_of
+        from whenabouts.video.voices import Diarizer
 
-        voices = _together(batches, run.info.dimension)
-        turns = turns_of(video.cues) or voice_turns(voices, run.info.settings["same_person"])
+        turns, voices = turns_of(video.cues), None
+        if isinstance(run.encoder, Diarizer):
+            turns = turns or diarized_turns(batches, run.encoder)
+        else:
+            voices = _together(batches, run.info.dimension)
+            turns = turns or voice_turns(voices, run.info.settings["same_person"])
         labels = [
             label_in(turn.speaker, video.record.video_id) if is_role(turn.speaker) else turn.speaker
             for turn in turns
@@ -116,7 +134,7 @@ class Speaker(Stream):
             start,
             end,
             labels,
-            _vectors(start, end, labels, voices) if run.encoder is not None else None,
+            _vectors(start, end, labels, voices) if voices is not None and run.info.dimension else None,
             [""] * len(turns),
         )
 
@@ -148,6 +166,38 @@ def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
         elif last > first:
             turns.append(Turn(first, last, label))
     return turns
+
+
+def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Turn]:
+    """Turns of the speakers that a diarizer told apart in a recording, by start; they may overlap.
+
+    Of one speaker, what is no farther apart than 1 s is one turn, and less than 0.2 s is none.
+    """
+    import numpy as np
+
+    from whenabouts.video.speakers import Turn
+
+    if not stretches:
+        return []
+    speaks = np.concatenate([*(stretch.speaks for stretch in stretches), diarizer.rest(stretches[-1])])
+    seconds, first = diarizer.frame_seconds, stretches[0].start
+    turns: list[Turn] = []
+    for number, channel in enumerate(speaks.T, 1):
+        if not channel.any():
+            continue
+        starts, ends = (
+            np.flatnonzero(np.diff(channel, prepend=False, append=False)).reshape(-1, 2).T * seconds
+        )
+        apart = starts[1:] - ends[:-1] > _SAME_TURN
+        times = zip(
+            starts[np.append(True, apart)].tolist(), ends[np.append(apart, True)].tolist(), strict=True
+        )
+        turns += [
+            Turn(first + start, first + end, f"voice {number}")
+            for start, end in times
+            if end - start >= _SHORTEST
+        ]
+    return sorted(turns)
 
 
 def _together(batches: Sequence[Voices], dimension: int) -> Voices:
