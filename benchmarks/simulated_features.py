@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from whenabouts.clips import clip_counts
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
 from whenabouts.features.fingerprint import Fingerprint
@@ -47,7 +48,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """Amounts of the simulation. Lengths of vectors are shares of the captions' mean length after centring."""
+    """Amounts of the simulation. Lengths of vectors are shares of the captions' mean, after centring."""
 
     clip_seconds: float = 3.0
     width: int = 256
@@ -256,13 +257,13 @@ def simulated(
     splits: Mapping[str, Annotations], simulator: Simulator
 ) -> Iterator[tuple[str, SimulatedVideo]]:
     """Every video of the splits, with its id; strangers are of the same split."""
-    for annotations in splits.values():
-        moments = moments_of(annotations)
+    for split in splits.values():
+        moments = moments_of(split)
         others = [(video, moment.text) for video, own in moments.items() for moment in own]
-        for video in annotations.videos:
+        for video in split.videos:
             if video.duration is None:
                 raise SystemExit(
-                    f"{annotations.name}: video {video.id!r} has no duration; name a file that tells it"
+                    f"{split.name}: video {video.id!r} has no duration; name a file that tells it"
                 )
             yield video.id, simulator.video(video.id, video.duration, moments[video.id], others)
 
@@ -273,12 +274,12 @@ def main() -> None:
     settings = Settings(seed=options.seed, noise=options.noise)
     splits = _splits(options)
     _refuse_shared_ids(splits)
-    queries = [query for annotations in splits.values() for query in annotations.queries]
+    queries = [query for split in splits.values() for query in split.queries]
     captions = Captions(open_text_encoder(options.generator), [query.text for query in queries])
     simulator = Simulator(captions, Appearance(captions, settings), settings)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, annotations in splits.items():
-        write_annotations(annotations, _path(options, f"{name}.jsonl"), "tvr")
+    for name, split in splits.items():
+        write_annotations(split, _path(options, f"{name}.jsonl"), "tvr")
     write_token_features(queries, open_text_encoder(WORDS), _path(options, "words"))
     facts: dict[str, Any] = {**asdict(settings), "generator": options.generator, "simulated": True}
     made_by = Fingerprint(
@@ -322,7 +323,7 @@ def _splits(options: argparse.Namespace) -> dict[str, Annotations]:
 
 
 def _refuse_shared_ids(splits: Mapping[str, Annotations]) -> None:
-    names = [video.id for annotations in splits.values() for video in annotations.videos]
+    names = [video.id for split in splits.values() for video in split.videos]
     twice = (
         next((name for name in names if names.count(name) > 1), None)
         if len(set(names)) < len(names)

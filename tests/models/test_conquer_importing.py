@@ -20,9 +20,6 @@ from whenabouts.types import UsageError
 
 from ..golden_folder import golden_folder
 
-HEADS = 4
-
-
 CASES = sorted((golden_folder() / "conquer").glob("*.npz"))
 
 
@@ -30,6 +27,11 @@ def _opened(case: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     with np.load(case) as stored:
         told = json.loads(str(stored["meta_json"]))
         return told, {name: torch.from_numpy(stored[name]) for name in stored.files if name != "meta_json"}
+
+
+def _heads(told: dict[str, Any]) -> int:
+    heads: int = told["model_config"]["bert_config"]["num_attention_heads"]
+    return heads
 
 
 def _written(folder: Path, arrays: dict[str, Tensor], options: dict[str, Any] | None = None) -> Path:
@@ -47,7 +49,9 @@ def _written(folder: Path, arrays: dict[str, Tensor], options: dict[str, Any] | 
 def test_an_imported_checkpoint_gives_the_golden_logits(case: Path, tmp_path: Path) -> None:
     told, arrays = _opened(case)
     path = _written(tmp_path, arrays, {"measure": told["measure"], "max_pred_l": told["max_pred_l"]})
-    import_checkpoint("conquer", path, Overrides(heads=HEADS)).trained.save_pretrained(tmp_path / "out")
+    import_checkpoint("conquer", path, Overrides(heads=_heads(told))).trained.save_pretrained(
+        tmp_path / "out"
+    )
     trained = Trained.from_pretrained(tmp_path / "out")
     assert trained.model.config.measure == told["measure"]
     assert trained.decoding.offsets == (told["min_pred_l"], told["max_pred_l"] - 1)
@@ -73,6 +77,10 @@ def _first() -> dict[str, Tensor]:
     return _opened(CASES[0])[1]
 
 
+def _first_heads() -> int:
+    return _heads(_opened(CASES[0])[0])
+
+
 def _without_own_score(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: one for name, one in arrays.items() if "video_scoring_head" not in name}
 
@@ -91,23 +99,25 @@ def test_a_measure_that_the_weights_cannot_have_is_told(tmp_path: Path) -> None:
 
 
 def test_heads_that_do_not_divide_the_width_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.ckpt: 5 heads do not divide the width 32; give --heads"):
-        import_checkpoint("conquer", _written(tmp_path, _first()), Overrides(heads=5))
+    width = _opened(CASES[0])[0]["hidden_dim"]
+    told = rf"model\.ckpt: {width - 1} heads do not divide the width {width}; give --heads"
+    with pytest.raises(UsageError, match=told):
+        import_checkpoint("conquer", _written(tmp_path, _first()), Overrides(heads=width - 1))
 
 
 def test_an_encoder_of_no_stream_and_endpoint_features_are_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, _first())
     with pytest.raises(UsageError, match=r"encoder of 'sound': there are query, video"):
-        import_checkpoint("conquer", path, Overrides(heads=HEADS, encoders={"sound": "some"}))
+        import_checkpoint("conquer", path, Overrides(heads=_first_heads(), encoders={"sound": "some"}))
     with pytest.raises(UsageError, match=r"CONQUER has no temporal endpoint features"):
-        import_checkpoint("conquer", path, Overrides(heads=HEADS, tef=True))
+        import_checkpoint("conquer", path, Overrides(heads=_first_heads(), tef=True))
 
 
 def test_a_parameter_that_is_missing_is_named(tmp_path: Path) -> None:
     arrays = _first()
     del arrays["sd.encoder.queryEncoder.linear.LayerNorm.bias"]
     with pytest.raises(FormatError, match=r"lacks encoder\.queryEncoder\.linear\.LayerNorm\.bias"):
-        import_checkpoint("conquer", _written(tmp_path, arrays), Overrides(heads=HEADS))
+        import_checkpoint("conquer", _written(tmp_path, arrays), Overrides(heads=_first_heads()))
 
 
 def test_a_file_of_another_program_is_told(tmp_path: Path) -> None:

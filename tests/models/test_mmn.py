@@ -86,6 +86,14 @@ def test_the_joint_spaces_are_half_as_wide_unless_told() -> None:
     assert model(joint=11).to_contrast.weight.shape[0] == 11
 
 
+@pytest.mark.parametrize("kind", ["pool", "conv"])
+def test_the_map_may_be_of_another_width_than_the_clips(kind: str) -> None:
+    made = model(map=kind, map_hidden=5)
+    assert [conv.weight.shape[:2] for conv in made.convolution.convs] == [(5, 8), (5, 5)]  # type: ignore[union-attr,index]
+    assert made.to_iou.weight.shape[:2] == (4, 5)
+    assert all(np.isfinite(value) for value in terms(made, batch()).values())
+
+
 def test_a_moment_scores_the_shifted_cosine_to_a_power_times_the_likelihood_of_its_overlap() -> None:
     contrast, overlap = torch.tensor([0.2, -0.5, 1.0]), torch.tensor([0.1, -0.3, 0.9])
     found = span_score(contrast, overlap, 0.3)

@@ -68,6 +68,7 @@ class Case:
                 text={name: bert[name] for name in ("vocab_size", "dim", "n_heads", "n_layers", "hidden_dim")}
                 | {"max_position_embeddings": bert["max_position_embeddings"]},
                 hidden=told["feat_hidden"],
+                map_hidden=told["pred_hidden"],
                 joint=told["joint"],
                 clips_per_cell=told["pool_kernel"],
                 pooling_counts=tuple(told["pooling_counts"]),

@@ -71,6 +71,13 @@ def test_an_imported_checkpoint_scores_as_the_system_it_was_written_from(tmp_pat
     assert found.trained.decoding.spans_before_nms == 136
 
 
+def test_clips_and_map_of_two_widths_are_told_by_the_tensors(tmp_path: Path) -> None:
+    model = small(clips_per_cell=2, pooling_counts=(15,), map_hidden=5, map_layers=2)
+    found = imported(write(tmp_path / "best.pth", parameters(model)))
+    assert (found.trained.model.config.hidden, found.trained.model.config.map_hidden) == (8, 5)
+    assert torch.equal(scores(found.trained.model), scores(model))
+
+
 def test_what_was_imported_is_kept_and_opened_without_the_text_encoders_own_files(tmp_path: Path) -> None:
     model = small(clips_per_cell=2, pooling_counts=(15,))
     imported(write(tmp_path / "best.pth", parameters(model))).write(tmp_path / "made")
@@ -151,11 +158,13 @@ def test_golden_weights_are_imported_under_their_names(golden: Path, tmp_path: P
                 for name in file.files
                 if name.startswith("param.")
             }
-        found = imported(write(tmp_path / path.stem, tensors), dataset=told["dataset"])
+        heads = told["distilbert"]["n_heads"]
+        found = imported(write(tmp_path / path.stem, tensors), dataset=told["dataset"], heads=heads)
         config = found.trained.model.config
         assert (config.map_kernel, config.map_layers) == (told["k"], told["layers"])
-        assert (config.hidden, config.joint, config.map) == (
+        assert (config.hidden, config.map_hidden, config.joint, config.map) == (
             told["feat_hidden"],
+            told["pred_hidden"],
             told["joint"],
             told["feat2d"],
         )

@@ -33,7 +33,6 @@ from ..golden_folder import cases, golden_folder
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 STREAMS = ("video", "sub")
-CLIP = 1.5
 SWAPS = 2e-3
 
 
@@ -43,6 +42,10 @@ class Case:
 
     told: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
+
+    @property
+    def clip_seconds(self) -> float:
+        return float(self.told["clip_length"])
 
     @property
     def video_ids(self) -> list[str]:
@@ -142,7 +145,7 @@ def recorded(case: Case, variant: str, decoding: Decoding) -> Ranker:
 
     model = Recorded(case, variant)
     encoded = encode_corpus(
-        model, clips_of, case.video_ids, clips=case.clips, clip_seconds=CLIP, batch_videos=3
+        model, clips_of, case.video_ids, clips=case.clips, clip_seconds=case.clip_seconds, batch_videos=3
     )
     return Ranker(System(model, decoding), encoded)
 
@@ -340,7 +343,7 @@ def whole_xml(path: Path, variant: str) -> tuple[Ranker, Callable[..., QueryBatc
     inputs = Inputs(
         query=StreamInput(told["query_input_size"]),
         streams={"video": StreamInput(told["visual_input_size"]), "sub": StreamInput(told["sub_input_size"])},
-        clip_seconds=CLIP,
+        clip_seconds=case.clip_seconds,
         max_clips=told["max_ctx_l"],
         max_tokens=told["max_desc_l"],
         long_videos="cut",
@@ -351,7 +354,7 @@ def whole_xml(path: Path, variant: str) -> tuple[Ranker, Callable[..., QueryBatc
         lambda rows: inputs.clips([{s: arrays[f"raw/{s}/{names[row]}"] for s in STREAMS} for row in rows]),
         names,
         clips=case.clips,
-        clip_seconds=CLIP,
+        clip_seconds=case.clip_seconds,
         batch_videos=case.told["results"][variant]["eval_context_bsz"],
         by_length=False,
     )
@@ -395,7 +398,7 @@ def whole_reloclnet(path: Path, variant: str) -> tuple[Ranker, Callable[..., Que
         clips_of,
         case.video_ids,
         clips=case.clips,
-        clip_seconds=CLIP,
+        clip_seconds=case.clip_seconds,
         batch_videos=case.told["corpus_batch_size"],
         by_length=False,
     )

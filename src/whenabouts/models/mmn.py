@@ -84,6 +84,8 @@ class Config:
     """Its sizes where they are not those of distilbert-base: vocab_size, dim, n_layers, n_heads, hidden_dim,
     max_position_embeddings."""
     hidden: Size = 512
+    map_hidden: Size | None = None
+    """Width of the map's convolutions (released: PREDICTOR; `hidden` is FEATPOOL); none: `hidden`."""
     joint: Size | None = None
     """Width of the joint spaces; none: half of `hidden`."""
     clips_per_cell: Size = 1
@@ -127,6 +129,11 @@ class Config:
                 f"{self.highest_iou}"
             )
         check_sizes(self.text, system)
+
+    @property
+    def map_width(self) -> int:
+        """Width of the map's convolutions."""
+        return self.map_hidden or self.hidden
 
     @property
     def joint_width(self) -> int:
@@ -174,13 +181,13 @@ class Model(nn.Module):
         self.map = MaxMap(counts) if config.map == "pool" else ChainMap(counts, hidden)
         self.convolution = ProposalConvolution(
             counts,
-            hidden,
+            (hidden, config.map_width),
             (config.map_kernel, config.map_layers),
             square=2 / (3 * sum(config.streams.values())),  # of a unit vector's projection by fresh weights
             as_released=config.as_released,
         )
-        self.to_iou = Pointwise(hidden, width)
-        self.to_contrast = Pointwise(hidden, width)
+        self.to_iou = Pointwise(config.map_width, width)
+        self.to_contrast = Pointwise(config.map_width, width)
         self.text = TextEncoder(config.query_width, width, config.text if config.text_encoder else None)
 
     @property

@@ -213,13 +213,22 @@ class ProposalConvolution(nn.Module):
     """
 
     def __init__(
-        self, counts: Counts, width: int, shape: tuple[int, int], square: float, *, as_released: bool = False
+        self,
+        counts: Counts,
+        widths: tuple[int, int],
+        shape: tuple[int, int],
+        square: float,
+        *,
+        as_released: bool = False,
     ) -> None:
-        """`shape` are the width of the kernel and the number of layers."""
+        """`widths` of what goes in and of all layers; `shape`: width of the kernel, number of layers."""
         super().__init__()
         kernel, layers = shape
         self.counts, self.kernel, self.as_released = counts, kernel, as_released
-        self.convs = nn.ModuleList(nn.Conv2d(width, width, kernel) for _ in range(layers))
+        given, width = widths
+        self.convs = nn.ModuleList(
+            nn.Conv2d(width if layer else given, width, kernel) for layer in range(layers)
+        )
         norms = [nn.BatchNorm1d(width) for _ in range(layers)]
         for layer, norm in enumerate(norms):
             # PyTorch draws weights of variance 1 / (3 inputs); half of what ReLU lets through is zero.
@@ -227,7 +236,7 @@ class ProposalConvolution(nn.Module):
         self.norms = nn.ModuleList(norms)
 
     def forward(self, rows: Tensor, there: Tensor, clips: int) -> Tensor:
-        """(V, P, D) cells of maps over `clips` clips to the same shape; `there` (V, P) says which are real.
+        """(V, P, D) cells of maps over `clips` clips, convolved; `there` (V, P) says which are real.
 
         What stands for cells that are not there is zero afterwards.
         """

@@ -79,6 +79,7 @@ def settings(released: Released) -> Settings:
         "text_encoder": encoder,
         "text": text,
         "hidden": released.size("featpool.conv.weight", 0),
+        "map_hidden": released.size("proposal_conv.convs.0.weight", 0),
         "joint": released.size("text_encoder.fc_out1.weight", 0),
         "clips_per_cell": data.clips_per_cell,
         "pooling_counts": counts,
