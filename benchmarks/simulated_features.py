@@ -126,7 +126,8 @@ class Appearance:
 
     def __call__(self, vector: Floats) -> Floats:
         """(width,) of a caption's vector."""
-        return (self._image(vector) - self._mean) / self._deviation
+        image: Floats = (self._image(vector) - self._mean) / self._deviation
+        return image
 
     def _image(self, vectors: Floats) -> Floats:
         image: Floats = np.tanh(vectors @ self._inner + self._offset) @ self._outer
@@ -182,7 +183,8 @@ class Simulator:
         """(count,) the share of each clip between two instants."""
         begins = self.settings.clip_seconds * np.arange(count)
         inside = np.minimum(begins + self.settings.clip_seconds, end) - np.maximum(begins, start)
-        return inside.clip(min=0) / self.settings.clip_seconds
+        share: Floats = inside.clip(min=0) / self.settings.clip_seconds
+        return share
 
     def _leaked(self, weights: Floats) -> Floats:
         beside = np.pad(weights, 1)

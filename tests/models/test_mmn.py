@@ -89,7 +89,7 @@ def test_the_joint_spaces_are_half_as_wide_unless_told() -> None:
 @pytest.mark.parametrize("kind", ["pool", "conv"])
 def test_the_map_may_be_of_another_width_than_the_clips(kind: str) -> None:
     made = model(map=kind, map_hidden=5)
-    assert [conv.weight.shape[:2] for conv in made.convolution.convs] == [(5, 8), (5, 5)]  # type: ignore[union-attr,index]
+    assert [conv.weight.shape[:2] for conv in made.convolution.convs] == [(5, 8), (5, 5)]  # type: ignore[index]
     assert made.to_iou.weight.shape[:2] == (4, 5)
     assert all(np.isfinite(value) for value in terms(made, batch()).values())
 
