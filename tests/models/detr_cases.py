@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,12 +17,13 @@ from torch import Tensor
 
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
+from whenabouts.research.training.window_labels import sources_of
 
 from ..golden_folder import arrays_of, cases, told_inside
 
 CLIP_SECONDS = 2.0
-UNUSED = "txt_position_embed."
-"""A table that the programs make and never read."""
+UNUSED = ("txt_position_embed.", "txt_proj_linear.")
+"""Parameters that the programs make and never read."""
 _OPTIONS = {
     "hidden_dim": "hidden",
     "nheads": "heads",
@@ -36,6 +38,9 @@ _OPTIONS = {
     "label_loss_coef": "weight_label",
     "lw_saliency": "weight_saliency",
     "saliency_margin": "saliency_margin",
+    "num_dummies": "dummies",
+    "total_prompts": "prompts",
+    "num_prompts": "prompts_taken",
 }
 
 
@@ -106,6 +111,7 @@ class DetrCase:
             "windows": windows,
             "saliency": self.arrays["target.saliency_all_labels"],
             "saliency_pairs": torch.stack([self.arrays[name] for name in chosen], 1),
+            "source": sources_of([note["vid"] for note in self.told["annotations"]]),
         }
 
 
@@ -123,8 +129,9 @@ def opened(path: Path) -> DetrCase:
     settings = {
         ours: told["options"][theirs] for theirs, ours in _OPTIONS.items() if theirs in told["options"]
     }
-    if hasattr(system.Config, "text_layers"):  # the program has one number for both kinds of layers
-        settings["text_layers"] = settings.get("encoder_layers", system.Config.text_layers)
+    if hasattr(system.Config, "text_layers"):
+        layer = re.compile(r"sd\.transformer\.t2v_encoder\.layers\.\d+\.linear1\.weight")
+        settings["text_layers"] = sum(layer.fullmatch(name) is not None for name in arrays)
     config = system.Config(streams=streams, query_width=told["sizes"]["t_dim"], as_released=True, **settings)
     model = system.Model(config).eval()
     names = system.released_names(config)

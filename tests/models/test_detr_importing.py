@@ -19,7 +19,7 @@ from whenabouts.models.trained import Trained
 from .detr_cases import DetrCase, detr_cases, opened
 from .small_batches import small_batch
 
-SYSTEMS = ("moment_detr", "qd_detr")
+SYSTEMS = ("moment_detr", "qd_detr", "cg_detr")
 
 
 class EasyDict(dict):  # type: ignore[type-arg]

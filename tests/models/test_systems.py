@@ -33,23 +33,27 @@ from whenabouts.models.protocol import (
 )
 from whenabouts.types import UsageError
 
-SMALL: Mapping[str, Any] = {"hidden": 32, "heads": 4, "max_clips": 24, "max_tokens": 12, "map_layers": 2}
+SMALL: Mapping[str, Any] = {
+    "hidden": 32,
+    "heads": 4,
+    "max_clips": 24,
+    "max_tokens": 12,
+    "map_layers": 2,
+    "dummies": 6,
+}
 """Sizes that a tiny system has, by the name of the setting; a system takes those that it knows."""
 
 _SELF = "decoder.0.attention"
-_ANCHOR = "decoder.layers.0.attention"
-_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3}
+_OF_ANCHORS = frozenset(
+    f"decoder.layers.0.attention.{part}.weight" for part in ("content_query", "content_key", "value")
+)
+_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3, "cg_detr": 3e-3}
 """Systems that answer windows, with the rate at which they learn a small batch in some more steps."""
 LEFT_UNUSED: Mapping[str, frozenset[str]] = {
     # Windows hold nothing yet where the first decoder layer begins, so that what is mixed of them is nothing.
     "moment_detr": frozenset({f"{_SELF}.in_proj_weight", f"{_SELF}.out_proj.weight", f"{_SELF}_norm.weight"}),
-    "qd_detr": frozenset(
-        {
-            f"{_ANCHOR}.content_query.weight",
-            f"{_ANCHOR}.content_key.weight",
-            f"{_ANCHOR}.value.weight",
-        }
-    ),
+    "qd_detr": _OF_ANCHORS,
+    "cg_detr": _OF_ANCHORS,
 }
 """Parameters that no loss reaches, by system, with the reason beside them."""
 _ROUNDING: Mapping[str, frozenset[str]] = {

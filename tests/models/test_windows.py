@@ -65,6 +65,12 @@ def test_the_clips_that_a_window_touches_are_bounded() -> None:
     assert best.last.tolist() == [[2, 3]]
 
 
+def test_a_window_within_one_clip_is_answered_whatever_ends_are() -> None:
+    inside = scores_of([[1.2, 1.7, -1.0]])
+    assert [len(found(inside, ends=ends)[0]) for ends in ("inclusive", "exclusive", "as-released")] == [1] * 3
+    assert found(inside, ends="as-released", max_clips=1)[0] == [(1.0, 2.0, -1.0)]
+
+
 def test_windows_of_several_videos_are_ranked_together() -> None:
     windows = torch.tensor([[[[0.0, 1.0, -1.0]], [[2.0, 3.0, -2.0]], [[1.0, 2.0, -1.0]]]])
     video = torch.tensor([[0.0, 1.5, -torch.inf]])
@@ -151,7 +157,7 @@ def test_a_long_video_is_read_in_pieces_that_overlap_by_half() -> None:
     ]
 
 
-@pytest.mark.parametrize("system", ["moment_detr", "qd_detr"])
+@pytest.mark.parametrize("system", ["moment_detr", "qd_detr", "cg_detr"])
 @torch.no_grad()
 def test_what_is_found_in_a_long_video_is_what_is_found_in_its_pieces(system: str) -> None:
     config = config_of(

@@ -46,8 +46,8 @@ class Decoding:
     "as-released" is XML's program: its lengths are one clip off and reach past the video's end. The program
     of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
 
-    Windows, which lie on no grid, keep their borders, and count the clips that they touch; "as-released"
-    rounds them to whole clips, as the evaluation of the DETR family does.
+    Windows, which lie on no grid, keep their borders; whatever `ends` is, their length is how many clips they
+    touch. "as-released" rounds them to whole clips, as the evaluation of the DETR family does.
 
     `top_videos`: in how many videos a query's moments are sought. `spans_per_query`: how many moments are
     answered. `nms`: a moment goes that shares more than this (IoU) with a better one of its query and video;
@@ -218,11 +218,11 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
         raise UsageError(f"k is {k!r}; ask for one span or more")
     queries, videos, number = windows.shape[:3]
     borders = torch.minimum(windows[..., :2].clamp(min=0), clips[..., None, None].to(windows))
-    least, greatest = decoding.offsets
     first, last = borders[..., 0].floor().long(), borders[..., 1].ceil().long() - 1
-    allowed = (borders[..., 1] > borders[..., 0]) & (last - first >= least)
-    if greatest is not None:
-        allowed &= last - first <= greatest
+    touched = last - first + 1
+    allowed = (borders[..., 1] > borders[..., 0]) & (touched >= decoding.min_clips)
+    if decoding.max_clips is not None:
+        allowed &= touched <= decoding.max_clips
     scores = (windows[..., 2] + video[..., None]).masked_fill(~allowed, -torch.inf)
     if not queries or not videos * number:
         return replace(_nothing(queries, k, windows[..., 2]), borders=windows.new_zeros((queries, k, 2)))

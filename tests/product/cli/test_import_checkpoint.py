@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from whenabouts.models.released.importing import program_names
 from whenabouts.models.reloclnet import Config, Model, released_names
 from whenabouts.models.trained import Trained
 from whenabouts.product.cli.main import main
@@ -71,7 +72,7 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["xml", "{file}"], "has left over"),
         (
             ["moment", "{file}"],
-            "'moment': no such program; known: conquer, gmmformer, mmn, moment_detr, ms_sl, ",
+            f"'moment': no such program; known: {', '.join(program_names())}",
         ),
         (["reloclnet", "gone.ckpt"], "gone.ckpt: cannot be read: No such file"),
         (["reloclnet", "{file}", "--heads", "3"], "3 heads do not divide the width 8; give --heads"),

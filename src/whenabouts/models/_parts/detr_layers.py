@@ -74,11 +74,35 @@ class DropPath(nn.Module):
         return added * kept / (1 - self.p)
 
 
-class SelfLayer(nn.Module):
-    """Attention within a sequence, then a feed-forward part.
+class Summing(nn.Module):
+    """What stands behind the attention of a layer: LayerNorm, a feed-forward part, LayerNorm.
 
     `learned`: PReLU instead of ReLU. `path`: what the parts add is dropped as a whole (`DropPath`).
     """
+
+    def __init__(self, width: int, inner: int, dropout: float, *, learned: bool, path: bool) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.feedforward = FeedForward(width, inner, dropout, learned=learned)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.dropout = DropPath(dropout) if path else Dropout(dropout)
+
+    def summed(self, rows: Tensor, mixed: Tensor) -> Tensor:
+        """(P, S, D) rows and what attention mixed for them, to (P, S, D)."""
+        rows = self.attention_norm(rows + self.dropout(mixed))
+        encoded: Tensor = self.feedforward_norm(rows + self.dropout(self.feedforward(rows)))
+        return encoded
+
+    def informed(self, rows: Tensor, mixed: Tensor) -> Tensor:
+        """As `summed`, but what the feed-forward part adds to is not normalised (QD-DETR)."""
+        rows = rows + self.dropout(mixed)
+        widened = self.dropout(self.feedforward(self.attention_norm(rows)))
+        encoded: Tensor = self.feedforward_norm(rows + widened)
+        return encoded
+
+
+class SelfLayer(Summing):
+    """Attention within a sequence, then a feed-forward part; see `Summing`."""
 
     def __init__(
         self,
@@ -90,27 +114,17 @@ class SelfLayer(nn.Module):
         learned: bool = False,
         path: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(width, inner, dropout, learned=learned, path=path)
         self.attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
-        self.attention_norm = nn.LayerNorm(width)
-        self.feedforward = FeedForward(width, inner, dropout, learned=learned)
-        self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
     def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
         """(P, S, D) with their places and mask to (P, S, D)."""
         seeking = rows + places
-        mixed = self.attention(seeking, seeking, rows, ~mask, need_weights=False)[0]
-        rows = self.attention_norm(rows + self.dropout(mixed))
-        encoded: Tensor = self.feedforward_norm(rows + self.dropout(self.feedforward(rows)))
-        return encoded
+        return self.summed(rows, self.attention(seeking, seeking, rows, ~mask, need_weights=False)[0])
 
 
 class TextToVideoLayer(SelfLayer):
-    """Clips look at the words of a query (QD-DETR).
-
-    What the feed-forward part reads is normalised; what its result is added to is not.
-    """
+    """Clips look at the words of a query (QD-DETR)."""
 
     def inform(
         self, clips: Tensor, places: Tensor, words: Tensor, mask: Tensor, unseen: Tensor | None = None
@@ -121,10 +135,7 @@ class TextToVideoLayer(SelfLayer):
         """
         seeking = clips + places
         mixed = self.attention(seeking, words, words, ~mask, need_weights=False, attn_mask=unseen)[0]
-        summed = clips + self.dropout(mixed)
-        widened = self.dropout(self.feedforward(self.attention_norm(summed)))
-        informed: Tensor = self.feedforward_norm(summed + widened)
-        return informed
+        return self.informed(clips, mixed)
 
 
 def padding_of_others(clips: Tensor, words: Tensor, heads: int) -> Tensor:
@@ -222,20 +233,16 @@ class AnchorMemoryAttention(_Mixing):
         return self.mix(queries, keys, self.value(memory), mask[:, None, None])
 
 
-class AnchorLayer(nn.Module):
-    """A layer of DAB-DETR's decoder on spans; `path` as in `SelfLayer`."""
+class AnchorLayer(Summing):
+    """A layer of DAB-DETR's decoder on spans; `path` as in `Summing`."""
 
     def __init__(
         self, width: int, heads: int, inner: int, dropout: float, *, first: bool, path: bool
     ) -> None:
-        super().__init__()
+        super().__init__(width, inner, dropout, learned=True, path=path)
         self.attention = AnchorSelfAttention(width, heads, dropout)
-        self.attention_norm = nn.LayerNorm(width)
         self.memory_attention = AnchorMemoryAttention(width, heads, dropout, first=first)
         self.memory_norm = nn.LayerNorm(width)
-        self.feedforward = FeedForward(width, inner, dropout, learned=True)
-        self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
     def forward(
         self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor

@@ -26,7 +26,7 @@ _OPTIONS = {
     "longest_clips": ("max_v_l", 75),
 }
 _PROJECTION = "input_vid_proj.{}.net.1.weight"
-_UNUSED = "txt_position_embed."
+_UNUSED = ("txt_position_embed.", "txt_proj_linear.")
 
 
 def settings(released: Released, **sizes: Any) -> Settings:
@@ -58,8 +58,8 @@ def settings(released: Released, **sizes: Any) -> Settings:
         "heads": _heads(released, hidden),
         "feedforward": released.size("transformer.decoder.layers.0.linear1.weight", 0),
         "projections": _numbered(released, r"input_vid_proj\.(\d+)\.net\.1\.weight"),
-        "encoder_layers": _numbered(released, r"transformer\.encoder\.layers\.(\d+)\.linear1\.weight"),
-        "decoder_layers": _numbered(released, r"transformer\.decoder\.layers\.(\d+)\.linear1\.weight"),
+        "encoder_layers": layers_of(released, "transformer.encoder"),
+        "decoder_layers": layers_of(released, "transformer.decoder"),
         "windows": released.size("query_embed.weight", 0),
         "tef": tef,
         **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
@@ -79,7 +79,12 @@ def settings(released: Released, **sizes: Any) -> Settings:
 
 def text_layers(released: Released) -> int:
     """Layers in which clips look at words."""
-    return _numbered(released, r"transformer\.t2v_encoder\.layers\.(\d+)\.linear1\.weight")
+    return layers_of(released, "transformer.t2v_encoder")
+
+
+def layers_of(released: Released, encoder: str) -> int:
+    """How many layers an encoder or decoder has."""
+    return _numbered(released, rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
 
 
 def _heads(released: Released, hidden: int) -> int:

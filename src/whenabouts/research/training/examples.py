@@ -257,7 +257,8 @@ class Examples:
         """The windows of the examples that are left when the first batch is made."""
         steps = (self.durations / self.clip_seconds)[self.video][:, None]
         borders = np.minimum(self.shares * steps, self.clips[self.video][:, None])
-        return WindowLabels(self.query, self.video, borders.astype(np.float32), self.queries)
+        borders = borders.astype(np.float32)
+        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids)
 
     def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
         """Fields of a batch that has hard negatives."""
